@@ -1,0 +1,63 @@
+# `make serve` and `make test` do all their own set-up. It needs a Python with pip, any version from 3.12 on:
+# .ci/python.sh looks for one; PYTHON=/path/to/python3.12 names one.
+BIN := .venv/bin
+READY := .venv/.ready
+LOCK := $(BIN)/uv pip compile --system-certs pyproject.toml --quiet --universal --python-version 3.12 --generate-hashes \
+	--no-emit-index-url --no-header
+SUITE := tests/conformance
+PROGRAMS := $(SUITE)/node_modules/.package-lock.json
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test soak lint types floors check lock docs programs conformance clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## make .venv from the lock (every target does this first, when the lock or pyproject.toml changed)
+
+$(READY): requirements-dev.lock pyproject.toml .ci/setup.sh .ci/python.sh
+	@sh .ci/setup.sh
+	@touch $@
+
+serve: $(READY) ## run the gateway with the example agents
+	@$(BIN)/pallas-gateway serve --config agents.example.yaml
+
+test: $(READY) ## run the tests, with coverage
+	@$(BIN)/pytest -n 2 --dist loadfile --cov
+
+soak: $(READY) ## run the long load tests
+	@$(BIN)/pytest -m soak --timeout 1800
+
+lint: $(READY) ## ruff: rules and format
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: $(READY) ## mypy, strict
+	@$(BIN)/mypy
+
+floors: $(READY) ## import-linter: imports point down
+	@$(BIN)/lint-imports --no-logo
+
+check: lint types floors test ## everything CI checks
+
+lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions: make lock FLAGS=--upgrade)
+	@$(LOCK) $(FLAGS) --output-file requirements.lock
+	@$(LOCK) $(FLAGS) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+
+docs: $(READY) ## write docs/configuration.md anew from the schema
+	@$(BIN)/python -m pallas_gateway.config.reference > .venv/configuration.md
+	@mv .venv/configuration.md docs/configuration.md
+
+programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite
+
+$(PROGRAMS): $(SUITE)/package-lock.json
+	@echo 'Installing Node 22 and the MCP conformance suite into $(SUITE)/node_modules'
+	@npm ci --prefix $(SUITE) --silent
+	@touch $@
+
+conformance: $(READY) $(PROGRAMS) ## run the MCP conformance suite against the gateway
+	@PALLAS_CI=1 $(BIN)/pytest $(SUITE)
+
+clean: ## remove .venv, caches and installed programs
+	@rm -rf .venv $(SUITE)/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
+	@find pallas_gateway tests -name __pycache__ -type d -prune -exec rm -rf {} +
