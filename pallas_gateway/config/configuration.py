@@ -1,0 +1,101 @@
+"""The loaded configuration and the addresses that follow from it; reading and checking files is the loader's work."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pallas_gateway.config import rules
+from pallas_gateway.config.fastagent_file import FastAgentFile
+from pallas_gateway.config.schema import Deployment, ModelCapabilities
+
+LOCAL_ONLY = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - the documented default of per-port mode
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Everything that was read for one start.
+
+    Attributes:
+        deployment: `agents.yaml`, with the command line's values applied.
+        path: Where it was read.
+        lines: 1-based line of every key in it by dotted path, such as `agents.research.module`.
+        fastagent: What the gateway needs of fast-agent's own file.
+        only_agent: The one agent to serve (`--agent`), else None.
+        bound_port: The port that was really bound, once it is known.
+    """
+
+    deployment: Deployment
+    path: Path
+    lines: Mapping[str, int]
+    fastagent: FastAgentFile
+    only_agent: str | None = None
+    bound_port: int | None = None
+
+    def with_bound_port(self, port: int) -> "Configuration":
+        """The same configuration after the listener got its port, for `gateway.port: 0`."""
+        return replace(self, bound_port=port)
+
+    @property
+    def per_port(self) -> bool:
+        """Whether agents are served at `/mcp` on ports of their own; one agent alone always is."""
+        return self.deployment.gateway.per_port or self.only_agent is not None
+
+    @property
+    def scheme(self) -> str:
+        """`https` with a certificate, else `http`."""
+        return "https" if self.deployment.gateway.tls else "http"
+
+    @property
+    def tls_files(self) -> tuple[Path, Path] | None:
+        """Certificate and key, resolved against the place of `agents.yaml`."""
+        tls = self.deployment.gateway.tls
+        return (self.path.parent / tls.certfile, self.path.parent / tls.keyfile) if tls else None
+
+    @property
+    def bind_host(self) -> str:
+        """The address to bind."""
+        return self.deployment.gateway.host or (EVERYWHERE if self.per_port else LOCAL_ONLY)
+
+    @property
+    def gateway_port(self) -> int:
+        """The port of the registry, and in single-port mode of everything; 0 until an ephemeral one is bound."""
+        if self.bound_port is not None:
+            return self.bound_port
+        port = self.deployment.gateway.port
+        return self.deployment.registry_port if port is None or self.per_port else port
+
+    @property
+    def public_base_url(self) -> str:
+        """What every URL for clients begins with, without a trailing slash."""
+        return self.deployment.gateway.public_url or self._address(self.gateway_port)
+
+    def agent_url(self, name: str) -> str:
+        """The URL at which clients reach an agent.
+
+        Raises:
+            KeyError: No agent has this name.
+            ValueError: Per-port mode, and the agent has no port (only possible for agents that are not served).
+        """
+        port = self.deployment.agents[name].port
+        if not self.per_port:
+            return f"{self.public_base_url}/agents/{name}/mcp"
+        if port is None:
+            raise ValueError(f"agent '{name}' has no port")
+        return f"{self._address(port)}/mcp"
+
+    def capabilities_of(self, name: str) -> ModelCapabilities | None:
+        """What is declared for an agent's model: its own block, else the project's."""
+        return self.deployment.agents[name].model_capabilities or self.fastagent.model_capabilities
+
+    def slug(self, name: str) -> str:
+        """An agent's name as the registry writes it."""
+        return rules.slug(name)
+
+    def registry_name(self, name: str) -> str:
+        """`{namespace}/{slug}` of an agent."""
+        return rules.registry_name(self.deployment, name)
+
+    def _address(self, port: int) -> str:
+        host = self.deployment.host
+        return f"{self.scheme}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,232 @@
+"""What the gateway needs of `fastagent.config.yaml` and its secrets file; all their other keys are fast-agent's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import urlsplit
+
+from pydantic import ConfigDict, Field
+
+from pallas_gateway.config.problems import Problem
+from pallas_gateway.config.schema import ModelCapabilities, Section
+from pallas_gateway.config.translate import located, validated
+from pallas_gateway.config.values import Flag
+from pallas_gateway.config.yaml_source import Document, UnsetVariable, read_document
+
+# fast-agent accepts each of these names, and refuses a directory that has two of a kind.
+CONFIG_NAMES = ("fast-agent.yaml", "fast-agent.config.yaml", "fastagent.config.yaml")
+SECRETS_NAMES = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml")
+
+
+@dataclass(frozen=True)
+class DownstreamServer:
+    """One MCP server that agents may call.
+
+    Attributes:
+        name: Its key under `mcp.servers`.
+        transport: `http`, `sse` or `stdio`.
+        url: The address fast-agent calls (with the `/mcp` it adds to one without), for `http` and `sse`.
+        headers: Sent with each request, `access_token` included.
+        command: The program to run, for `stdio`.
+        args: Its arguments.
+        forward_inbound_auth: Whether the caller's bearer goes to this server (also by fast-agent's `auth.forward`).
+        line: Where it is declared.
+    """
+
+    name: str
+    transport: str
+    url: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    command: str | None = None
+    args: tuple[str, ...] = field(default=(), repr=False)
+    forward_inbound_auth: bool = False
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class FastAgentFile:
+    """The configuration and the secrets file as one; empty when there is neither.
+
+    Attributes:
+        path: The configuration file, if there is one.
+        default_model: `provider.model`, if one is set.
+        model_capabilities: The block for all agents, if declared.
+        servers: The downstream servers by name.
+        logger_level: `logger.level`, if set.
+        base_urls: `base_url` by provider; None where it is empty or its variable is unset.
+        unset: Placeholders without a value, left in the values as written.
+    """
+
+    path: Path | None = None
+    default_model: str | None = None
+    model_capabilities: ModelCapabilities | None = None
+    servers: Mapping[str, DownstreamServer] = field(default_factory=dict)
+    logger_level: str | None = None
+    base_urls: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    unset: tuple[UnsetVariable, ...] = ()
+
+
+class _ForeignSection(Section):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Auth(_ForeignSection):
+    forward: object = None
+
+
+class _Server(_ForeignSection):
+    target: str | None = None
+    transport: str | None = None
+    url: str | None = None
+    command: str | None = None
+    args: tuple[str, ...] | None = None
+    headers: dict[str, str] | None = None
+    access_token: str | None = None
+    auth: _Auth | None = None
+    forward_inbound_auth: Flag | None = None
+
+
+class _Mcp(_ForeignSection):
+    servers: dict[str, _Server] | None = None
+
+
+class _Logger(_ForeignSection):
+    level: str | None = None
+
+
+class _File(_ForeignSection):
+    default_model: str | None = None
+    model_capabilities: ModelCapabilities | None = None
+    mcp: _Mcp = Field(default_factory=_Mcp)
+    logger: _Logger = Field(default_factory=_Logger)
+
+
+def read_fastagent_file(named: Path | None, environ: Mapping[str, str]) -> tuple[FastAgentFile, list[Problem]]:
+    """Read the file the operator named, else the one in the working directory, with the secrets file beside it.
+
+    Whatever is wrong is in the list, and the file then holds what could be read.
+    """
+    if named and not named.exists():
+        return FastAgentFile(), [Problem(str(named), None, "", "no such file (named by fastagent_config)")]
+    directory = named.parent if named else Path()
+    configs = [named] if named else _existing(directory, CONFIG_NAMES)
+    secrets = _existing(directory, SECRETS_NAMES)
+    documents = [read_document(path, environ) for path in (*configs[:1], *secrets[:1])]
+    problems = [*_ambiguous(configs), *_ambiguous(secrets)]
+    for document in documents:
+        problems += document.problems or _not_a_mapping(document)
+    if problems:
+        return FastAgentFile(), problems
+    return _parsed(configs[0] if configs else None, documents)
+
+
+def _existing(directory: Path, names: tuple[str, ...]) -> list[Path]:
+    return [directory / name for name in names if (directory / name).is_file()]
+
+
+def _ambiguous(found: list[Path]) -> list[Problem]:
+    if len(found) < 2:  # noqa: PLR2004 - two of a kind
+        return []
+    return [Problem(str(found[-1]), None, "", f"{found[0].name} is there too; keep one of them, as fast-agent demands")]
+
+
+def _not_a_mapping(document: Document) -> list[Problem]:
+    if document.data is None or isinstance(document.data, dict):
+        return []
+    return [Problem(document.file, 1, "", "must be a mapping of keys, such as 'default_model: …'")]
+
+
+def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile, list[Problem]]:
+    data: dict[str, object] = {}
+    for document in documents:
+        data = _merged(data, document.data or {})
+    file, errors = validated(_File, data)
+    if file is None:
+        found = located(_File, errors)
+        return FastAgentFile(path=path), [_place(documents, where).problem(where, message) for where, message in found]
+    unset = tuple(one for doc in documents for one in doc.unset if _place(documents, one.path) is doc)
+    servers = {name: _server(name, raw, documents) for name, raw in (file.mcp.servers or {}).items()}
+    result = FastAgentFile(
+        path=path,
+        default_model=file.default_model or None,
+        model_capabilities=file.model_capabilities,
+        servers=MappingProxyType(servers),
+        logger_level=file.logger.level or None,
+        base_urls=MappingProxyType(_base_urls(data, {one.path for one in unset})),
+        unset=unset,
+    )
+    return result, []
+
+
+def _merged(base: object, over: object) -> dict[str, object]:
+    merged = dict(base) if isinstance(base, dict) else {}
+    for key, value in over.items() if isinstance(over, dict) else ():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged
+
+
+def _place(documents: list[Document], path: str) -> Document:
+    """The file whose value counts: the last that has the key, else (a required key is missing) the first."""
+    return next((document for document in reversed(documents) if path in document.lines), documents[0])
+
+
+def _server(name: str, raw: _Server, documents: list[Document]) -> DownstreamServer:
+    url = raw.url or ""
+    command = raw.command or None
+    args = raw.args or ()
+    if raw.target and raw.target.lower().startswith(("http://", "https://")):
+        url = raw.target
+    elif raw.target:
+        command, *rest = raw.target.split()
+        args = tuple(rest)
+    transport = raw.transport or _transport_of(url)
+    path = f"mcp.servers.{name}"
+    return DownstreamServer(
+        name=name,
+        transport=transport,
+        url=_called_url(url.strip(), transport) or None,
+        headers=MappingProxyType(_headers(raw)),
+        command=None if url else command,
+        args=() if url else args,
+        forward_inbound_auth=bool(raw.forward_inbound_auth or (raw.auth and raw.auth.forward)),
+        line=_place(documents, path).line_of(path),
+    )
+
+
+def _transport_of(url: str) -> str:
+    if not url.strip():
+        return "stdio"
+    return "sse" if url.strip().rstrip("/").endswith("/sse") else "http"
+
+
+def _called_url(url: str, transport: str) -> str:
+    """The URL as fast-agent completes it: a streamable HTTP one without query ends in `/mcp`."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    path = parts.path.rstrip("/")
+    if transport != "http" or not parts.netloc or parts.query or path.endswith(("/mcp", "/sse")):
+        return url
+    return parts._replace(path=f"{path}/mcp").geturl()
+
+
+def _headers(raw: _Server) -> dict[str, str]:
+    headers = dict(raw.headers or {})
+    token = (raw.access_token or "").strip()
+    if token and not any(name.lower() == "authorization" for name in headers):
+        bare = token[len("bearer ") :].strip() if token.lower().startswith("bearer ") else token
+        headers["Authorization"] = f"Bearer {bare}"
+    return headers
+
+
+def _base_urls(data: Mapping[str, object], unset: set[str]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name, block in data.items():
+        if isinstance(block, dict) and "base_url" in block:
+            value = block["base_url"]
+            known = isinstance(value, str) and f"{name}.base_url" not in unset
+            found[name] = (value.strip() or None) if known else None
+    return found

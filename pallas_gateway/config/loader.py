@@ -1,0 +1,140 @@
+"""Reads `agents.yaml` and fast-agent's file into one `Configuration`, or reports everything wrong with both at once."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic_core import ErrorDetails
+
+from pallas_gateway.config.configuration import Configuration
+from pallas_gateway.config.fastagent_file import read_fastagent_file
+from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
+from pallas_gateway.config.rules import broken_rules
+from pallas_gateway.config.schema import Deployment
+from pallas_gateway.config.translate import located, mended, validated
+from pallas_gateway.config.yaml_source import Document, read_document
+
+FREE_PREFIX = "x-"  # keys that belong to the operator: anchors to merge from, notes for other tools
+
+MISSING = "no such file; copy agents.example.yaml to make one, or name yours with --config or PALLAS_AGENTS_CONFIG"
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Values of the command line; None where the option was not given."""
+
+    host: str | None = None
+    port: int | None = None
+    public_url: str | None = None
+    per_port: bool | None = None
+    agent: str | None = None
+
+    def gateway_values(self) -> dict[str, object]:
+        """The given values by their key under `gateway`."""
+        values = {"host": self.host, "port": self.port, "public_url": self.public_url, "per_port": self.per_port}
+        return {key: value for key, value in values.items() if value is not None}
+
+
+NO_OVERRIDES = Overrides()
+
+
+def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overrides = NO_OVERRIDES) -> Configuration:
+    """Load and check the deployment file, and fast-agent's file that it names or that is in the working directory.
+
+    Raises:
+        ConfigurationError: With every problem of all files, those of the command line first, then by line.
+    """
+    document = _read(path, environ)
+    data = _overridden(document.data, overrides)
+    deployment, errors = validated(Deployment, data)
+    shown = deployment or validated(Deployment, mended(data, errors))[0]
+    problems = document.problems or _all_problems(document, errors, shown, overrides)
+    named = path.parent / shown.fastagent_config if shown and shown.fastagent_config else None
+    fastagent, more = read_fastagent_file(named, environ)
+    if deployment is None or problems or more:
+        raise ConfigurationError([*_in_reading_order(problems), *_in_reading_order(more)])
+    return Configuration(
+        deployment=deployment,
+        path=path,
+        lines=MappingProxyType(document.lines),
+        fastagent=fastagent,
+        only_agent=overrides.agent,
+    )
+
+
+def _read(path: Path, environ: Mapping[str, str]) -> Document:
+    if not path.exists():
+        return _unusable(path, MISSING)
+    document = read_document(path, environ, free_prefix=FREE_PREFIX)
+    if document.problems or isinstance(document.data, dict):
+        return document
+    if document.data is None:
+        return _unusable(path, "is empty; agents.example.yaml shows what belongs in it")
+    return _unusable(path, "must be a mapping of keys, such as 'name: my-project'")
+
+
+def _unusable(path: Path, message: str) -> Document:
+    return Document(str(path), problems=[Problem(str(path), None, "", message)])
+
+
+def _all_problems(
+    document: Document, errors: Sequence[ErrorDetails], shown: Deployment | None, overrides: Overrides
+) -> list[Problem]:
+    """What is wrong with single values, then what is wrong between those that are right (`shown`)."""
+    problems = _value_problems(document, located(Deployment, errors), overrides)
+    bad = {problem.path for problem in problems}
+    if shown:
+        problems += _rule_problems(document, shown, overrides, bad)
+        problems += _tls_problems(document, shown, bad)
+    return problems
+
+
+def _overridden(data: object, overrides: Overrides) -> object:
+    values = overrides.gateway_values()
+    if not values or not isinstance(data, dict):
+        return data
+    gateway = data.get("gateway") or {}
+    return {**data, "gateway": {**gateway, **values}} if isinstance(gateway, dict) else data
+
+
+def _value_problems(document: Document, found: Iterable[tuple[str, str]], overrides: Overrides) -> list[Problem]:
+    """Unset variables, duplicate keys and wrong values; a value that was never filled in is not judged as well."""
+    problems = list(document.duplicates)
+    for one in document.unset:
+        message = f"environment variable {one.variable} is not set; set it, or write ${{{one.variable}:-default}}"
+        problems.append(Problem(one.file, one.line, one.path, message))
+    unset = {one.path for one in document.unset}
+    options = {f"gateway.{key}": f"--{key.replace('_', '-')}" for key in overrides.gateway_values()}
+    for where, message in found:
+        if where in options:
+            problems.append(Problem(options[where], None, "", message))
+        elif where not in unset:
+            problems.append(document.problem(where, message))
+    return problems
+
+
+def _rule_problems(
+    document: Document, deployment: Deployment, overrides: Overrides, bad: set[str]
+) -> Iterator[Problem]:
+    """Broken rules, except about values that are wrong by themselves."""
+    if overrides.agent is not None and overrides.agent not in deployment.agents:
+        message = f"no agent '{overrides.agent}'{did_you_mean(overrides.agent, deployment.agents)}"
+        yield Problem("--agent", None, "", message)
+    judged = bad | {re.sub(r"\.\d+(\..*)?$", "", path) for path in bad}  # one bad entry makes its whole list bad
+    for finding in broken_rules(deployment, overrides.agent):
+        if finding.path not in judged:
+            yield Problem(document.file, document.line_of(finding.at or finding.path), finding.path, finding.message)
+
+
+def _tls_problems(document: Document, deployment: Deployment, bad: set[str]) -> Iterator[Problem]:
+    tls = deployment.gateway.tls
+    for key, name in (("certfile", tls.certfile), ("keyfile", tls.keyfile)) if tls else ():
+        path = f"gateway.tls.{key}"
+        if path not in bad and not (Path(document.file).parent / name).is_file():
+            yield document.problem(path, f"no file '{name}' beside {Path(document.file).name}")
+
+
+def _in_reading_order(problems: Iterable[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: problem.line or 0)

@@ -1,0 +1,185 @@
+"""`docs/configuration.md` and the JSON Schema, both made from the schema's models; prose here, meanings there.
+
+`python -m pallas_gateway.config.reference > docs/configuration.md` writes the page anew.
+"""
+
+import json
+import sys
+from typing import Any
+
+from pydantic import BaseModel
+
+from pallas_gateway.config.loader import FREE_PREFIX
+from pallas_gateway.config.rules import AGENT_NAME
+from pallas_gateway.config.schema import (
+    AgentSettings,
+    Deployment,
+    GatewaySettings,
+    IconSettings,
+    ModelCapabilities,
+    TlsSettings,
+)
+
+type JsonObject = dict[str, Any]
+
+SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("Top level", Deployment),
+    ("`agents.<name>`", AgentSettings),
+    ("`agents.<name>.icons`, each entry", IconSettings),
+    ("`agents.<name>.model_capabilities`", ModelCapabilities),
+    ("`gateway`", GatewaySettings),
+    ("`gateway.tls`", TlsSettings),
+)
+TYPE_NAMES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+TYPED_SCALARS = ("integer", "number", "boolean")
+PLACEHOLDER_SCHEMA = {"type": "string", "pattern": r"^\$\{[^}]+\}$"}
+
+INTRODUCTION = """\
+# Configuration
+
+<!-- Made by `python -m pallas_gateway.config.reference`; the meanings are docstrings in `config/schema.py`. -->
+
+The gateway reads `agents.yaml` from the working directory, or the file that `--config` or the variable
+`PALLAS_AGENTS_CONFIG` names. `pallas-gateway check` prints everything that is wrong with it at once, with file and
+line; `pallas-gateway schema` prints its JSON Schema for editors.
+
+```yaml
+name: my-project
+agents:
+  jarvis:
+    module: agents.jarvis
+    depends_on: [research]
+  research:
+    module: agents.research
+```
+
+Keys that begin with `x-` are yours, at every level: the gateway skips them, so they can hold anchors to merge with
+`<<`. Any other key that is not listed here is an error. Options of `serve` (`--host`, `--port`, `--public-url`,
+`--per-port`) take the place of the value in the file.
+
+An agent's name begins with a letter or digit and holds only letters, digits, `_`, `.` and `-`. Names that differ only
+in `_` and `-` are refused, because the registry writes both as `-`; so are names of tools that every agent has.
+"""
+
+ENVIRONMENT = """\
+## Environment
+
+`${NAME}` in a value of `agents.yaml`, `fastagent.config.yaml` or `fastagent.secrets.yaml` is replaced by the
+environment variable, also inside longer text. `${NAME:-default}` falls back when the variable is unset or empty,
+`${NAME:default}` only when it is unset. Keys are never expanded.
+
+- In `agents.yaml` a variable that is unset and has no default is an error. A value that is one placeholder and nothing
+  else may also fill a number or a true/false key; if it turns out empty, an optional key counts as not given.
+- In fast-agent's files such a placeholder stays as it is written, and `pallas-gateway check` lists it.
+
+`.env` in the working directory is loaded first. It never changes a variable that is set already.
+"""
+
+FASTAGENT = """\
+## `fastagent.config.yaml`
+
+The file is fast-agent's own (`fast-agent.yaml` and `fast-agent.config.yaml` are other names for it). It is looked for
+in the working directory unless `fastagent_config` names it. `fastagent.secrets.yaml` beside it is merged over it. The
+gateway reads these keys and leaves all others to fast-agent:
+
+| key | what the gateway does with it |
+|---|---|
+| `default_model` | `provider.model-name`: its provider counts in `get_health`, its model is shown in the registry |
+| `model_capabilities` | `vision`, `context_window`, `max_output_tokens` of every agent that declares none itself |
+| `mcp.servers.<name>` | `url` or `command`, `transport`, `headers` and `access_token`: what health checks probe |
+| `mcp.servers.<name>.forward_inbound_auth` | `true`: gets the caller's bearer, unless it has a header of its own |
+| `logger.level` | log level when `PALLAS_LOG_LEVEL` is not set |
+| `<provider>.base_url` | address of the provider; empty or from an unset variable: the provider's own default |
+
+A server without `transport` is `stdio`; with a `url` it is `http`, or `sse` when the URL ends in `/sse`.
+"""
+
+PEERS = """\
+## Agents that call each other
+
+An agent may have another agent of the same gateway as its downstream (its peer). Give it the peer's address on the
+peer's own port, `http://localhost:8250/mcp` or with the top-level `host` in place of `localhost`. In single-port mode
+nothing listens there: the gateway reaches the peer under `/agents/<name>/mcp` instead, and says so once in the log.
+`depends_on` starts the peer first.
+"""
+
+
+def json_schema() -> JsonObject:
+    """The JSON Schema (2020-12) of `agents.yaml`, as lenient about placeholders and bare keys as the loader is."""
+    schema = Deployment.model_json_schema()
+    sections = [schema, *schema["$defs"].values()]
+    for section in sections:
+        section["patternProperties"] = {f"^{FREE_PREFIX}": {}}
+        required = section.get("required", ())
+        for key, value in section["properties"].items():
+            section["properties"][key] = _lenient(value, optional=key not in required)
+    agents = schema["properties"]["agents"]
+    agents["patternProperties"] = {f"^{FREE_PREFIX}": {}}
+    agents["propertyNames"] = {"pattern": f"^({FREE_PREFIX}.*|{AGENT_NAME.pattern})$"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "agents.yaml of Pallas Gateway",
+    }
+
+
+def markdown() -> str:
+    """The page `docs/configuration.md`."""
+    tables = [f"## {title}\n\n{_table(model)}" for title, model in SECTIONS]
+    return "\n".join([INTRODUCTION, *tables, ENVIRONMENT, FASTAGENT, PEERS])
+
+
+def _lenient(value: JsonObject, *, optional: bool) -> JsonObject:
+    alternatives = _alternatives(value)
+    more: list[JsonObject] = []
+    if any(one.get("type") in TYPED_SCALARS for one in alternatives):
+        more.append(PLACEHOLDER_SCHEMA)
+    if (
+        optional
+        and {"type": "null"} not in alternatives
+        and any("$ref" in one or "items" in one for one in alternatives)
+    ):
+        more.append({"type": "null"})
+    if not more:
+        return value
+    kept: JsonObject = {key: value[key] for key in ("title", "description", "default") if key in value}
+    bare = [{key: part for key, part in one.items() if key not in kept} for one in alternatives]
+    return {**kept, "anyOf": [*bare, *more]}
+
+
+def _alternatives(value: JsonObject) -> list[JsonObject]:
+    found: list[JsonObject] = value.get("anyOf", [value])
+    return found
+
+
+def _table(model: type[BaseModel]) -> str:
+    schema = model.model_json_schema()
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for key, value in schema["properties"].items():
+        default = "required" if key in schema.get("required", ()) else _default(value)
+        rows.append(f"| `{key}` | {_type_name(value)} | {default} | {value['description']} |")
+    return "\n".join(rows) + "\n"
+
+
+def _default(value: JsonObject) -> str:
+    default = value.get("default")
+    if default is None:
+        return "none"
+    if isinstance(default, float):
+        return f"`{default:g}`"
+    return f"`{default}`" if isinstance(default, str) else f"`{json.dumps(default)}`"
+
+
+def _type_name(value: JsonObject) -> str:
+    names = [_one_type_name(one) for one in _alternatives(value) if one.get("type") != "null"]
+    return " or ".join(names)
+
+
+def _one_type_name(value: JsonObject) -> str:
+    if "items" in value:
+        return f"list of {_type_name(value['items'])}"
+    return TYPE_NAMES.get(value.get("type", ""), "mapping")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

@@ -1,0 +1,129 @@
+"""Rules between values of `agents.yaml`: pure, and silent about where in the file a value stands."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pallas_gateway.config.problems import did_you_mean
+from pallas_gateway.config.schema import AgentSettings, Deployment
+from pallas_gateway.config.values import HEALTH_TOOL
+
+AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+MAX_REGISTRY_NAME_CHARACTERS = 200  # the registry schema's
+MESSAGE_TOOL = "send_message"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A broken rule. `path` is the key to name; `at` the more exact one whose line to show, if there is one."""
+
+    path: str
+    message: str
+    at: str | None = None
+
+
+def slug(agent: str) -> str:
+    """An agent's name as the registry writes it."""
+    return agent.replace("_", "-")
+
+
+def registry_name(deployment: Deployment, agent: str) -> str:
+    """The agent's full name in the registry."""
+    namespace = deployment.namespace or "local." + re.sub(r"[^a-zA-Z0-9.-]", "-", deployment.name)
+    return f"{namespace}/{slug(agent)}"
+
+
+def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Finding]:
+    """Every rule that the deployment breaks; `only_agent` is the one agent to be served, if it is not all."""
+    yield from _agent_names(deployment)
+    yield from _registry_names(deployment)
+    yield from _tool_names(deployment)
+    yield from _ports(deployment, only_agent)
+    yield from _icons(deployment)
+    yield from _unknown_dependencies(deployment)
+    yield from _dependency_cycles(deployment)
+
+
+def _agent_names(deployment: Deployment) -> Iterator[Finding]:
+    for name in deployment.agents:
+        if not AGENT_NAME.fullmatch(name):
+            message = "an agent's name begins with a letter or digit and holds only letters, digits, '_', '.' and '-'"
+            yield Finding(f"agents.{name}", message)
+
+
+def _registry_names(deployment: Deployment) -> Iterator[Finding]:
+    owners: dict[str, str] = {}
+    for name in deployment.agents:
+        first = owners.setdefault(slug(name), name)
+        if first != name:
+            yield Finding(f"agents.{name}", f"has the same registry name '{slug(name)}' as agent '{first}'; rename one")
+        if len(registry_name(deployment, name)) > MAX_REGISTRY_NAME_CHARACTERS:
+            message = f"its registry name with the namespace is longer than {MAX_REGISTRY_NAME_CHARACTERS} characters"
+            yield Finding(f"agents.{name}", message)
+
+
+def _tool_names(deployment: Deployment) -> Iterator[Finding]:
+    templates = deployment.gateway.tool_names
+    fixed = {MESSAGE_TOOL, HEALTH_TOOL, *(name for name in templates if "{agent}" not in name)}
+    for agent in deployment.agents:
+        if agent in fixed:
+            yield Finding(f"agents.{agent}", f"an agent cannot be named like the tool '{agent}'; rename it")
+            continue
+        offered = [HEALTH_TOOL, *(name.replace("{agent}", agent) for name in templates)]
+        for tool in sorted({tool for tool in offered if offered.count(tool) > 1}):
+            yield Finding("gateway.tool_names", f"agent '{agent}' would have two tools named '{tool}'")
+
+
+def _ports(deployment: Deployment, only_agent: str | None) -> Iterator[Finding]:
+    owners: dict[int, str] = {}
+    if deployment.gateway.per_port and not only_agent:
+        owners[deployment.registry_port] = "registry_port"
+    for name, agent in deployment.agents.items():
+        if agent.port is None:
+            yield from _missing_port(deployment, name, only_agent)
+        elif agent.port in owners:
+            yield Finding(f"agents.{name}.port", f"port {agent.port} is already taken by {owners[agent.port]}")
+        else:
+            owners[agent.port] = f"agents.{name}"
+
+
+def _missing_port(deployment: Deployment, name: str, only_agent: str | None) -> Iterator[Finding]:
+    if name == only_agent:
+        yield Finding(f"agents.{name}.port", "is needed with --agent")
+    elif deployment.gateway.per_port and not only_agent:
+        yield Finding(f"agents.{name}.port", "is needed with --per-port")
+
+
+def _icons(deployment: Deployment) -> Iterator[Finding]:
+    for name, agent in deployment.agents.items():
+        if agent.icon and agent.icons:
+            yield Finding(f"agents.{name}.icons", "give either icon or icons, not both")
+
+
+def _unknown_dependencies(deployment: Deployment) -> Iterator[Finding]:
+    for name, agent in deployment.agents.items():
+        path = f"agents.{name}.depends_on"
+        for index, other in enumerate(agent.depends_on):
+            if other not in deployment.agents:
+                message = f"no agent '{other}'{did_you_mean(other, deployment.agents)}"
+                yield Finding(path, message, at=f"{path}.{index}")
+
+
+def _dependency_cycles(deployment: Deployment) -> Iterator[Finding]:
+    finished: set[str] = set()
+    for name in deployment.agents:
+        for cycle in _cycles_from(name, (), deployment.agents, finished):
+            yield Finding(f"agents.{cycle[0]}.depends_on", f"goes in a circle: {' -> '.join(cycle)}")
+
+
+def _cycles_from(
+    name: str, trail: tuple[str, ...], agents: Mapping[str, AgentSettings], finished: set[str]
+) -> Iterator[tuple[str, ...]]:
+    if name in trail:
+        yield (*trail[trail.index(name) :], name)
+        return
+    if name in finished or name not in agents:
+        return
+    for other in dict.fromkeys(agents[name].depends_on):
+        yield from _cycles_from(other, (*trail, name), agents, finished)
+    finished.add(name)

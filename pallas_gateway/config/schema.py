@@ -1,0 +1,220 @@
+"""`agents.yaml` as frozen models, one per section; reading the file and rules between sections are elsewhere.
+
+The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
+"""
+
+from types import NoneType
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from pallas_gateway.config.expansion import ExpandedText, parse_scalar
+from pallas_gateway.config.values import (
+    BindPort,
+    Count,
+    CountOrZero,
+    Flag,
+    Host,
+    IconSizes,
+    IconSource,
+    Namespace,
+    Port,
+    PublicUrl,
+    Seconds,
+    SecondsOrZero,
+    Text,
+    ToolNames,
+    Version,
+)
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, no unknown key, and placeholders read as the field's own type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prepare(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        prepared = {key: cls._read_placeholder(key, value) for key, value in data.items()}
+        return {key: value for key, value in prepared.items() if value is not None or not cls._may_be_blank(key)}
+
+    @classmethod
+    def _read_placeholder(cls, key: str, value: object) -> object:
+        if not isinstance(value, ExpandedText) or key not in cls.model_fields:
+            return value
+        annotation = cls.model_fields[key].annotation
+        if not value.strip() and _mentions(annotation, NoneType):
+            return None
+        return str(value) if _mentions(annotation, str) else parse_scalar(value)
+
+    @classmethod
+    def _may_be_blank(cls, key: str) -> bool:
+        """Lists and sections, whose entries may all be commented out: a bare key then means the default."""
+        known = cls.model_fields.get(key)
+        return known is not None and (known.default_factory is not None or isinstance(known.default, tuple))
+
+
+class ModelCapabilities(Section):
+    """What the model can do, declared instead of guessed from its name."""
+
+    vision: Flag = False
+    """Whether the model takes images."""
+
+    context_window: Count = 131072
+    """Context window in tokens."""
+
+    max_output_tokens: Count = 16384
+    """Longest answer in tokens."""
+
+
+class IconSettings(Section):
+    """One icon of an agent in the registry."""
+
+    src: IconSource
+    """URL of the image; a relative one is resolved against `gateway.public_url`."""
+
+    sizes: IconSizes = ()
+    """Sizes it is made for, such as `48x48` or `any`: a list, or one text with spaces between them."""
+
+
+class AgentSettings(Section):
+    """One hosted agent."""
+
+    module: Text
+    """Importable Python module that holds the agent's `fast` instance."""
+
+    port: Port | None = None
+    """The agent's own port; needed with `--per-port` and `--agent`. Without them it only names the address under \
+which peers know the agent."""
+
+    title: Text | None = None
+    """Name shown in the registry. Without one: the agent's name through Python's `str.title()`."""
+
+    description: Text | None = None
+    """What the agent does, in one line for the registry. Without one: the title."""
+
+    depends_on: tuple[Text, ...] = ()
+    """Agents that are started first."""
+
+    max_iterations: Count = 15
+    """Most turns of the agent loop in one call; a partial answer is returned at the limit."""
+
+    loop_repeat_threshold: CountOrZero = 3
+    """The loop is halted after this many identical tool rounds in a row; 0 switches the loop guard off."""
+
+    icon: IconSource | None = None
+    """URL of the agent's icon; short for `icons` with one entry."""
+
+    icons: tuple[IconSettings, ...] = ()
+    """Icons for the registry, when one is not enough."""
+
+    model_capabilities: ModelCapabilities | None = None
+    """What this agent's model can do; takes the place of the block in `fastagent.config.yaml`."""
+
+    call_timeout_seconds: Seconds = 600.0
+    """Longest time one call may run; what there is by then is the answer."""
+
+    max_in_flight: Count | None = None
+    """Calls of this agent at once. Without one: only the gateway's own limit."""
+
+    def shown_title(self, name: str) -> str:
+        """The title, or the one made from the agent's `name` as documented."""
+        return self.title or name.title()
+
+    def shown_icons(self) -> tuple[IconSettings, ...]:
+        """`icons`, or the one `icon` as a list."""
+        return (IconSettings(src=self.icon),) if self.icon else self.icons
+
+
+class TlsSettings(Section):
+    """Certificate for serving HTTPS."""
+
+    certfile: Text
+    """Certificate chain in PEM form, relative to this file."""
+
+    keyfile: Text
+    """Its private key in PEM form, relative to this file."""
+
+
+class GatewaySettings(Section):
+    """The process that hosts the agents: where it listens and what it allows."""
+
+    host: Host | None = None
+    """Address to bind, and nothing else. Without one: `127.0.0.1`, in per-port mode `0.0.0.0`."""
+
+    port: BindPort | None = None
+    """Port to bind; 0 takes any free one. Without one: `registry_port`. Not used in per-port mode."""
+
+    public_url: PublicUrl | None = None
+    """Base of every URL that clients see. Without one: `http(s)://{host}:{port}` with the top-level `host`."""
+
+    per_port: Flag = False
+    """Serve every agent at `/mcp` on its own port, and the registry on `registry_port`."""
+
+    tls: TlsSettings | None = None
+    """Serve HTTPS with this certificate."""
+
+    allowed_hosts: tuple[Text, ...] = ()
+    """More names for the Host guard. Always allowed: the host of `public_url`, the top-level `host` and loopback."""
+
+    allowed_origins: tuple[Text, ...] = ()
+    """Web pages' origins that may call the gateway; they also get CORS headers."""
+
+    max_body_bytes: Count = 33554432
+    """Largest request body."""
+
+    max_in_flight: Count = 256
+    """Calls at once over all agents, per worker process."""
+
+    queue_seconds: SecondsOrZero = 5.0
+    """How long a call may wait for a free place before it is refused."""
+
+    heartbeat_seconds: Seconds = 15.0
+    """Longest silence of a running call whose client asked for progress."""
+
+    drain_seconds: SecondsOrZero = 30.0
+    """How long running calls may take to end when the gateway stops."""
+
+    max_relay_depth: CountOrZero = 3
+    """How many agents an assistant-stream message may pass through on its way to the caller."""
+
+    max_nesting: CountOrZero = 8
+    """Calls between hosted agents nested deeper than this are refused."""
+
+    tool_names: ToolNames = ("send_message", "{agent}")
+    """Names under which the message tool is offered; `{agent}` stands for the agent's name."""
+
+
+class Deployment(Section):
+    """The whole of `agents.yaml`."""
+
+    name: Text
+    """Name of the project."""
+
+    version: Version = "1.0.0"
+    """Version shown in the registry; one version, not a range."""
+
+    host: Host = "localhost"
+    """Host name in the URLs that clients see."""
+
+    namespace: Namespace | None = None
+    """First part of registry names, a reversed domain. Without one: `local.{name}`."""
+
+    registry_port: Port = 24200
+    """Port of the registry in per-port mode, and of everything otherwise unless `gateway.port` says another."""
+
+    fastagent_config: Text | None = None
+    """fast-agent's own configuration file, relative to this file. Without one: in the working directory."""
+
+    agents: dict[str, AgentSettings] = Field(min_length=1)
+    """The hosted agents by name."""
+
+    gateway: GatewaySettings = Field(default_factory=GatewaySettings)
+    """The process that hosts them."""
+
+
+def _mentions(annotation: Any, kind: type) -> bool:
+    return annotation is kind or any(_mentions(part, kind) for part in get_args(annotation))

@@ -1,0 +1,105 @@
+"""The kinds of single values in `agents.yaml` and the rule of each; rules between values are in `rules`."""
+
+import ipaddress
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints
+
+MAX_VERSION_CHARACTERS = 255  # these three are the registry schema's
+MAX_ICON_SRC_CHARACTERS = 255
+NAMESPACE = re.compile(r"[a-zA-Z0-9.-]+")
+
+ICON_SIZE = re.compile(r"\d+x\d+|any", re.ASCII)
+TOOL_NAME = re.compile(r"(?:[A-Za-z0-9_.-]|\{agent\})+")
+VERSION_RANGE = re.compile(r"[\^~<>=*|]|\s-\s|(?:^|\.)[xX](?:\.|$)")
+HEALTH_TOOL = "get_health"
+
+
+def _version(value: str) -> str:
+    if value == "latest" or VERSION_RANGE.search(value):
+        raise ValueError(f"'{value}' is not one version; write one such as 1.0.0")
+    return value
+
+
+def _namespace(value: str) -> str:
+    if not NAMESPACE.fullmatch(value):
+        raise ValueError("may hold only letters, digits, '.' and '-', such as com.example.project")
+    return value
+
+
+def _host(value: str) -> str:
+    if re.search(r"[\s/@\[\]]", value) or (":" in value and not _is_ipv6(value)):
+        raise ValueError("must be a host name or an address alone, without scheme, port or path")
+    return value
+
+
+def _is_ipv6(value: str) -> bool:
+    try:
+        ipaddress.IPv6Address(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _public_url(value: str) -> str:
+    message = "must be an absolute http:// or https:// URL without user, query or fragment"
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(message) from None
+    if parts.scheme not in {"http", "https"} or not host or re.search(r"[\s?#@]", value):
+        raise ValueError(message)
+    return value.rstrip("/")
+
+
+def _tool_name(value: str) -> str:
+    if not TOOL_NAME.fullmatch(value):
+        raise ValueError(f"'{value}' may hold only letters, digits, '_', '.', '-' and the placeholder {{agent}}")
+    if value == HEALTH_TOOL:
+        raise ValueError(f"'{HEALTH_TOOL}' is the health tool; choose another name")
+    return value
+
+
+def _some_and_unique(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not values:
+        raise ValueError("must have at least one entry")
+    twice = next((value for index, value in enumerate(values) if value in values[:index]), None)
+    if twice is not None:
+        raise ValueError(f"'{twice}' stands twice")
+    return values
+
+
+def _icon_size(value: str) -> str:
+    if not ICON_SIZE.fullmatch(value):
+        raise ValueError(f"'{value}' must be like 48x48, or 'any'")
+    return value
+
+
+def _sizes(value: object) -> object:
+    return tuple(value.split()) if isinstance(value, str) else value
+
+
+Text = Annotated[str, Strict(), StringConstraints(strip_whitespace=True, min_length=1)]
+Flag = Annotated[bool, Strict()]
+Count = Annotated[int, Strict(), Field(ge=1)]
+CountOrZero = Annotated[int, Strict(), Field(ge=0)]
+Port = Annotated[int, Strict(), Field(ge=1, le=65535)]
+BindPort = Annotated[int, Strict(), Field(ge=0, le=65535)]
+Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+SecondsOrZero = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+
+Version = Annotated[Text, Field(max_length=MAX_VERSION_CHARACTERS), AfterValidator(_version)]
+Namespace = Annotated[Text, AfterValidator(_namespace)]
+Host = Annotated[Text, AfterValidator(_host)]
+PublicUrl = Annotated[Text, AfterValidator(_public_url)]
+ToolNames = Annotated[
+    tuple[Annotated[Text, AfterValidator(_tool_name)], ...],
+    AfterValidator(_some_and_unique),  # a min_length would count only the entries that are right
+    Field(json_schema_extra={"minItems": 1, "uniqueItems": True}),
+]
+IconSource = Annotated[Text, Field(max_length=MAX_ICON_SRC_CHARACTERS)]
+IconSize = Annotated[Text, AfterValidator(_icon_size)]
+IconSizes = Annotated[tuple[IconSize, ...], BeforeValidator(_sizes, json_schema_input_type=str | tuple[IconSize, ...])]

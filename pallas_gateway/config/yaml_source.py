@@ -1,0 +1,167 @@
+"""A YAML file as plain data with the line of every key; knows nothing of what the keys mean."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from yaml.constructor import SafeConstructor
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from pallas_gateway.config.expansion import SCALAR_ERRORS, expand
+from pallas_gateway.config.problems import Problem
+
+MERGE_TAG = "tag:yaml.org,2002:merge"
+TEXT_TAG = "tag:yaml.org,2002:str"
+
+
+@dataclass(frozen=True)
+class UnsetVariable:
+    """A placeholder whose variable has no value and no default; it stays in the value as written."""
+
+    variable: str
+    path: str
+    line: int
+    file: str
+
+
+@dataclass
+class Document:
+    """What stands in one YAML file. `lines` maps dotted key paths to 1-based lines.
+
+    `problems` make the file unusable; `duplicates` are keys that stand twice (the later one counts).
+    The values may be secrets and are not in the repr.
+    """
+
+    file: str
+    data: object = field(default=None, repr=False)
+    lines: dict[str, int] = field(default_factory=dict, repr=False)
+    problems: list[Problem] = field(default_factory=list)
+    duplicates: list[Problem] = field(default_factory=list)
+    unset: list[UnsetVariable] = field(default_factory=list)
+
+    def line_of(self, path: str) -> int | None:
+        """The line of a key, or of the nearest mapping around it that is in the file."""
+        while path and path not in self.lines:
+            path = path.rpartition(".")[0]
+        return self.lines.get(path)
+
+    def problem(self, path: str, message: str) -> Problem:
+        """A problem of this file at the line of `path`."""
+        return Problem(self.file, self.line_of(path), path, message)
+
+
+def read_document(path: Path, environ: Mapping[str, str], *, free_prefix: str | None = None) -> Document:
+    """Read one file; whatever is wrong with it is in the document's `problems`, nothing is raised.
+
+    Keys that begin with `free_prefix` are left out at every level (but may hold anchors that others merge).
+    """
+    document = Document(str(path))
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        document.problems.append(Problem(document.file, None, "", "is not UTF-8 text; save it as UTF-8"))
+        return document
+    except OSError as error:
+        reason = "is a directory, not a file" if path.is_dir() else f"cannot be read: {error.strerror}"
+        document.problems.append(Problem(document.file, None, "", reason))
+        return document
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is not None:
+            document.data = _Builder(document, environ, free_prefix).build(node, "", ())
+    except yaml.YAMLError as error:
+        document.problems.append(_syntax_problem(error, document.file, text))
+    except RecursionError:
+        document.problems.append(Problem(document.file, None, "", "is nested too deeply"))
+    return document
+
+
+def _syntax_problem(error: yaml.YAMLError, file: str, text: str) -> Problem:
+    line: int | None = None
+    what = "cannot be read"
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else None
+        what = error.problem or error.context or what
+    elif isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        what = error.reason
+    return Problem(file, line, "", f"not valid YAML: {what}")
+
+
+class _Builder:
+    """Turns composed nodes into data, noting lines, duplicates and unset variables in the document on the way."""
+
+    def __init__(self, document: Document, environ: Mapping[str, str], free_prefix: str | None) -> None:
+        self.document = document
+        self.environ = environ
+        self.free_prefix = free_prefix
+        self.constructor = SafeConstructor()
+
+    def build(self, node: Node, path: str, around: tuple[Node, ...]) -> object:
+        if node in around:
+            raise yaml.MarkedYAMLError(problem="an alias stands inside its own anchor", problem_mark=node.start_mark)
+        if isinstance(node, MappingNode):
+            return self._mapping(node, path, (*around, node))
+        if isinstance(node, SequenceNode):
+            return self._sequence(node, path, (*around, node))
+        return self._scalar(node, path)
+
+    def _mapping(self, node: MappingNode, path: str, around: tuple[Node, ...]) -> dict[str, object]:
+        data: dict[str, object] = {}
+        for key, (key_node, value_node) in self._pairs(node, path, around).items():
+            if self.free_prefix and key.startswith(self.free_prefix):
+                continue
+            inner = f"{path}.{key}" if path else key
+            self.document.lines[inner] = key_node.start_mark.line + 1
+            data[key] = self.build(value_node, inner, around)
+        return data
+
+    def _sequence(self, node: SequenceNode, path: str, around: tuple[Node, ...]) -> list[object]:
+        items: list[object] = []
+        for index, item in enumerate(node.value):
+            inner = f"{path}.{index}"
+            self.document.lines[inner] = item.start_mark.line + 1
+            items.append(self.build(item, inner, around))
+        return items
+
+    def _scalar(self, node: Node, path: str) -> object:
+        if node.tag != TEXT_TAG:
+            try:
+                return self.constructor.construct_object(node)
+            except SCALAR_ERRORS:
+                return str(node.value)
+        expansion = expand(node.value, self.environ)
+        line = node.start_mark.line + 1
+        self.document.unset += [UnsetVariable(name, path, line, self.document.file) for name in expansion.unset]
+        return expansion.text
+
+    def _pairs(self, node: MappingNode, path: str, around: tuple[Node, ...]) -> dict[str, tuple[Node, Node]]:
+        """Own keys first, then those merged with `<<`, which never replace an earlier one."""
+        pairs: dict[str, tuple[Node, Node]] = {}
+        merged: list[Node] = []
+        for key_node, value_node in node.value:
+            if key_node.tag == MERGE_TAG:
+                merged += value_node.value if isinstance(value_node, SequenceNode) else [value_node]
+                continue
+            key = self._key(key_node)
+            if key in pairs:
+                self._note_duplicate(key, path, pairs[key][0], key_node)
+            pairs[key] = (key_node, value_node)
+        for source in merged:
+            if not isinstance(source, MappingNode) or source in around:
+                raise yaml.MarkedYAMLError(problem="'<<' can only merge other mappings", problem_mark=source.start_mark)
+            pairs = self._pairs(source, path, (*around, source)) | pairs
+        return pairs
+
+    def _key(self, node: Node) -> str:
+        # The text as written, so that an agent may be called `on` or `2`, which YAML would read as something else.
+        if not isinstance(node, ScalarNode):
+            raise yaml.MarkedYAMLError(problem="a key must be plain text", problem_mark=node.start_mark)
+        return str(node.value)
+
+    def _note_duplicate(self, key: str, path: str, first: Node, second: Node) -> None:
+        where = f"{path}.{key}" if path else key
+        message = f"this key already stands on line {first.start_mark.line + 1}; keep one of them"
+        self.document.duplicates.append(Problem(self.document.file, second.start_mark.line + 1, where, message))

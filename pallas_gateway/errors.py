@@ -1,0 +1,47 @@
+"""The gateway's exceptions, cut by what somebody can do about them.
+
+Every `GatewayError` carries a `reason`: one short snake_case word that is the log field, the label of the metrics
+that have one, and what tests assert. The message is a sentence for a person (or a model) that says what happened and
+what to do next. It never holds a secret.
+"""
+
+
+class GatewayError(Exception):
+    """Base of everything the gateway raises on purpose; `reason` names the kind of failure."""
+
+    reason = "internal_error"
+
+    def __init__(self, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message)
+        if reason is not None:
+            self.reason = reason
+
+
+class CallRefusedError(GatewayError):
+    """The call was not started; the caller may change something or try again later (`busy`, `bad_image`, …)."""
+
+    reason = "refused"
+
+
+class AgentUnavailableError(GatewayError):
+    """The agent cannot take calls now; the operator has to mend it, or it is still starting (`agent_unavailable`)."""
+
+    reason = "agent_unavailable"
+
+
+class CallFailedError(GatewayError):
+    """The call was started and could not be finished: the model, the runtime or the gateway failed (`llm_error`, …)."""
+
+    reason = "call_failed"
+
+
+class AgentStartError(GatewayError):
+    """An agent's module or runtime cannot be started; the operator has to mend it (`module_missing`, …)."""
+
+    reason = "start_failed"
+
+
+class PlatformError(GatewayError):
+    """An installed library lacks something the gateway relies on; the installation has to be changed."""
+
+    reason = "platform_mismatch"

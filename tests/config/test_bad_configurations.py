@@ -1,0 +1,447 @@
+"""One mistake per row, with the exact sentences the operator gets for it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pallas_gateway.config import ConfigurationError, Overrides, load_deployment
+
+ONE = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"  # four lines; what follows starts on line 5
+TWO = ONE + "  research:\n    module: agents.research\n"  # six lines
+GATEWAY = ONE + "gateway:\n"  # five lines
+TEXT = "must be text; put a number, a date or true/false in quotes"
+MAPPING = "must be a mapping (indented 'key: value' lines)"
+URL = "must be an absolute http:// or https:// URL without user, query or fragment"
+HOST = "must be a host name or an address alone, without scheme, port or path"
+NAME = "an agent's name begins with a letter or digit and holds only letters, digits, '_', '.' and '-'"
+
+
+ALL = Overrides()
+PER_PORT = Overrides(per_port=True)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A file (`agents.yaml`), how it is loaded, and what is said about it."""
+
+    name: str
+    yaml: str
+    problems: list[str]
+    overrides: Overrides = ALL
+    environ: dict[str, str] = field(default_factory=dict)
+
+
+MISTAKES = [
+    # The file itself
+    Mistake("an empty file", "", ["agents.yaml: is empty; agents.example.yaml shows what belongs in it"]),
+    Mistake("only comments", "# later\n", ["agents.yaml: is empty; agents.example.yaml shows what belongs in it"]),
+    Mistake("a list", "- jarvis\n", ["agents.yaml: must be a mapping of keys, such as 'name: my-project'"]),
+    Mistake(
+        "broken YAML",
+        "name: demo\nagents: {jarvis\n",
+        ["agents.yaml:3: not valid YAML: expected ',' or '}', but got '<stream end>'"],
+    ),
+    Mistake(
+        "a tab",
+        "name: demo\n\tagents:\n",
+        ["agents.yaml:2: not valid YAML: found character '\\t' that cannot start any token"],
+    ),
+    Mistake("an unknown anchor", "name: *other\n", ["agents.yaml:1: not valid YAML: found undefined alias 'other'"]),
+    Mistake(
+        "an unknown tag",
+        "name: !env NAME\n",
+        ["agents.yaml:1: not valid YAML: could not determine a constructor for the tag '!env'"],
+    ),
+    Mistake(
+        "an alias in its own anchor",
+        "name: demo\nagents: &a\n  jarvis: *a\n",
+        ["agents.yaml:2: not valid YAML: an alias stands inside its own anchor"],
+    ),
+    Mistake(
+        "a merge of text", ONE + "    <<: text\n", ["agents.yaml:5: not valid YAML: '<<' can only merge other mappings"]
+    ),
+    Mistake("a list as key", ONE + "? [a]\n: b\n", ["agents.yaml:5: not valid YAML: a key must be plain text"]),
+    Mistake(
+        "a control character",
+        "name: a\nhost: \x07\n",
+        ["agents.yaml:2: not valid YAML: special characters are not allowed"],
+    ),
+    Mistake("two documents", "name: a\n---\nname: b\n", ["agents.yaml:2: not valid YAML: but found another document"]),
+    Mistake(
+        "a key that stands twice",
+        ONE + "    module: agents.other\n",
+        ["agents.yaml:5: agents.jarvis.module: this key already stands on line 4; keep one of them"],
+    ),
+    # Keys
+    Mistake("no name", ONE.removeprefix("name: demo\n"), ["agents.yaml: name: is required"]),
+    Mistake("no agents", "name: demo\n", ["agents.yaml: agents: is required"]),
+    Mistake("agents without any", "name: demo\nagents: {}\n", ["agents.yaml:2: agents: must have at least one entry"]),
+    Mistake("agents left blank", "name: demo\nagents:\n", [f"agents.yaml:2: agents: {MAPPING}"]),
+    Mistake("an agent left blank", "name: demo\nagents:\n  jarvis:\n", [f"agents.yaml:3: agents.jarvis: {MAPPING}"]),
+    Mistake(
+        "a module missing", ONE + "  research:\n    port: 1\n", ["agents.yaml:5: agents.research.module: is required"]
+    ),
+    Mistake(
+        "a mistyped key of an agent",
+        ONE + "    descripton: d\n",
+        ["agents.yaml:5: agents.jarvis.descripton: unknown key (did you mean 'description'?)"],
+    ),
+    Mistake(
+        "a mistyped key at the top", ONE + "hots: h\n", ["agents.yaml:5: hots: unknown key (did you mean 'host'?)"]
+    ),
+    Mistake("a key like no other", ONE + "zzz: 1\n", ["agents.yaml:5: zzz: unknown key"]),
+    Mistake(
+        "a mistyped key of the gateway",
+        GATEWAY + "  perport: true\n",
+        ["agents.yaml:6: gateway.perport: unknown key (did you mean 'per_port'?)"],
+    ),
+    Mistake(
+        "a mistyped capability",
+        ONE + "    model_capabilities:\n      visoin: true\n",
+        ["agents.yaml:6: agents.jarvis.model_capabilities.visoin: unknown key (did you mean 'vision'?)"],
+    ),
+    Mistake(
+        "a mistyped key of an icon",
+        ONE + "    icons:\n      - src: a.png\n        size: any\n",
+        ["agents.yaml:7: agents.jarvis.icons.0.size: unknown key (did you mean 'sizes'?)"],
+    ),
+    # Kinds of values
+    Mistake("a version that is a number", ONE + "version: 1.0\n", [f"agents.yaml:5: version: {TEXT}"]),
+    Mistake("a version that is a date", ONE + "version: 2026-06-01\n", [f"agents.yaml:5: version: {TEXT}"]),
+    Mistake(
+        "a version like a date",
+        ONE + "version: 2026-99-99\nhots: h\n",
+        ["agents.yaml:6: hots: unknown key (did you mean 'host'?)"],
+    ),
+    Mistake("a host left blank", ONE + "host:\n", [f"agents.yaml:5: host: {TEXT}"]),
+    Mistake("an empty title", ONE + '    title: " "\n', ["agents.yaml:5: agents.jarvis.title: must not be empty"]),
+    Mistake(
+        "an empty description",
+        ONE + '    description: ""\n',
+        ["agents.yaml:5: agents.jarvis.description: must not be empty"],
+    ),
+    Mistake(
+        "a port in quotes", ONE + 'registry_port: "8200"\n', ["agents.yaml:5: registry_port: must be a whole number"]
+    ),
+    Mistake(
+        "an empty whole number",
+        ONE + 'registry_port: !!int ""\n',
+        ["agents.yaml:5: registry_port: must be a whole number"],
+    ),
+    Mistake(
+        "true as a number",
+        ONE + "    max_iterations: true\n",
+        ["agents.yaml:5: agents.jarvis.max_iterations: must be a whole number"],
+    ),
+    Mistake(
+        "a fraction of a turn",
+        ONE + "    max_iterations: 1.5\n",
+        ["agents.yaml:5: agents.jarvis.max_iterations: must be a whole number"],
+    ),
+    Mistake(
+        "no turns", ONE + "    max_iterations: 0\n", ["agents.yaml:5: agents.jarvis.max_iterations: must be at least 1"]
+    ),
+    Mistake(
+        "a negative threshold",
+        ONE + "    loop_repeat_threshold: -1\n",
+        ["agents.yaml:5: agents.jarvis.loop_repeat_threshold: must be at least 0"],
+    ),
+    Mistake(
+        "no time",
+        ONE + "    call_timeout_seconds: 0\n",
+        ["agents.yaml:5: agents.jarvis.call_timeout_seconds: must be more than 0"],
+    ),
+    Mistake(
+        "true as seconds",
+        GATEWAY + "  queue_seconds: true\n",
+        ["agents.yaml:6: gateway.queue_seconds: must be a number"],
+    ),
+    Mistake(
+        "endless seconds",
+        GATEWAY + "  drain_seconds: .inf\n",
+        ["agents.yaml:6: gateway.drain_seconds: must be a finite number"],
+    ),
+    Mistake(
+        "a number as a flag", GATEWAY + "  per_port: 1\n", ["agents.yaml:6: gateway.per_port: must be true or false"]
+    ),
+    Mistake("an agent's port 0", ONE + "    port: 0\n", ["agents.yaml:5: agents.jarvis.port: must be at least 1"]),
+    Mistake("a port too high", GATEWAY + "  port: 65536\n", ["agents.yaml:6: gateway.port: must be at most 65535"]),
+    Mistake(
+        "text for a list",
+        ONE + "    depends_on: research\n",
+        ["agents.yaml:5: agents.jarvis.depends_on: must be a list"],
+    ),
+    Mistake("text for a section", ONE + "gateway: on\n", [f"agents.yaml:5: gateway: {MAPPING}"]),
+    Mistake(
+        "half a certificate",
+        GATEWAY + "  tls:\n    certfile: agents.yaml\n",
+        ["agents.yaml:6: gateway.tls.keyfile: is required"],
+    ),
+    Mistake(
+        "a certificate that is not there",
+        GATEWAY + "  tls:\n    certfile: c.pem\n    keyfile: agents.yaml\n",
+        ["agents.yaml:7: gateway.tls.certfile: no file 'c.pem' beside agents.yaml"],
+    ),
+    # What single values may say
+    Mistake(
+        "a version range",
+        ONE + 'version: "^1.2"\n',
+        ["agents.yaml:5: version: '^1.2' is not one version; write one such as 1.0.0"],
+    ),
+    Mistake(
+        "a wildcard version",
+        ONE + "version: 1.x\n",
+        ["agents.yaml:5: version: '1.x' is not one version; write one such as 1.0.0"],
+    ),
+    Mistake(
+        "the latest version",
+        ONE + "version: latest\n",
+        ["agents.yaml:5: version: 'latest' is not one version; write one such as 1.0.0"],
+    ),
+    Mistake(
+        "a long version", ONE + f"version: v{'1' * 255}\n", ["agents.yaml:5: version: must have at most 255 characters"]
+    ),
+    Mistake(
+        "a namespace with an underscore",
+        ONE + "namespace: com.my_project\n",
+        ["agents.yaml:5: namespace: may hold only letters, digits, '.' and '-', such as com.example.project"],
+    ),
+    Mistake("a host with a scheme", ONE + "host: http://box\n", [f"agents.yaml:5: host: {HOST}"]),
+    Mistake("a host with a port", GATEWAY + "  host: box:80\n", [f"agents.yaml:6: gateway.host: {HOST}"]),
+    Mistake(
+        "a relative public_url", GATEWAY + "  public_url: /pallas\n", [f"agents.yaml:6: gateway.public_url: {URL}"]
+    ),
+    Mistake("a public_url of ftp", GATEWAY + "  public_url: ftp://a\n", [f"agents.yaml:6: gateway.public_url: {URL}"]),
+    Mistake(
+        "a public_url with a query",
+        GATEWAY + "  public_url: http://a?b=c\n",
+        [f"agents.yaml:6: gateway.public_url: {URL}"],
+    ),
+    Mistake(
+        "a public_url with a bad port",
+        GATEWAY + "  public_url: http://a:b\n",
+        [f"agents.yaml:6: gateway.public_url: {URL}"],
+    ),
+    Mistake(
+        "an odd icon size",
+        ONE + "    icons: [{src: a.png, sizes: 48x48 big}]\n",
+        ["agents.yaml:5: agents.jarvis.icons.0.sizes.1: 'big' must be like 48x48, or 'any'"],
+    ),
+    Mistake(
+        "no tool name",
+        GATEWAY + "  tool_names: []\n",
+        ["agents.yaml:6: gateway.tool_names: must have at least one entry"],
+    ),
+    Mistake(
+        "a tool name twice", GATEWAY + "  tool_names: [a, a]\n", ["agents.yaml:6: gateway.tool_names: 'a' stands twice"]
+    ),
+    Mistake(
+        "an unknown placeholder in a tool name",
+        GATEWAY + '  tool_names: ["{name}"]\n',
+        [
+            "agents.yaml:6: gateway.tool_names.0: '{name}' may hold only letters, digits, '_', '.', '-' and the "
+            "placeholder {agent}"
+        ],
+    ),
+    Mistake(
+        "the health tool's name",
+        GATEWAY + "  tool_names: [get_health]\n",
+        ["agents.yaml:6: gateway.tool_names.0: 'get_health' is the health tool; choose another name"],
+    ),
+    # Rules between values
+    Mistake("a bad agent name", ONE + "  _x:\n    module: m\n", [f"agents.yaml:5: agents._x: {NAME}"]),
+    Mistake(
+        "an agent name with a space", ONE + "  my agent:\n    module: m\n", [f"agents.yaml:5: agents.my agent: {NAME}"]
+    ),
+    Mistake(
+        "one registry name for two",
+        ONE + "  a_b: {module: m}\n  a-b: {module: m}\n",
+        ["agents.yaml:6: agents.a-b: has the same registry name 'a-b' as agent 'a_b'; rename one"],
+    ),
+    Mistake(
+        "a registry name too long",
+        ONE + f"namespace: {'n' * 194}\n",
+        ["agents.yaml:3: agents.jarvis: its registry name with the namespace is longer than 200 characters"],
+    ),
+    Mistake(
+        "an agent named like the message tool",
+        ONE + "  send_message: {module: m}\n",
+        ["agents.yaml:5: agents.send_message: an agent cannot be named like the tool 'send_message'; rename it"],
+    ),
+    Mistake(
+        "an agent named like the health tool",
+        ONE + "  get_health: {module: m}\n",
+        ["agents.yaml:5: agents.get_health: an agent cannot be named like the tool 'get_health'; rename it"],
+    ),
+    Mistake(
+        "an agent named like a tool of the file's own",
+        GATEWAY + "  tool_names: [jarvis]\n",
+        ["agents.yaml:3: agents.jarvis: an agent cannot be named like the tool 'jarvis'; rename it"],
+    ),
+    Mistake(
+        "two tools of one name",
+        GATEWAY + '  tool_names: [ask_jarvis, "ask_{agent}"]\n',
+        ["agents.yaml:6: gateway.tool_names: agent 'jarvis' would have two tools named 'ask_jarvis'"],
+    ),
+    Mistake(
+        "one port for two agents",
+        ONE + "    port: 8201\n  research:\n    module: m\n    port: 8201\n",
+        ["agents.yaml:8: agents.research.port: port 8201 is already taken by agents.jarvis"],
+    ),
+    Mistake(
+        "the registry's port in per-port mode",
+        ONE + "    port: 24200\n",
+        ["agents.yaml:5: agents.jarvis.port: port 24200 is already taken by registry_port"],
+        PER_PORT,
+    ),
+    Mistake(
+        "no ports in per-port mode",
+        TWO,
+        [
+            "agents.yaml:3: agents.jarvis.port: is needed with --per-port",
+            "agents.yaml:5: agents.research.port: is needed with --per-port",
+        ],
+        PER_PORT,
+    ),
+    Mistake(
+        "no port for the one agent",
+        TWO,
+        ["agents.yaml:5: agents.research.port: is needed with --agent"],
+        Overrides(agent="research"),
+    ),
+    Mistake(
+        "icon and icons",
+        ONE + "    icon: a\n    icons: [{src: b}]\n",
+        ["agents.yaml:6: agents.jarvis.icons: give either icon or icons, not both"],
+    ),
+    Mistake(
+        "an unknown dependency",
+        TWO + "    depends_on:\n      - jarvis\n      - jravis\n",
+        ["agents.yaml:9: agents.research.depends_on: no agent 'jravis' (did you mean 'jarvis'?)"],
+    ),
+    Mistake(
+        "a circle of two",
+        ONE + "    depends_on: [b]\n  b:\n    module: m\n    depends_on: [jarvis]\n",
+        ["agents.yaml:5: agents.jarvis.depends_on: goes in a circle: jarvis -> b -> jarvis"],
+    ),
+    Mistake(
+        "an agent that waits for itself",
+        ONE + "    depends_on: [jarvis]\n",
+        ["agents.yaml:5: agents.jarvis.depends_on: goes in a circle: jarvis -> jarvis"],
+    ),
+    Mistake(
+        "a value that is wrong by itself is not judged by rules too",
+        ONE + "    port: many\n",
+        ["agents.yaml:5: agents.jarvis.port: must be a whole number"],
+        PER_PORT,
+    ),
+    # Environment and command line
+    Mistake(
+        "a variable that is broken YAML",
+        ONE + "registry_port: ${PORT}\n",
+        ["agents.yaml:5: registry_port: must be a whole number"],
+        environ={"PORT": "["},
+    ),
+    Mistake(
+        "a variable that is not set",
+        ONE + "registry_port: ${PORT}\n",
+        ["agents.yaml:5: registry_port: environment variable PORT is not set; set it, or write ${PORT:-default}"],
+    ),
+    Mistake(
+        "a variable that is no number",
+        ONE + "registry_port: ${PORT}\n",
+        ["agents.yaml:5: registry_port: must be a whole number"],
+        environ={"PORT": "many"},
+    ),
+    Mistake(
+        "an unknown agent asked for",
+        TWO,
+        ["--agent: no agent 'jarvi' (did you mean 'jarvis'?)"],
+        Overrides(agent="jarvi"),
+    ),
+    Mistake("a bad port asked for", GATEWAY + "  port: 1\n", ["--port: must be at most 65535"], Overrides(port=70000)),
+    Mistake("a bad public URL asked for", ONE, [f"--public-url: {URL}"], Overrides(public_url="example.com")),
+    Mistake(
+        "a fast-agent file that is not there",
+        ONE + "fastagent_config: conf/fa.yaml\n",
+        ["conf/fa.yaml: no such file (named by fastagent_config)"],
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_every_mistake_is_reported_with_its_place_and_what_to_do(
+    mistake: Mistake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agents.yaml").write_text(mistake.yaml)
+    with pytest.raises(ConfigurationError) as caught:
+        load_deployment(Path("agents.yaml"), environ=mistake.environ, overrides=mistake.overrides)
+    assert [str(problem) for problem in caught.value.problems] == mistake.problems
+    assert str(caught.value) == "\n".join(mistake.problems)
+    assert caught.value.reason == "bad_configuration"
+
+
+def problems_at(path: Path) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load_deployment(path, environ={})
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_missing_file_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert problems_at(Path("agents.yaml")) == [
+        "agents.yaml: no such file; copy agents.example.yaml to make one, or name yours with --config or "
+        "PALLAS_AGENTS_CONFIG"
+    ]
+
+
+def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
+    assert problems_at(tmp_path) == [f"{tmp_path}: is a directory, not a file"]
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agents.yaml").write_bytes("name: Müller\n".encode("latin-1"))
+    assert problems_at(Path("agents.yaml")) == ["agents.yaml: is not UTF-8 text; save it as UTF-8"]
+
+
+def test_absurd_nesting_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agents.yaml").write_text("name: " + "[" * 5000)
+    assert problems_at(Path("agents.yaml")) == ["agents.yaml: is nested too deeply"]
+
+
+def test_all_mistakes_of_all_files_come_at_once_in_reading_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agents.yaml").write_text(
+        "name: demo\n"
+        "gateway: {per_port: perhaps}\n"
+        "agents:\n"
+        "  jarvis: {modul: agents.jarvis, port: 8201, depends_on: [serch]}\n"
+        "  search: {module: '${MODULE}', port: 8201}\n"
+    )
+    Path("fastagent.config.yaml").write_text("model_capabilities: {vision: maybe}\n")
+    assert problems_at(Path("agents.yaml")) == [
+        "agents.yaml:2: gateway.per_port: must be true or false",
+        "agents.yaml:4: agents.jarvis.module: is required",
+        "agents.yaml:4: agents.jarvis.modul: unknown key (did you mean 'module'?)",
+        "agents.yaml:4: agents.jarvis.depends_on: no agent 'serch' (did you mean 'search'?)",
+        "agents.yaml:5: agents.search.module: environment variable MODULE is not set; set it, or write "
+        "${MODULE:-default}",
+        "agents.yaml:5: agents.search.port: port 8201 is already taken by agents.jarvis",
+        "fastagent.config.yaml:1: model_capabilities.vision: must be true or false",
+    ]
+
+
+def test_a_broken_file_does_not_hide_the_other_ones_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agents.yaml").write_text("name: [\n")
+    Path("fastagent.config.yaml").write_text("mcp: {\n")
+    assert [problem.split(": ")[0] for problem in problems_at(Path("agents.yaml"))] == [
+        "agents.yaml:2",
+        "fastagent.config.yaml:2",
+    ]

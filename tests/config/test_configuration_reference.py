@@ -1,0 +1,79 @@
+"""The generated page and the JSON Schema agree with what the loader does."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from pallas_gateway.config.reference import SECTIONS, json_schema, markdown
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+GOOD = """\
+name: my-project
+version: "1.0.0"
+namespace: com.example.project
+registry_port: ${PORT:-8200}
+x-defaults: {any: thing}
+agents:
+  x-template: 1
+  jarvis:
+    module: agents.jarvis
+    depends_on:
+    icons: [{src: a.png, sizes: 48x48}, {src: b.svg, sizes: [any]}]
+    max_in_flight: null
+    x-owner: me
+gateway:
+  tool_names: [send_message, "{agent}"]
+  tls: null
+  queue_seconds: 2
+"""
+
+
+def validator() -> Draft202012Validator:
+    schema = json_schema()
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+def test_the_page_in_docs_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == markdown()
+
+
+def test_the_module_prints_the_page() -> None:
+    command = [sys.executable, "-W", "error", "-m", "pallas_gateway.config.reference"]
+    done = subprocess.run(command, capture_output=True, check=True, cwd=PAGE.parents[1])
+    assert done.stdout.decode() == markdown()
+
+
+def test_every_key_has_a_meaning() -> None:
+    for _, model in SECTIONS:
+        for key, known in model.model_fields.items():
+            assert known.description, f"{model.__name__}.{key}"
+
+
+def test_the_schema_accepts_what_the_loader_accepts() -> None:
+    validator().validate(yaml.safe_load(GOOD))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hots": "unknown key"},
+        {"name": None},
+        {"agents": {}},
+        {"agents": {"jarvis": {}}},
+        {"agents": {"jarvis": {"module": "m", "modul": "m"}}},
+        {"agents": {"_bad name": {"module": "m"}}},
+        {"agents": {"jarvis": {"module": "m", "port": 0}}},
+        {"registry_port": "8200"},
+        {"gateway": {"max_in_flight": 0}},
+        {"gateway": {"tls": {"certfile": "c"}}},
+    ],
+)
+def test_the_schema_refuses_what_the_loader_refuses(change: dict[str, Any]) -> None:
+    assert not validator().is_valid({**yaml.safe_load(GOOD), **change})

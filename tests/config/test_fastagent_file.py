@@ -1,0 +1,217 @@
+"""What is read of fast-agent's files, and what is left to fast-agent."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from pallas_gateway.config import ConfigurationError, FastAgentFile, ModelCapabilities, load_deployment
+
+AGENTS = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"
+CONFIG = Path("fastagent.config.yaml")
+SECRETS = Path("fastagent.secrets.yaml")
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def load(agents: str = AGENTS, environ: Mapping[str, str] | None = None) -> FastAgentFile:
+    Path("agents.yaml").write_text(agents)
+    return load_deployment(Path("agents.yaml"), environ=environ or {}).fastagent
+
+
+def problems() -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load()
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_project_without_the_file_gets_an_empty_one() -> None:
+    assert load() == FastAgentFile()
+
+
+def test_an_empty_file_is_fine() -> None:
+    CONFIG.touch()
+    assert load() == FastAgentFile(path=CONFIG)
+
+
+def test_the_documented_keys_are_read_and_all_others_ignored() -> None:
+    CONFIG.write_text(
+        "default_model: openai.my-model\n"
+        "model_capabilities: {vision: true, context_window: 200000}\n"
+        "logger: {level: debug, type: none}\n"
+        "execution_engine: asyncio\n"
+        "mcp:\n  servers:\n    argos: {url: http://argos.example/mcp, load_on_start: false}\n"
+    )
+    file = load()
+    assert (file.path, file.default_model, file.logger_level) == (CONFIG, "openai.my-model", "debug")
+    assert file.model_capabilities == ModelCapabilities(vision=True, context_window=200000)
+    assert (file.servers["argos"].url, file.servers["argos"].line) == ("http://argos.example/mcp", 7)
+
+
+@pytest.mark.parametrize(
+    ("entry", "transport", "url", "command"),
+    [
+        ("{url: http://a.example/mcp}", "http", "http://a.example/mcp", None),
+        ("{url: http://a.example}", "http", "http://a.example/mcp", None),
+        ("{url: http://a.example/base/}", "http", "http://a.example/base/mcp", None),
+        ("{url: 'http://a.example/?key=1'}", "http", "http://a.example/?key=1", None),
+        ("{url: http://a.example/sse}", "sse", "http://a.example/sse", None),
+        ("{url: http://a.example/x, transport: sse}", "sse", "http://a.example/x", None),
+        ("{url: http://a.example/mcp, command: uvx}", "http", "http://a.example/mcp", None),
+        ("{target: https://a.example}", "http", "https://a.example/mcp", None),
+        ("{target: uvx mcp-server-time}", "stdio", None, "uvx"),
+        ("{command: uvx, args: [mcp-server-time]}", "stdio", None, "uvx"),
+        ("{url: 'http://[bad/mcp'}", "http", "http://[bad/mcp", None),
+    ],
+)
+def test_a_server_is_reached_as_fast_agent_would_reach_it(
+    entry: str, transport: str, url: str | None, command: str | None
+) -> None:
+    CONFIG.write_text(f"mcp:\n  servers:\n    argos: {entry}\n")
+    server = load().servers["argos"]
+    assert (server.transport, server.url, server.command) == (transport, url, command)
+    assert server.args == (("mcp-server-time",) if command else ())
+
+
+def test_secrets_are_merged_over_the_configuration_and_show_in_no_repr() -> None:
+    CONFIG.write_text(
+        "mcp:\n  servers:\n    argos:\n      url: http://argos.example/mcp?key=s3cret\n"
+        "      headers: {x-team: s3cret-blue, Authorization: '${NOT_SET}'}\n"
+    )
+    SECRETS.write_text(
+        "mcp:\n  servers:\n    argos: {headers: {Authorization: Bearer s3cret}}\n"
+        "    neo4j: {command: uvx, args: [s3cret]}\n"
+    )
+    file = load()
+    assert dict(file.servers["argos"].headers) == {"x-team": "s3cret-blue", "Authorization": "Bearer s3cret"}
+    assert file.unset == ()
+    assert file.servers["neo4j"].line == 4
+    assert "s3cret" not in repr(file)
+
+
+def test_secrets_alone_are_read_too() -> None:
+    SECRETS.write_text("openai: {base_url: http://llm.example/v1}\n")
+    file = load()
+    assert (file.path, dict(file.base_urls)) == (None, {"openai": "http://llm.example/v1"})
+
+
+@pytest.mark.parametrize("token", ["abc", "Bearer abc", "bearer  abc "])
+def test_an_access_token_becomes_the_authorization_header(token: str) -> None:
+    CONFIG.write_text(f"mcp:\n  servers:\n    argos: {{url: http://a/mcp, access_token: '{token}'}}\n")
+    assert dict(load().servers["argos"].headers) == {"Authorization": "Bearer abc"}
+
+
+@pytest.mark.parametrize(
+    ("flag", "forwards"),
+    [
+        ("forward_inbound_auth: true", True),
+        ("forward_inbound_auth: ${FORWARD}", True),
+        ("forward_inbound_auth: false", False),
+        ("auth: {forward: huggingface}", True),
+        ("auth: {oauth: false}", False),
+        ("description: nothing said", False),
+    ],
+)
+def test_the_callers_bearer_goes_only_to_marked_servers(flag: str, forwards: bool) -> None:
+    CONFIG.write_text(f"mcp:\n  servers:\n    argos:\n      url: http://a/mcp\n      {flag}\n")
+    assert load(environ={"FORWARD": "true"}).servers["argos"].forward_inbound_auth is forwards
+
+
+def test_unset_variables_stay_as_written_and_are_listed_with_their_place() -> None:
+    CONFIG.write_text(
+        "default_model: ${MODEL:-passthrough}\n"
+        "mcp:\n  servers:\n    argos:\n      url: http://${HOST:argos.example}/mcp\n"
+        "      headers:\n        Authorization: Bearer ${ARGOS_TOKEN}\n"
+    )
+    file = load()
+    assert (file.default_model, file.servers["argos"].url) == ("passthrough", "http://argos.example/mcp")
+    assert file.servers["argos"].headers["Authorization"] == "Bearer ${ARGOS_TOKEN}"
+    assert [(one.variable, one.path, one.line, one.file) for one in file.unset] == [
+        ("ARGOS_TOKEN", "mcp.servers.argos.headers.Authorization", 7, "fastagent.config.yaml")
+    ]
+
+
+def test_an_empty_default_in_fast_agents_own_form_is_kept_when_the_variable_is_empty() -> None:
+    CONFIG.write_text("default_model: ${MODEL:fallback}\nlogger: {level: '${LEVEL:-info}'}\n")
+    file = load(environ={"MODEL": "", "LEVEL": ""})
+    assert (file.default_model, file.logger_level) == (None, "info")
+
+
+def test_an_empty_or_unset_base_url_means_the_providers_own() -> None:
+    SECRETS.write_text(
+        "openai: {base_url: '${OPENAI_BASE_URL}'}\nanthropic: {base_url: ''}\n"
+        "generic: {base_url: ' http://llm.example/v1 '}\nazure: {base_url: }\ngoogle: {api_key: k}\n"
+    )
+    assert dict(load().base_urls) == {
+        "openai": None,
+        "anthropic": None,
+        "generic": "http://llm.example/v1",
+        "azure": None,
+    }
+
+
+def test_the_named_file_is_relative_to_the_deployment_file() -> None:
+    Path("deploy").mkdir()
+    Path("deploy/agents.yaml").write_text(AGENTS + "fastagent_config: fa.yaml\n")
+    Path("deploy/fa.yaml").write_text("default_model: passthrough\n")
+    CONFIG.write_text("default_model: other\n")
+    file = load_deployment(Path("deploy/agents.yaml"), environ={}).fastagent
+    assert (file.path, file.default_model) == (Path("deploy/fa.yaml"), "passthrough")
+
+
+@pytest.mark.parametrize("name", ["fast-agent.yaml", "fast-agent.config.yaml", "fastagent.config.yaml"])
+def test_every_name_that_fast_agent_knows_is_found(name: str) -> None:
+    Path(name).write_text("default_model: passthrough\n")
+    assert load().path == Path(name)
+
+
+def test_two_files_of_one_kind_are_refused_as_fast_agent_does() -> None:
+    CONFIG.touch()
+    Path("fast-agent.yaml").touch()
+    assert problems() == [
+        "fastagent.config.yaml: fast-agent.yaml is there too; keep one of them, as fast-agent demands"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("mcp: {servers\n", "fastagent.config.yaml:2: not valid YAML: expected ',' or '}', but got '<stream end>'"),
+        ("- a\n", "fastagent.config.yaml:1: must be a mapping of keys, such as 'default_model: …'"),
+        (
+            "model_capabilities:\n  contxt_window: 1\n",
+            "fastagent.config.yaml:2: model_capabilities.contxt_window: unknown key (did you mean 'context_window'?)",
+        ),
+        (
+            "model_capabilities:\n  max_output_tokens: 0\n",
+            "fastagent.config.yaml:2: model_capabilities.max_output_tokens: must be at least 1",
+        ),
+        (
+            "mcp:\n  servers:\n    argos:\n",
+            "fastagent.config.yaml:3: mcp.servers.argos: must be a mapping (indented 'key: value' lines)",
+        ),
+        (
+            "mcp:\n  servers:\n    argos:\n      forward_inbound_auth: perhaps\n",
+            "fastagent.config.yaml:4: mcp.servers.argos.forward_inbound_auth: must be true or false",
+        ),
+    ],
+)
+def test_what_the_gateway_reads_is_checked(text: str, problem: str) -> None:
+    CONFIG.write_text(text)
+    assert problems() == [problem]
+
+
+def test_a_mistake_in_the_secrets_names_that_file_and_no_secret() -> None:
+    CONFIG.write_text("mcp:\n  servers:\n    argos: {url: http://a/mcp}\n")
+    SECRETS.write_text("mcp:\n  servers:\n    argos:\n      headers: [s3cret]\n")
+    assert problems() == [
+        "fastagent.secrets.yaml:4: mcp.servers.argos.headers: must be a mapping (indented 'key: value' lines)"
+    ]
+
+
+def test_a_key_that_stands_twice_there_is_fast_agents_business() -> None:
+    CONFIG.write_text("default_model: a\ndefault_model: b\n")
+    assert load().default_model == "b"
