@@ -1,0 +1,88 @@
+"""The few ASGI moves the fakes need, and the types they are written in."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+type Scope = MutableMapping[str, Any]
+type Message = MutableMapping[str, Any]
+type Receive = Callable[[], Awaitable[Message]]
+type Send = Callable[[Message], Awaitable[None]]
+type AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before its request was whole."""
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Read the whole request body."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        part: bytes = message.get("body", b"")
+        body += part
+        if not message.get("more_body", False):
+            return body
+
+
+async def until_disconnect(receive: Receive) -> None:
+    """Return when the client has gone. The body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """Request headers by lower-case name; a repeated one is joined with a comma."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+async def respond(
+    send: Send,
+    status: int,
+    body: bytes | str,
+    *,
+    content_type: str = "application/json",
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Send one whole response."""
+    await start_response(send, status, content_type=content_type, headers=headers)
+    await send({"type": "http.response.body", "body": body if isinstance(body, bytes) else body.encode()})
+
+
+async def respond_json(send: Send, status: int, value: object, headers: Mapping[str, str] | None = None) -> None:
+    """Send `value` as one whole JSON response."""
+    await respond(send, status, json.dumps(value), headers=headers)
+
+
+async def start_response(
+    send: Send, status: int, *, content_type: str, headers: Mapping[str, str] | None = None
+) -> None:
+    """Send the status line and headers; the body is still to come."""
+    everything = {"content-type": content_type, **(headers or {})}
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in everything.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+
+
+async def send_part(send: Send, body: str) -> None:
+    """Send a piece of the body, with more to come."""
+    await send({"type": "http.response.body", "body": body.encode(), "more_body": True})
+
+
+async def end_body(send: Send) -> None:
+    """End a body sent in pieces."""
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def plain_lifespan(receive: Receive, send: Send) -> None:
+    """The lifespan of an app with nothing to start or stop."""
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await send({"type": "lifespan.shutdown.complete"})

@@ -1,0 +1,188 @@
+"""A project written to a folder and its gateway, served in this process on real listeners.
+
+`write_project` writes `agents.yaml`, one module per agent and `fastagent.config.yaml`; `running` serves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from pallas_gateway.config.loader import Overrides, load_deployment
+from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
+from pallas_gateway.server import serve
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from pallas_gateway.gateway import Gateway
+
+_packages = itertools.count()
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent of a test project.
+
+    `servers` are names in the project's `servers`; `source` replaces the generated module; `decorator` is written into
+    `@fast.agent(…)`; `settings` goes into `agents.yaml`.
+    """
+
+    servers: Sequence[str] = ()
+    model: str | None = None
+    source: str | None = None
+    decorator: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Project:
+    """A project on disk."""
+
+    path: Path
+    package: str
+
+    def write_module(self, name: str, source: str) -> None:
+        """Write (or mend) one agent's module."""
+        (self.path / self.package / f"{name}.py").write_text(source)
+
+
+def write_project(
+    path: Path,
+    agents: Mapping[str, Agent],
+    *,
+    llm_url: str | None = None,
+    servers: Mapping[str, Mapping[str, Any]] | None = None,
+    fastagent: Mapping[str, Any] | None = None,
+    gateway: Mapping[str, Any] | None = None,
+    deployment: Mapping[str, Any] | None = None,
+) -> Project:
+    """Write a project to `path`; its modules live in a package of their own, so no two projects share one.
+
+    Args:
+        path: an empty folder.
+        agents: by name. Without a `model` they use `generic.test-model` if `llm_url` is given, else `passthrough`.
+        llm_url: base URL of an OpenAI-compatible server.
+        servers: `mcp.servers` of fastagent.config.yaml.
+        fastagent: more keys of fastagent.config.yaml.
+        gateway: the `gateway` section of agents.yaml; its port is 0 unless given.
+        deployment: more top-level keys of agents.yaml.
+    """
+    package = f"test_project_{os.getpid()}_{next(_packages)}"
+    project = Project(path, package)
+    (path / package).mkdir(parents=True)
+    (path / package / "__init__.py").write_text("")
+    for name, agent in agents.items():
+        project.write_module(name, agent.source if agent.source is not None else module_source(name, agent))
+    config: dict[str, Any] = {"default_model": "generic.test-model" if llm_url else "passthrough"}
+    if llm_url:
+        config["generic"] = {"api_key": "not-a-key", "base_url": llm_url}
+    if servers:
+        config["mcp"] = {"servers": {name: dict(server) for name, server in servers.items()}}
+    (path / "fastagent.config.yaml").write_text(yaml.safe_dump({**config, **(fastagent or {})}))
+    document = {
+        "name": "test",
+        "namespace": "com.example.test",
+        **(deployment or {}),
+        "agents": {name: {"module": f"{package}.{name}", **agent.settings} for name, agent in agents.items()},
+        "gateway": {"port": 0, **(gateway or {})},
+    }
+    (path / "agents.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    return project
+
+
+def module_source(name: str, agent: Agent) -> str:
+    """A plain fast-agent module with one default agent."""
+    model = f", model={agent.model!r}" if agent.model else ""
+    decorator = f", {agent.decorator}" if agent.decorator else ""
+    return f"""
+from fast_agent import FastAgent
+from fast_agent.types import RequestParams
+
+fast = FastAgent("{name}", parse_cli_args=False)
+
+
+@fast.agent(
+    name="{name}", instruction="You are {name}.", servers={list(agent.servers)!r}, default=True{model}{decorator}
+)
+async def agent() -> None: ...
+"""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A served gateway."""
+
+    gateway: Gateway
+    project: Project
+    stop: asyncio.Event
+
+    @property
+    def base_url(self) -> str:
+        """Where the gateway's port is reached, without a trailing slash."""
+        return f"http://127.0.0.1:{self.gateway.addresses.registry_port}"
+
+    def url(self, agent: str) -> str:
+        """An agent's MCP endpoint."""
+        return f"{self.base_url}/agents/{agent}/mcp"
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The present value of one metric sample, 0 if it has none yet."""
+        return self.gateway.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@asynccontextmanager
+async def running(
+    project: Project, *, overrides: Overrides | None = None, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Running]:
+    """Serve `project` until the block ends; the block begins once every agent was tried."""
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    with _inside(project):
+        environment = os.environ if environ is None else environ
+        configuration = load_deployment(Path("agents.yaml"), environ=environment, overrides=overrides or Overrides())
+        serving = asyncio.create_task(_serve(configuration, stop, ready))
+        try:
+            await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
+            if serving.done():
+                serving.result()
+            yield Running(ready.result(), project, stop)
+        finally:
+            stop.set()
+            await asyncio.wait_for(serving, 60)
+
+
+async def _serve(configuration: Any, stop: asyncio.Event, ready: asyncio.Future[Gateway]) -> None:
+    async with FastAgentRuntime(config_file=None) as runtime:
+        await serve(configuration, runtime, stop=stop, on_ready=ready.set_result)
+
+
+@contextmanager
+def _inside(project: Project) -> Iterator[None]:
+    """Working directory and import path as the command line has them; the project's modules are forgotten after."""
+    before = Path.cwd()
+    os.chdir(project.path)
+    sys.path.insert(0, str(project.path))
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        sys.path.remove(str(project.path))
+        for name in [name for name in sys.modules if name.partition(".")[0] == project.package]:
+            del sys.modules[name]
+
+
+async def until_idle(served: Running) -> None:
+    """Wait until no call and no instance is left."""
+    agents = served.gateway.agents
+    await eventually(
+        lambda: not any(served.metric("pallas_instances_live", agent=name) for name in agents), what="instances gone"
+    )

@@ -1,0 +1,432 @@
+"""An OpenAI-compatible chat-completions model that says what the test told it to.
+
+Streamed and not, tool calls, usage, failures of every kind; it records what it was asked and who hung up on it.
+It is no model of a model: it never looks at the tools or at the history unless the script does.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from .asgi import (
+    ClientGoneError,
+    Receive,
+    Scope,
+    Send,
+    end_body,
+    headers_of,
+    plain_lifespan,
+    read_body,
+    respond,
+    respond_json,
+    send_part,
+    start_response,
+    until_disconnect,
+)
+from .listener import serve_app
+from .waiting import Changes, Gate
+
+MODEL = "test-model"
+CREATED = 1_700_000_000  # every answer is made at the same second, so equal scripts give equal bytes
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a turn claims to have cost. `prompt` includes `cached`, `completion` includes `reasoning`."""
+
+    prompt: int = 10
+    completion: int = 5
+    cached: int | None = None
+    reasoning: int | None = None
+
+    def as_json(self) -> Json:
+        """The `usage` object of the wire; details only where there is something to say."""
+        wire: Json = {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.completion,
+        }
+        if self.cached is not None:
+            wire["prompt_tokens_details"] = {"cached_tokens": self.cached}
+        if self.reasoning is not None:
+            wire["completion_tokens_details"] = {"reasoning_tokens": self.reasoning}
+        return wire
+
+
+DEFAULT_USAGE = Usage()
+
+
+@dataclass(frozen=True)
+class LlmRequest:
+    """One chat-completions request as it arrived. `number` counts from 1."""
+
+    number: int
+    body: Json
+    headers: dict[str, str] = field(repr=False)
+
+    @property
+    def model(self) -> str:
+        """The model name on the wire, without fast-agent's provider prefix."""
+        return str(self.body.get("model"))
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the client wants server-sent events."""
+        return bool(self.body.get("stream"))
+
+    @property
+    def messages(self) -> list[Json]:
+        """The conversation, system prompt included."""
+        return list(self.body.get("messages") or [])
+
+    @property
+    def tools(self) -> list[str]:
+        """Names of the tools on offer, in order."""
+        return [tool["function"]["name"] for tool in self.body.get("tools") or []]
+
+    @property
+    def user_texts(self) -> list[str]:
+        """Text of every user message, oldest first."""
+        return [text_of(message) for message in self.messages if message["role"] == "user"]
+
+    @property
+    def last_user_text(self) -> str:
+        """Text of the newest user message, or the empty string."""
+        return self.user_texts[-1] if self.user_texts else ""
+
+    @property
+    def tool_results(self) -> dict[str, str]:
+        """Text of every tool result in the conversation by tool-call id."""
+        return {m["tool_call_id"]: text_of(m) for m in self.messages if m["role"] == "tool"}
+
+    @property
+    def bearer(self) -> str | None:
+        """The key or token the request was authorised with."""
+        scheme, _, token = self.headers.get("authorization", "").partition(" ")
+        return token if scheme.lower() == "bearer" else None
+
+
+@dataclass(frozen=True)
+class Say:
+    """A finished answer; `pieces` are its streamed chunks, `gate` is entered before every piece but the first."""
+
+    pieces: tuple[str, ...]
+    finish_reason: str = "stop"
+    usage: Usage | None = DEFAULT_USAGE
+    gate: Gate | None = None
+
+
+@dataclass(frozen=True)
+class CallTools:
+    """An answer that asks for tools; arguments are JSON text, which may be broken on purpose."""
+
+    calls: tuple[tuple[str, str], ...]
+    text: str = ""
+    usage: Usage | None = DEFAULT_USAGE
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Any HTTP response at all: failures and garbage."""
+
+    status: int
+    body: bytes
+    content_type: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The beginning of a streamed answer, then a closed connection."""
+
+    pieces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Hang:
+    """Nothing until the gate lets it through, then `then`."""
+
+    gate: Gate
+    then: Say | CallTools | Reply | Cut
+
+
+Turn = Say | CallTools | Reply | Cut | Hang
+Script = Callable[[LlmRequest], Turn]
+
+
+def say(text: str, *, finish_reason: str = "stop", usage: Usage | None = DEFAULT_USAGE) -> Say:
+    """Answer `text` in one piece. `usage=None` reports none."""
+    return Say((text,), finish_reason, usage)
+
+
+def stream(pieces: Sequence[str], gate: Gate | None = None, *, usage: Usage | None = DEFAULT_USAGE) -> Say:
+    """Answer piece by piece; with a `gate`, each piece but the first waits there (label `piece 2` and so on)."""
+    return Say(tuple(pieces), usage=usage, gate=gate)
+
+
+def call_tools(
+    calls: Sequence[tuple[str, Mapping[str, Any] | str]], *, text: str = "", usage: Usage | None = DEFAULT_USAGE
+) -> CallTools:
+    """Ask for tools, all at once; ids are `call_<request number>_<n>`. Arguments as a string go out as they are."""
+    return CallTools(
+        tuple((name, args if isinstance(args, str) else json.dumps(args)) for name, args in calls), text, usage
+    )
+
+
+def fail(status: int, body: object = None, *, headers: Mapping[str, str] | None = None) -> Reply:
+    """Answer with an HTTP error; the body is OpenAI's error object unless given (a string goes out as it is)."""
+    if body is None:
+        body = {"error": {"message": f"scripted failure {status}", "type": "scripted", "code": status}}
+    content = body if isinstance(body, str) else json.dumps(body)
+    # The OpenAI client would otherwise retry 408, 409, 429 and 5xx after a pause.
+    return Reply(status, content.encode(), "application/json", {"x-should-retry": "false", **(headers or {})})
+
+
+def garbage() -> Reply:
+    """200 with a page of HTML instead of an answer."""
+    return Reply(200, b"<html><body>Please log in</body></html>", "text/html")
+
+
+def broken_stream() -> Reply:
+    """200 with server-sent events that hold no JSON."""
+    return Reply(200, b"data: {not json\n\ndata: [DONE]\n\n", "text/event-stream")
+
+
+def cut(pieces: Sequence[str] = ("once upon",)) -> Cut:
+    """Stream `pieces`, then drop the connection without finishing."""
+    return Cut(tuple(pieces))
+
+
+def hang(gate: Gate, then: Say | CallTools | Reply | Cut | None = None) -> Hang:
+    """Say nothing until `gate` opens (label: the last user text), then `then` (default: `say("released")`)."""
+    return Hang(gate, then if then is not None else say("released"))
+
+
+def echo(request: LlmRequest) -> Turn:
+    """The default script: every user text of the conversation, so anything foreign in it would show."""
+    return say("heard: " + " | ".join(request.user_texts))
+
+
+def in_order(turns: Sequence[Turn]) -> Script:
+    """Play `turns` one per request; one request too many is an `AssertionError` (see `ScriptedLlm.surprises`)."""
+    remaining = list(turns)
+
+    def next_turn(request: LlmRequest) -> Turn:
+        if not remaining:
+            raise AssertionError(f"request {request.number} is one more than the {len(turns)} scripted")
+        return remaining.pop(0)
+
+    return next_turn
+
+
+class ScriptedLlm:
+    """The model, an ASGI app. Assign `script` at any time."""
+
+    def __init__(self, script: Script | Sequence[Turn] = echo, *, models: Sequence[str] = (MODEL,)) -> None:
+        """Play `script`; offer `models` at `GET /v1/models`."""
+        self.base_url = ""  # with the /v1; set by `scripted_llm`
+        self.script: Script = script if callable(script) else in_order(script)
+        self.models = list(models)
+        self.requests: list[LlmRequest] = []
+        self.model_list_headers: list[dict[str, str]] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.aborted: list[LlmRequest] = []  # requests whose client hung up before the answer was whole
+        self.surprises: list[str] = []  # what no script foresaw; `scripted_llm` fails the test for them
+        self._changes = Changes()
+
+    async def wait_for_requests(self, count: int, timeout_seconds: float = 5) -> list[LlmRequest]:
+        """Return the first `count` requests once that many have arrived."""
+        await self._until(lambda: len(self.requests) >= count, timeout_seconds, f"{count} LLM requests")
+        return self.requests[:count]
+
+    async def wait_for_aborted(self, count: int = 1, timeout_seconds: float = 5) -> None:
+        """Return once `count` clients have hung up mid-answer."""
+        await self._until(lambda: len(self.aborted) >= count, timeout_seconds, f"{count} aborted LLM requests")
+
+    async def wait_until_idle(self, timeout_seconds: float = 5) -> None:
+        """Return once no request is running."""
+        await self._until(lambda: self.in_flight == 0, timeout_seconds, "an idle LLM")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+        elif (scope["method"], scope["path"]) == ("POST", "/v1/chat/completions"):
+            await self._chat(scope, receive, send)
+        elif scope["method"] == "GET" and scope["path"].startswith("/v1/models"):
+            self.model_list_headers.append(headers_of(scope))
+            await self._models(scope["path"].removeprefix("/v1/models").strip("/"), send)
+        else:
+            self.surprises.append(f"{scope['method']} {scope['path']}")
+            await respond_json(send, 404, {"error": {"message": f"no such path: {scope['path']}"}})
+
+    async def _models(self, name: str, send: Send) -> None:
+        entries = [{"id": m, "object": "model", "created": CREATED, "owned_by": "tests"} for m in self.models]
+        if not name:
+            await respond_json(send, 200, {"object": "list", "data": entries})
+        elif name in self.models:
+            await respond_json(send, 200, entries[self.models.index(name)])
+        else:
+            error = {"message": f"The model '{name}' does not exist", "code": "model_not_found"}
+            await respond_json(send, 404, {"error": error})
+
+    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = json.loads(await read_body(receive))
+        except ClientGoneError:
+            return
+        request = LlmRequest(len(self.requests) + 1, body, headers_of(scope))
+        self.requests.append(request)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self._changes.announce()
+        try:
+            if not await _unless_gone(self._answer(request, send), receive):
+                self.aborted.append(request)
+        finally:
+            self.in_flight -= 1
+            self._changes.announce()
+
+    async def _answer(self, request: LlmRequest, send: Send) -> None:
+        try:
+            turn = self.script(request)
+        except Exception as error:  # noqa: BLE001  (a broken script is the test's mistake: told at the end, and now)
+            self.surprises.append(f"{type(error).__name__}: {error}")
+            turn = fail(500, {"error": {"message": f"the script failed: {error}"}})
+        if isinstance(turn, Hang):
+            await turn.gate.enter(request.last_user_text)
+            turn = turn.then
+        await _play(turn, request, send)
+
+    async def _until(self, predicate: Callable[[], object], timeout_seconds: float, what: str) -> None:
+        await self._changes.until(predicate, timeout_seconds, what=f"{what} ({len(self.requests)} asked so far)")
+
+
+@asynccontextmanager
+async def scripted_llm(
+    script: Script | Sequence[Turn] = echo, *, models: Sequence[str] = (MODEL,), port: int = 0
+) -> AsyncGenerator[ScriptedLlm]:
+    """Serve a `ScriptedLlm` at `llm.base_url`; afterwards fail if something was asked that no script foresaw."""
+    llm = ScriptedLlm(script, models=models)
+    async with serve_app(llm, port=port) as listener:
+        llm.base_url = f"{listener.base_url}/v1"
+        yield llm
+    if llm.surprises:
+        raise AssertionError("the scripted LLM was surprised: " + "; ".join(llm.surprises))
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """The text of a message whose content is a string or a list of parts."""
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content if part.get("type") == "text")
+
+
+async def _unless_gone(answer: Coroutine[Any, Any, None], receive: Receive) -> bool:
+    """Run `answer`, stop it when the client leaves; whether it was finished."""
+    answering = asyncio.create_task(answer)
+    leaving = asyncio.create_task(until_disconnect(receive))
+    try:
+        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finished = answering.done()
+    finally:
+        answering.cancel()
+        leaving.cancel()
+        await asyncio.wait({answering, leaving})
+    if finished:
+        answering.result()
+    return finished
+
+
+async def _play(turn: Say | CallTools | Reply | Cut, request: LlmRequest, send: Send) -> None:
+    if isinstance(turn, Reply):
+        await respond(send, turn.status, turn.body, content_type=turn.content_type, headers=turn.headers)
+    elif request.is_streamed or isinstance(turn, Cut):
+        await _play_stream(turn, request, send)
+    else:
+        await _hold_at_gate(turn)
+        await respond_json(send, 200, _completion(turn, request))
+
+
+async def _hold_at_gate(turn: Say | CallTools) -> None:
+    if isinstance(turn, Say) and turn.gate is not None:
+        for number in range(2, len(turn.pieces) + 1):
+            await turn.gate.enter(f"piece {number}")
+
+
+async def _play_stream(turn: Say | CallTools | Cut, request: LlmRequest, send: Send) -> None:
+    await start_response(send, 200, content_type="text/event-stream")
+    for number, delta in enumerate(_deltas(turn, request), start=1):
+        if isinstance(turn, Say) and turn.gate is not None and number > 1:
+            await turn.gate.enter(f"piece {number}")
+        await send_part(send, _event(_chunk(request, delta)))
+    if isinstance(turn, Cut):
+        return  # ending without the last body part makes Hypercorn drop the connection
+    await send_part(send, _event(_chunk(request, {}, finish_reason=_finish_reason(turn))))
+    if turn.usage is not None and (request.body.get("stream_options") or {}).get("include_usage"):
+        await send_part(send, _event({**_envelope(request, "chunk"), "choices": [], "usage": turn.usage.as_json()}))
+    await send_part(send, "data: [DONE]\n\n")
+    await end_body(send)
+
+
+def _deltas(turn: Say | CallTools | Cut, request: LlmRequest) -> list[Json]:
+    if isinstance(turn, CallTools):
+        deltas: list[Json] = [{"content": turn.text}] if turn.text else []
+        deltas += _tool_call_deltas(turn, request)
+    else:
+        deltas = [{"content": piece} for piece in turn.pieces]
+    if deltas:
+        deltas[0] = {"role": "assistant", **deltas[0]}
+    return deltas
+
+
+def _tool_call_deltas(turn: CallTools, request: LlmRequest) -> list[Json]:
+    """As OpenAI streams them: first the name, then the arguments in pieces, one call after the other."""
+    deltas: list[Json] = []
+    for index, (name, arguments) in enumerate(turn.calls):
+        head: Json = {"id": _call_id(request, index), "type": "function", "function": {"name": name, "arguments": ""}}
+        half = len(arguments) // 2
+        rest: list[Json] = [{"function": {"arguments": part}} for part in (arguments[:half], arguments[half:]) if part]
+        deltas.extend({"tool_calls": [{"index": index, **part}]} for part in [head, *rest])
+    return deltas
+
+
+def _completion(turn: Say | CallTools, request: LlmRequest) -> Json:
+    message: Json = {"role": "assistant", "content": "".join(turn.pieces) if isinstance(turn, Say) else turn.text}
+    if isinstance(turn, CallTools):
+        message["content"] = turn.text or None
+        message["tool_calls"] = [
+            {"id": _call_id(request, index), "type": "function", "function": {"name": name, "arguments": arguments}}
+            for index, (name, arguments) in enumerate(turn.calls)
+        ]
+    choice = {"index": 0, "message": message, "finish_reason": _finish_reason(turn), "logprobs": None}
+    whole: Json = {**_envelope(request, ""), "choices": [choice]}
+    return whole if turn.usage is None else {**whole, "usage": turn.usage.as_json()}
+
+
+def _chunk(request: LlmRequest, delta: Json, *, finish_reason: str | None = None) -> Json:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
+    return {**_envelope(request, "chunk"), "choices": [choice]}
+
+
+def _envelope(request: LlmRequest, suffix: str) -> Json:
+    kind = f"chat.completion.{suffix}" if suffix else "chat.completion"
+    return {"id": f"chatcmpl-{request.number}", "object": kind, "created": CREATED, "model": request.model}
+
+
+def _finish_reason(turn: Say | CallTools) -> str:
+    return "tool_calls" if isinstance(turn, CallTools) else turn.finish_reason
+
+
+def _call_id(request: LlmRequest, index: int) -> str:
+    return f"call_{request.number}_{index + 1}"
+
+
+def _event(value: Json) -> str:
+    return f"data: {json.dumps(value)}\n\n"

@@ -1,0 +1,62 @@
+"""The leak check sees a leaked task and a leaked descriptor, and forgives what ends in time."""
+
+import asyncio
+import os
+
+import pytest
+
+from tests.support.leaks import assert_nothing_left, snapshot
+
+
+async def wait_for_it(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def test_nothing_is_left_where_nothing_happened() -> None:
+    await assert_nothing_left(snapshot())
+
+
+async def test_a_running_task_is_named() -> None:
+    before, event = snapshot(), asyncio.Event()
+    task = asyncio.create_task(wait_for_it(event))
+
+    with pytest.raises(AssertionError, match="1 more task wait_for_it"):
+        await assert_nothing_left(before, 0.02)
+
+    event.set()
+    await task
+
+
+async def test_an_open_descriptor_is_named() -> None:
+    before = snapshot()
+    reading, writing = os.pipe()
+
+    with pytest.raises(AssertionError, match="2 more fd pipe"):
+        await assert_nothing_left(before, 0.02)
+
+    os.close(reading)
+    os.close(writing)
+    await assert_nothing_left(before)
+
+
+async def test_a_task_that_ends_in_time_is_no_leak() -> None:
+    before, event = snapshot(), asyncio.Event()
+    task = asyncio.create_task(wait_for_it(event))
+    asyncio.get_running_loop().call_later(0.02, event.set)
+
+    await assert_nothing_left(before)
+
+    assert task.done()
+
+
+async def test_a_descriptor_replaced_by_one_of_its_kind_is_no_leak() -> None:
+    reading, writing = os.pipe()
+    before = snapshot()
+    os.close(reading)
+    os.close(writing)
+    others = os.pipe()
+
+    await assert_nothing_left(before)
+
+    for descriptor in others:
+        os.close(descriptor)
