@@ -1,0 +1,81 @@
+"""Where things are: the URLs clients see, and where the gateway itself reaches its own agents.
+
+Known only after the listeners are bound (a port may be 0), hence apart from the configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pallas_gateway.config.configuration import Configuration
+
+LOOPBACK = "127.0.0.1"
+_ANY = {"0.0.0.0", "::", ""}  # noqa: S104  compared with, never bound
+_LOCAL_NAMES = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104  as projects write a peer's host
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """The addresses of one running gateway.
+
+    Attributes:
+        configuration: with the port that was bound.
+        nested_port: port of the plain loopback listener for nested calls, only with TLS: a certificate is made for
+            the public name, not for the loopback address.
+    """
+
+    configuration: Configuration
+    nested_port: int | None = None
+
+    @property
+    def registry_port(self) -> int:
+        """The port of the registry, in single-port mode of everything."""
+        return self.configuration.gateway_port
+
+    def public(self, agent: str) -> str:
+        """The URL at which clients reach an agent."""
+        return self.configuration.agent_url(agent)
+
+    def absolute(self, reference: str) -> str:
+        """A URL relative to the public base, made absolute."""
+        return urljoin(f"{self.configuration.public_base_url}/", reference)
+
+    def peers(self, hosted: Iterable[str]) -> Mapping[str, tuple[str, str]]:
+        """Every way a project may write the address of a hosted agent → (its name, where the gateway reaches it)."""
+        found: dict[str, tuple[str, str]] = {}
+        for name in hosted:
+            target = (name, self._internal(name))
+            for address in self._written(name):
+                found[address] = target
+        return found
+
+    def _written(self, name: str) -> Iterable[str]:
+        """The documented port-per-agent addresses, and the single-port ones."""
+        deployment = self.configuration.deployment
+        hosts = {_bracketed(host) for host in _LOCAL_NAMES | {deployment.host}}
+        port = deployment.agents[name].port
+        for host in hosts:
+            for scheme in ("http", "https"):
+                if port is not None:
+                    yield f"{scheme}://{host}:{port}/mcp"
+                if not self.configuration.per_port:
+                    yield f"{scheme}://{host}:{self.registry_port}/agents/{name}/mcp"
+        yield self.public(name)
+
+    def _internal(self, name: str) -> str:
+        if self.nested_port is not None:
+            return f"http://{LOOPBACK}:{self.nested_port}/agents/{name}/mcp"
+        bound = self.configuration.bind_host
+        host = LOOPBACK if bound in _ANY else _bracketed(bound)
+        if self.configuration.per_port:
+            return f"http://{host}:{self.configuration.deployment.agents[name].port}/mcp"
+        return f"http://{host}:{self.registry_port}/agents/{name}/mcp"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

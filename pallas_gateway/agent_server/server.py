@@ -1,0 +1,185 @@
+"""One agent's MCP server: `tools/list`, `tools/call`, the empty history prompt.
+
+Built on the SDK's low-level server: input is checked by the gateway row by row (one bad row of history must not
+refuse a call), results carry `_meta`, and schemas are exact, none of which a framework's generated tools would allow.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from mcp import MCPError
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolResult,
+    EmptyResult,
+    GetPromptResult,
+    Icon,
+    ListPromptsResult,
+    ListToolsResult,
+    Prompt,
+    SetLevelRequestParams,
+    TextContent,
+)
+
+from pallas_gateway.agent_server.tools import (
+    GET_HEALTH,
+    call_meta,
+    error_result,
+    health_tool,
+    message_tool,
+    parse_call,
+    reply_result,
+)
+from pallas_gateway.calls.call import Caller
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, bearer_of
+from pallas_gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mcp.server.context import ServerRequestContext
+    from mcp_types import CallToolRequestParams, GetPromptRequestParams, PaginatedRequestParams, Tool
+    from starlette.requests import Request
+
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.health.verdict import Verdict
+
+    type Context = ServerRequestContext[Any, Request]
+
+_log = logging.getLogger("pallas.agent_server")
+_ANONYMOUS = Caller()
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """How an agent presents itself: its version, icons, and the names of its message tool (`{agent}` is its own)."""
+
+    version: str
+    icons: tuple[Icon, ...]
+    tool_names: tuple[str, ...]
+
+
+class AgentServer:
+    """MCP over streamable HTTP for one hosted agent."""
+
+    def __init__(
+        self,
+        agent: HostedAgent,
+        *,
+        face: Face,
+        running: RunningCalls,
+        check_health: Callable[[HostedAgent], Awaitable[Verdict]],
+        max_body_bytes: int,
+    ) -> None:
+        self._agent = agent
+        self._running = running
+        self._check_health = check_health
+        title = agent.settings.title or agent.name.title()
+        description = agent.settings.description or f"Send a message to {title} and get its answer."
+        names = dict.fromkeys(name.replace("{agent}", agent.name) for name in face.tool_names)
+        self._message_names = frozenset(names)
+        self._tools: list[Tool] = [message_tool(name, title=title, description=description) for name in names]
+        self._tools.append(health_tool())
+        self._schemas = {tool.name: tool.input_schema for tool in self._tools}
+        self._history_prompt = f"{agent.name}_history"
+        self.manager = StreamableHTTPSessionManager(
+            self._server(face, title), stateless=True, max_request_body_size=max_body_bytes
+        )
+
+    def _server(self, face: Face, title: str) -> Server[Any]:
+        server: Server[Any] = Server(
+            self._agent.name,
+            version=face.version,
+            title=title,
+            description=self._agent.settings.description,
+            icons=list(face.icons) or None,
+            get_tool_input_schema=self._schemas.get,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+        )
+        # Registered by name: the constructor's parameter warns, because newer clients no longer send this request.
+        server.add_request_handler("logging/setLevel", SetLevelRequestParams, _accept_level)
+        return server
+
+    async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        del context, params
+        return ListToolsResult(tools=self._tools)
+
+    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
+        if params.name in self._message_names:
+            return await self._send_message(context, params.arguments or {})
+        if params.name == GET_HEALTH:
+            return await self._get_health()
+        known = ", ".join(self._schemas)
+        raise MCPError(INVALID_PARAMS, f"Unknown tool '{params.name}'. Tools are: {known}.")
+
+    async def _send_message(self, context: Context, arguments: dict[str, Any]) -> CallToolResult:
+        started = monotonic()
+        try:
+            call = self._parse(context, arguments)
+        except GatewayError as refusal:
+            self._agent.refuse(refusal)
+            return error_result(str(refusal))
+        try:
+            reply = await self._agent.answer(call)
+        except GatewayError as failure:
+            meta = call_meta(call, stop_reason=failure.reason, seconds=monotonic() - started)
+            return error_result(str(failure), meta)
+        except Exception:  # noqa: BLE001  the last line before the client: it gets a sentence, the log the traceback
+            _log.exception("call failed", extra={"agent": call.agent, "call_id": call.call_id})
+            meta = call_meta(call, stop_reason="internal_error", seconds=monotonic() - started)
+            return error_result(f"The gateway failed to answer; its log has the reason under {call.call_id}.", meta)
+        return reply_result(reply, call, seconds=monotonic() - started)
+
+    def _parse(self, context: Context, arguments: dict[str, Any]) -> Call:
+        headers = context.request.headers if context.request is not None else {}
+        parent = self._running.parent_of(headers.get(NESTED_CALL_HEADER))
+        # A nested call acts for the caller of the call above it; the token is what this hop brought.
+        caller = Caller((parent.caller if parent else _ANONYMOUS).name, bearer_of(headers.get("authorization")))
+        return parse_call(
+            self._agent.name,
+            arguments,
+            caller=caller,
+            nesting=parent.nesting + 1 if parent else 0,
+            trace_id=_trace_id(headers.get("traceparent")),
+        )
+
+    async def _get_health(self) -> CallToolResult:
+        verdict = await self._check_health(self._agent)
+        text = json.dumps(verdict.document(datetime.now(UTC)))
+        return CallToolResult(content=[TextContent(type="text", text=text)])
+
+    async def _list_prompts(self, context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+        del context, params
+        description = "Always empty: the client keeps the conversation and sends it as `history`."
+        return ListPromptsResult(prompts=[Prompt(name=self._history_prompt, description=description)])
+
+    async def _get_prompt(self, context: Context, params: GetPromptRequestParams) -> GetPromptResult:
+        del context
+        if params.name != self._history_prompt:
+            raise MCPError(INVALID_PARAMS, f"Unknown prompt '{params.name}'. The prompt is: {self._history_prompt}.")
+        return GetPromptResult(messages=[])
+
+
+async def _accept_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:
+    """Accept any level: without a session there is nothing to remember it in."""
+    del context, params
+    return EmptyResult()
+
+
+def _trace_id(traceparent: str | None) -> str | None:
+    """The trace id of a W3C `traceparent` header, None if there is none or it is malformed."""
+    parts = (traceparent or "").split("-")
+    return parts[1] if len(parts) == 4 and len(parts[1]) == 32 else None  # noqa: PLR2004  version-trace-span-flags

@@ -1,0 +1,135 @@
+"""The tools of an agent as MCP describes them, and how a `tools/call` becomes a `Call` and a `Reply` a result."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from mcp_types import CallToolResult, TextContent, Tool
+
+from pallas_gateway.calls.call import Call, Caller, Usage
+from pallas_gateway.calls.conversation import current_message, parse_history
+from pallas_gateway.errors import CallRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pallas_gateway.calls.call import Reply
+
+GET_HEALTH = "get_health"
+META_KEY = "pallas/call"
+"""Where a result's `_meta` holds the facts of its call."""
+_log = logging.getLogger("pallas.agent_server")
+
+_IMAGE_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "data": {"type": "string", "description": "The image, base64."},
+        "mime_type": {"type": "string", "description": "Its type, such as image/png."},
+    },
+    "required": ["data", "mime_type"],
+}
+MESSAGE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "message": {"type": "string", "description": "What to say to the agent: the new user turn."},
+        "images": {
+            "type": ["array", "null"],
+            "items": _IMAGE_SCHEMA,
+            "description": "Images of this turn, for agents whose model takes images.",
+        },
+        "history": {
+            "type": ["array", "null"],
+            "items": {
+                "type": "object",
+                "properties": {
+                    "role": {"type": "string", "enum": ["user", "assistant"]},
+                    "content": {"type": "string"},
+                    "images": {"type": ["array", "null"], "items": _IMAGE_SCHEMA},
+                },
+                "required": ["role", "content"],
+            },
+            "description": "Earlier turns, oldest first. The agent keeps none: what is not sent is not known.",
+        },
+        "conversation_id": {
+            "type": ["string", "null"],
+            "description": "Any identifier of yours; logged and returned, never interpreted.",
+        },
+    },
+    "required": ["message"],
+    "additionalProperties": False,
+}
+HEALTH_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+def message_tool(name: str, *, title: str, description: str) -> Tool:
+    """The message tool under one of its names."""
+    return Tool(name=name, title=title, description=description, input_schema=MESSAGE_SCHEMA)
+
+
+def health_tool() -> Tool:
+    """The health tool."""
+    description = "Is this agent well, and are the servers it depends on reachable? Asks no model."
+    return Tool(name=GET_HEALTH, title="Health", description=description, input_schema=HEALTH_SCHEMA)
+
+
+def parse_call(agent: str, arguments: Mapping[str, Any], *, caller: Caller, nesting: int, trace_id: str | None) -> Call:
+    """A `Call` from the tool's arguments.
+
+    Raises:
+        CallRefusedError: `bad_input` or `bad_image`; the message says what to send instead.
+    """
+    text = _checked(arguments)
+    history, skipped = parse_history(arguments.get("history"))
+    call = Call(
+        agent=agent,
+        message=current_message(text, arguments.get("images")),
+        history=history,
+        conversation_id=arguments.get("conversation_id"),
+        caller=caller,
+        nesting=nesting,
+        trace_id=trace_id,
+    )
+    for row in skipped:
+        ids = {"agent": agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
+        _log.warning("history entry skipped", extra={**ids, "index": row.index, "why": row.why})
+    return call
+
+
+def _checked(arguments: Mapping[str, Any]) -> str:
+    """The message, after the checks that concern all arguments at once."""
+    unknown = sorted(set(arguments) - set(MESSAGE_SCHEMA["properties"]))
+    if unknown:
+        known = ", ".join(MESSAGE_SCHEMA["properties"])
+        raise CallRefusedError(f"Unknown argument '{unknown[0]}'. Arguments are: {known}.", reason="bad_input")
+    message, conversation_id = arguments.get("message"), arguments.get("conversation_id")
+    if not isinstance(message, str):
+        raise CallRefusedError("Argument 'message' is required and must be a string.", reason="bad_input")
+    if conversation_id is not None and not isinstance(conversation_id, str):
+        raise CallRefusedError("Argument 'conversation_id' must be a string.", reason="bad_input")
+    return message
+
+
+def reply_result(reply: Reply, call: Call, *, seconds: float) -> CallToolResult:
+    """The result of an answered call."""
+    meta = call_meta(call, stop_reason=reply.stop_reason, seconds=seconds, reply=reply)
+    return CallToolResult(content=list(reply.content), meta={META_KEY: meta})
+
+
+def error_result(message: str, meta: dict[str, Any] | None = None) -> CallToolResult:
+    """The result of a call that was refused or failed: one sentence a person understands."""
+    content = TextContent(type="text", text=message)
+    return CallToolResult(content=[content], is_error=True, meta={META_KEY: meta} if meta else None)
+
+
+def call_meta(call: Call, *, stop_reason: str, seconds: float, reply: Reply | None = None) -> dict[str, Any]:
+    """`_meta["pallas/call"]`: ids, stop reason, iterations, tokens by kind, duration in seconds."""
+    return {
+        "agent": call.agent,
+        "conversation_id": call.conversation_id,
+        "call_id": call.call_id,
+        "stop_reason": stop_reason,
+        "iterations": reply.iterations if reply else 0,
+        "usage": (reply.usage if reply else Usage()).as_dict(),
+        "duration_seconds": round(seconds, 3),
+    }

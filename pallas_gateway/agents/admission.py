@@ -1,0 +1,58 @@
+"""How many calls may run at once: bounded, with a bounded wait, and nothing queued for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pallas_gateway.errors import CallRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class Limit:
+    """At most `at_once` holders; `at_once=None` is no limit."""
+
+    def __init__(self, at_once: int | None) -> None:
+        self._free = asyncio.Semaphore(at_once) if at_once is not None else None
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a slot and hold it for the block."""
+        if self._free is None:
+            yield
+            return
+        async with self._free:
+            yield
+
+
+class Admission:
+    """Admits calls of one agent: the agent's own limit first, then the gateway's.
+
+    In that order, so that a call waiting for a busy agent holds no slot that another agent's calls could use.
+    """
+
+    def __init__(self, *, own: Limit, gateway: Limit, queue_seconds: float) -> None:
+        self._own = own
+        self._gateway = gateway
+        self._queue_seconds = queue_seconds
+
+    @asynccontextmanager
+    async def slot(self, *, nested: bool) -> AsyncIterator[None]:
+        """Hold the slots a call needs; a nested call takes none of the gateway's, its parent holds one already.
+
+        Raises:
+            CallRefusedError: `busy`, after `queue_seconds` of waiting.
+        """
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(self._queue_seconds):
+                    await held.enter_async_context(self._own.slot())
+                    if not nested:
+                        await held.enter_async_context(self._gateway.slot())
+            except TimeoutError:
+                message = "The agent is busy, try again in a moment."
+                raise CallRefusedError(message, reason="busy") from None
+            yield

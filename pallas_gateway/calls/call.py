@@ -1,0 +1,122 @@
+"""The values of one call: what the client asked (`Call`), by whom (`Caller`), and what came back (`Reply`).
+
+All frozen. A `Call` holds everything that may influence the answer, so nothing else has to travel beside it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from mcp_types import ContentBlock
+
+    from pallas_gateway.calls.credentials import Secret
+
+Role = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One picture as it came over the wire: `data` is checked base64, `mime_type` is `image/…`."""
+
+    data: str = field(repr=False)
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The identity behind one request; `bearer` is what the request brought, never shown."""
+
+    name: str = "anonymous"
+    bearer: Secret | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One `tools/call` of an agent's message tool.
+
+    `history` is chronological and holds only well-formed turns; `message` is the new user turn. `nesting` counts the
+    calls of this gateway above this one: 0 for a client's own call.
+    """
+
+    agent: str
+    message: Message
+    history: tuple[Message, ...] = ()
+    conversation_id: str | None = None
+    caller: Caller = Caller()
+    nesting: int = 0
+    trace_id: str | None = None
+    call_id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether a running call of this gateway made this one."""
+        return self.nesting > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call. `input`, `cache_read` and `cache_write` are disjoint; `output` includes `reasoning`."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        """Sum kind by kind."""
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.reasoning + other.reasoning,
+        )
+
+    def as_dict(self) -> dict[str, int]:
+        """The wire form used in `_meta["pallas/call"]`."""
+        return {
+            "input": self.input,
+            "output": self.output,
+            "cache_read": self.cache_read,
+            "cache_write": self.cache_write,
+            "reasoning": self.reasoning,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TurnUsage:
+    """Tokens of one LLM turn and the model that spent them, for the metrics."""
+
+    model: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an agent answered.
+
+    `content` holds MCP content blocks, text first; `stop_reason` is fast-agent's word (`endTurn`, `maxIterations`, …).
+    """
+
+    content: tuple[ContentBlock, ...]
+    stop_reason: str
+    iterations: int = 0
+    turns: tuple[TurnUsage, ...] = ()
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens over all turns."""
+        return sum((turn.usage for turn in self.turns), Usage())

@@ -1,0 +1,124 @@
+"""From the tool's arguments to messages: strict for the current turn, forgiving for history.
+
+A broken row of history is skipped with a reason (one bad row never loses a conversation); a broken image of the
+current turn refuses the call, because the answer would be about something the user did not send. Pure functions.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.calls.call import Image, Message
+from pallas_gateway.errors import CallRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_ROLES = ("user", "assistant")
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    """One history entry (or one image of it) that was left out: `index` counts from 0, `why` completes "skipped: …"."""
+
+    index: int
+    why: str
+
+
+class _Malformed(ValueError):  # noqa: N818  internal signal between the two halves of this module
+    """A row or an image is not what it should be; the text says what."""
+
+
+def current_message(text: str, images: object) -> Message:
+    """The new user turn.
+
+    Raises:
+        CallRefusedError: `bad_image`, naming the first image that is malformed and why.
+    """
+    if images is None:
+        return Message("user", text)
+    try:
+        return Message("user", text, tuple(_images(images)))
+    except _Malformed as error:
+        raise CallRefusedError(f"{error}. Send images as {{data: base64, mime_type}}.", reason="bad_image") from error
+
+
+def parse_history(history: object) -> tuple[tuple[Message, ...], tuple[SkippedRow, ...]]:
+    """The well-formed turns of `history` in order, and what was skipped and why."""
+    if history is None:
+        return (), ()
+    if not isinstance(history, list):
+        return (), (SkippedRow(0, f"history must be a list, got {_kind(history)}"),)
+    messages: list[Message] = []
+    skipped: list[SkippedRow] = []
+    for index, row in enumerate(history):
+        try:
+            messages.append(_row(row))
+        except _Malformed as error:
+            skipped.append(SkippedRow(index, str(error)))
+    return tuple(messages), tuple(skipped)
+
+
+def without_images(messages: Iterable[Message]) -> tuple[tuple[Message, ...], int]:
+    """The messages without their images, and how many images were dropped.
+
+    A turn that held nothing but images keeps its place with a note, so that the roles still alternate.
+    """
+    dropped = 0
+    bare: list[Message] = []
+    for message in messages:
+        dropped += len(message.images)
+        text = message.text or ("[image left out]" if message.images else "")
+        bare.append(replace(message, text=text, images=()))
+    return tuple(bare), dropped
+
+
+def _row(row: object) -> Message:
+    if not isinstance(row, dict):
+        raise _Malformed(f"entry must be an object, got {_kind(row)}")
+    role = row.get("role")
+    if role not in _ROLES:
+        raise _Malformed(f"role must be 'user' or 'assistant', got {role!r:.40}")
+    content = row.get("content")
+    if content is None:
+        raise _Malformed("content is missing")
+    if not isinstance(content, str):
+        raise _Malformed(f"content must be a string, got {_kind(content)}")
+    images = row.get("images")
+    return Message(role, content, tuple(_images(images)) if images is not None else ())
+
+
+def _images(images: object) -> Iterable[Image]:
+    if not isinstance(images, list):
+        raise _Malformed(f"images must be a list, got {_kind(images)}")
+    for index, image in enumerate(images):
+        yield _image(index, image)
+
+
+def _image(index: int, image: object) -> Image:
+    if not isinstance(image, dict):
+        raise _Malformed(f"image {index} must be an object, got {_kind(image)}")
+    data, mime_type = _text(image, "data", index), _text(image, "mime_type", index)
+    if not mime_type.startswith("image/"):
+        raise _Malformed(f"image {index} has mime_type {mime_type!r:.40}, which is not an image type")
+    try:
+        decoded = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise _Malformed(f"image {index} is not valid base64") from None
+    if not decoded:
+        raise _Malformed(f"image {index} is empty")
+    return Image(data, mime_type)
+
+
+def _text(image: Mapping[str, Any], key: str, index: int) -> str:
+    value = image.get(key)
+    if not isinstance(value, str) or not value:
+        raise _Malformed(f"image {index} has no {key}")
+    return value
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else type(value).__name__

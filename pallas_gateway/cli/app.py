@@ -1,0 +1,63 @@
+"""The `pallas-gateway` command and the older `pallas`: which commands there are, and what failing means.
+
+Exit codes: 0 fine, 1 the thing asked about is not fine, 2 bad usage or bad configuration.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from pallas_gateway import __version__
+from pallas_gateway.cli.agents import agents
+from pallas_gateway.cli.call import call
+from pallas_gateway.cli.check import check
+from pallas_gateway.cli.health import health
+from pallas_gateway.cli.output import problem
+from pallas_gateway.cli.schema import schema
+from pallas_gateway.cli.serve import serve
+from pallas_gateway.config.problems import ConfigurationError
+from pallas_gateway.errors import GatewayError
+
+app = typer.Typer(
+    name="pallas-gateway",
+    help="Every fast-agent agent of a project as an MCP server of its own, behind one port.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (serve, check, agents, health, call, schema):
+    app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"pallas-gateway {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version."),
+) -> None:
+    del version
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run `pallas-gateway`; ends the process with the command's exit code."""
+    try:
+        app(arguments)
+    except ConfigurationError as error:
+        for one in error.problems:
+            problem(str(one))
+        sys.exit(2)
+    except GatewayError as error:
+        problem(str(error))
+        sys.exit(1)
+
+
+def pallas_main() -> None:
+    """Run the older `pallas`: `pallas-gateway serve --per-port`, `--agent NAME` likewise."""
+    main(["serve", "--per-port", *sys.argv[1:]])

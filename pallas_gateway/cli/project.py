@@ -1,0 +1,38 @@
+"""Reading the project of the working directory: `.env`, the import path, the configuration."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pallas_gateway.config.environment import config_path, load_dotenv_file
+from pallas_gateway.config.loader import Overrides, load_deployment
+
+if TYPE_CHECKING:
+    from pallas_gateway.config.configuration import Configuration
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="Path of agents.yaml; PALLAS_AGENTS_CONFIG sets another default.")
+]
+
+
+def load_project(config: Path | None, overrides: Overrides) -> Configuration:
+    """Load `.env` and the configuration, and make the project's modules importable.
+
+    Raises:
+        ConfigurationError: with every problem of the files.
+    """
+    load_dotenv_file(Path.cwd(), os.environ)
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)  # the documented layout keeps agent modules in the working directory
+    return load_deployment(config_path(os.environ, config), environ=os.environ, overrides=overrides)
+
+
+def named_config_file(configuration: Configuration) -> Path | None:
+    """fast-agent's file if `agents.yaml` names one; otherwise fast-agent finds it in the working directory itself."""
+    named = configuration.deployment.fastagent_config
+    return configuration.path.parent / named if named else None

@@ -1,0 +1,131 @@
+"""A running gateway as a client sees it: its registry, and MCP calls to its agents."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import httpx
+import httpx2
+import typer
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from pallas_gateway.config.problems import did_you_mean
+from pallas_gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+DEFAULT_URL = "http://127.0.0.1:24200"
+URL_VARIABLE = "PALLAS_GATEWAY_URL"
+WELL_KNOWN = "/.well-known/mcp/server.json"
+REGISTRY_SECONDS = 10.0
+CALL_SECONDS = 3600.0
+"""Longest silence of a stream; the gateway's own limits end a call long before."""
+
+UrlOption = Annotated[
+    str, typer.Option("--url", envvar=URL_VARIABLE, help="Base URL of the gateway.", show_default=DEFAULT_URL)
+]
+BearerOption = Annotated[
+    str | None, typer.Option("--bearer", envvar="PALLAS_BEARER", help="Token to send as Authorization: Bearer.")
+]
+
+
+class UnreachableError(GatewayError):
+    """No gateway answers where one was expected."""
+
+    reason = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAgent:
+    """One registry entry, as far as the command line needs it."""
+
+    name: str
+    title: str
+    description: str
+    url: str
+    document: dict[str, Any]
+
+
+async def fetch_agents(base_url: str) -> list[RemoteAgent]:
+    """The agents a gateway lists.
+
+    Raises:
+        UnreachableError: nothing answers there, or what answers is not a gateway's registry.
+    """
+    base_url = base_url.rstrip("/")
+    try:
+        async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
+            response = await client.get(f"{base_url}{WELL_KNOWN}")
+            response.raise_for_status()
+            entries = response.json()["servers"]
+            return [_agent(base_url, entry["server"]) for entry in entries]
+    except httpx.HTTPStatusError as error:
+        raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}).") from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        hint = f"Is it running? `pallas-gateway serve` starts it; --url or {URL_VARIABLE} names another."
+        raise UnreachableError(
+            f"No gateway answers at {base_url}: {str(error) or type(error).__name__}. {hint}"
+        ) from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise UnreachableError(f"What answers at {base_url}{WELL_KNOWN} is not a registry.") from error
+
+
+def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
+    url = next(remote["url"] for remote in server["remotes"] if remote["type"] == "streamable-http")
+    path = urlsplit(url).path
+    name = str(server["name"]).rpartition("/")[2]
+    if path.startswith("/agents/"):
+        # The public URL may be an ingress that is not reachable from here; the base URL just was.
+        name, url = path.split("/")[2], f"{base_url}{path}"
+    return RemoteAgent(name, server.get("title") or name, server.get("description") or "", url, server)
+
+
+def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:
+    """The agent called `name`.
+
+    Raises:
+        typer.BadParameter: there is none; names the nearest.
+    """
+    wanted = {name, name.replace("_", "-")}
+    for agent in agents:
+        if agent.name in wanted:
+            return agent
+    known = [agent.name for agent in agents]
+    raise typer.BadParameter(f"no agent '{name}'{did_you_mean(name, known)}. There are: {', '.join(known) or 'none'}.")
+
+
+@asynccontextmanager
+async def connected(agent: RemoteAgent, *, bearer: str | None = None) -> AsyncIterator[Client]:
+    """An MCP client of one agent, in whichever protocol era the gateway speaks best.
+
+    Raises:
+        UnreachableError: the agent's endpoint does not answer.
+    """
+    headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+    timeout = httpx2.Timeout(REGISTRY_SECONDS, read=CALL_SECONDS)
+    try:
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=timeout) as http,
+            Client(streamable_http_client(agent.url, http_client=http)) as client,
+        ):
+            yield client
+    except* (httpx2.HTTPError, OSError) as group:
+        raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url}: {_first(group)}") from group
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def default_url() -> str:
+    """Where a gateway is looked for when nothing names one."""
+    return os.environ.get(URL_VARIABLE) or DEFAULT_URL

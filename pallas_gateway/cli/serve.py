@@ -1,0 +1,102 @@
+"""`pallas-gateway serve`: run the gateway; once every agent was tried, say which are up and where."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.cli.output import result, table
+from pallas_gateway.cli.project import ConfigOption, load_project, named_config_file
+from pallas_gateway.cli.remote import DEFAULT_URL, WELL_KNOWN
+from pallas_gateway.config.loader import Overrides
+from pallas_gateway.telemetry import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.gateway import Gateway
+
+_log = logging.getLogger("pallas.cli")
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+
+def serve(
+    config: ConfigOption = None,
+    host: Annotated[str | None, typer.Option(help="Address to bind.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to bind.")] = None,
+    public_url: Annotated[str | None, typer.Option(help="Base of every URL that clients see.")] = None,
+    *,
+    per_port: Annotated[bool, typer.Option("--per-port", help="Each agent at /mcp on its own port.")] = False,
+    agent: Annotated[str | None, typer.Option(help="Serve this agent alone, at /mcp on its own port.")] = None,
+) -> None:
+    """Run the gateway."""
+    overrides = Overrides(host=host, port=port, public_url=public_url, per_port=per_port or None, agent=agent)
+    configuration = load_project(config, overrides)
+    logs.set_up(os.environ, configured_level=configuration.fastagent.logger_level)
+    _warn(configuration)
+    stdout = sys.stdout
+
+    def announce(gateway: Gateway) -> None:
+        with contextlib.redirect_stdout(stdout):
+            _announce(gateway)
+            stdout.flush()
+
+    # Agent modules and their libraries may print; stdout belongs to the gateway's own result.
+    with contextlib.redirect_stdout(sys.stderr):
+        asyncio.run(_serve(configuration, announce))
+
+
+async def _serve(configuration: Configuration, on_ready: Callable[[Gateway], None]) -> None:
+    # Imported here: fast-agent takes seconds, which `--help` and a bad file should not cost.
+    from pallas_gateway import server  # noqa: PLC0415
+    from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415
+
+    stop = asyncio.Event()
+    server.stop_on_signals(stop)
+    async with FastAgentRuntime(config_file=named_config_file(configuration)) as runtime:
+        await server.serve(configuration, runtime, stop=stop, on_ready=on_ready)
+
+
+def _warn(configuration: Configuration) -> None:
+    for unset in configuration.fastagent.unset:
+        if ".headers." in f".{unset.path}.":
+            extra = {"variable": unset.variable, "key": unset.path, "file": unset.file, "line": unset.line}
+            _log.warning("a downstream header names a variable that is not set", extra=extra)
+    if configuration.bind_host not in _LOOPBACK:
+        _log.warning(
+            "listening beyond this machine without authentication: whoever reaches the port can call every agent",
+            extra={"host": configuration.bind_host},
+        )
+
+
+def _announce(gateway: Gateway) -> None:
+    """The short table: agent, state, URL; then the registry and a command to try."""
+    rows = [(agent.name, agent.status.state.value, gateway.addresses.public(agent.name)) for agent in _agents(gateway)]
+    table("AGENT", "STATE", "URL", rows=rows)
+    if gateway.configuration.only_agent is None:
+        result(f"\nRegistry: {gateway.configuration.public_base_url}{WELL_KNOWN}")
+        if (ready := next((a for a in _agents(gateway) if a.status.state is State.READY), None)) is not None:
+            result(f"Try:      pallas-gateway call {ready.name} 'Hello'{_url_option(gateway)}")
+    for agent in _agents(gateway):
+        if agent.status.reason:
+            result(f"{agent.name}: {agent.status.reason}")
+
+
+def _agents(gateway: Gateway) -> list[HostedAgent]:
+    return list(gateway.agents.values())
+
+
+def _url_option(gateway: Gateway) -> str:
+    address = f"http://127.0.0.1:{gateway.configuration.gateway_port}"
+    local = gateway.configuration.scheme == "http" and gateway.configuration.bind_host in (*_LOOPBACK, "0.0.0.0")  # noqa: S104  compared with
+    url = address if local else gateway.configuration.public_base_url
+    return "" if url == DEFAULT_URL else f" --url {url}"

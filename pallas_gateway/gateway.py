@@ -1,0 +1,148 @@
+"""The gateway: the hosted agents of one project, their MCP servers, and what they share. Opened and closed here only.
+
+Knows nothing of listeners and HTTP; `web` puts it behind routes and `server` behind sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Self
+
+import httpx
+from mcp_types import Icon
+
+from pallas_gateway.agent_server.server import AgentServer, Face
+from pallas_gateway.agents.admission import Admission, Limit
+from pallas_gateway.agents.hosted_agent import HostedAgent, Surroundings
+from pallas_gateway.agents.supervisor import Supervisor
+from pallas_gateway.calls.nesting import RunningCalls
+from pallas_gateway.health.checker import HealthChecker
+from pallas_gateway.runtime.ports import AgentPlan
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from pallas_gateway.addresses import Addresses
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.health.verdict import Verdict
+    from pallas_gateway.runtime.ports import Runtime
+
+
+class Gateway:
+    """Every hosted agent and its MCP server; an async context manager around everything they share."""
+
+    def __init__(self, configuration: Configuration, addresses: Addresses, runtime: Runtime) -> None:
+        self.configuration = configuration
+        self.addresses = addresses
+        self.loaded_at = datetime.now(UTC)
+        self.metrics = Metrics()
+        self.running = RunningCalls()
+        self.draining = False
+        self._runtime = runtime
+        self._calls = TaskOwner()
+        self._background = TaskOwner(close_seconds=3.5)
+        self._probes = httpx.AsyncClient(timeout=None)  # noqa: S113  each probe has its own deadline
+        self._open = AsyncExitStack()
+        self.agents: Mapping[str, HostedAgent] = self._hosted_agents()
+        self.servers: Mapping[str, AgentServer] = {name: self._server(agent) for name, agent in self.agents.items()}
+        self._health = {name: self._checker(name) for name in self.agents}
+        self._supervisor: Supervisor | None = None
+
+    async def __aenter__(self) -> Self:
+        """Be able to take requests; no agent is started yet."""
+        await self._open.enter_async_context(self._probes)
+        for server in self.servers.values():
+            await self._open.enter_async_context(server.manager.run())
+        await self._open.enter_async_context(self._background)
+        await self._open.enter_async_context(self._calls)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End what still runs and release everything."""
+        await self._calls.cancel_all()
+        await self._open.aclose()
+
+    @asynccontextmanager
+    async def hosting(self) -> AsyncIterator[None]:
+        """The agents are started when the block begins and left when it ends. The listener should be open by then."""
+
+        def plan_for(name: str) -> AgentPlan:
+            return agent_plan(self.configuration, self.addresses, name)
+
+        async with Supervisor(self.agents, self._runtime, plan_for) as supervisor:
+            self._supervisor = supervisor
+            yield
+
+    @property
+    def all_tried(self) -> bool:
+        """Whether every agent has been ready or failed once."""
+        return self._supervisor is not None and self._supervisor.all_tried
+
+    async def wait_until_tried(self) -> None:
+        """Return once every agent has been ready or failed once; only inside `hosting()`."""
+        if self._supervisor is not None:
+            await self._supervisor.wait_until_tried()
+
+    async def drain(self, seconds: float) -> int:
+        """Take no new calls and let running ones end; returns how many were still running after `seconds`."""
+        self.draining = True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._calls.wait_until_idle()
+        except TimeoutError:
+            return len(self._calls)
+        return 0
+
+    async def check_health(self, agent: HostedAgent) -> Verdict:
+        """What `get_health` of one agent says."""
+        status, runtime = agent.status, agent.runtime
+        not_ready = None if runtime else (status.reason or f"the agent is {status.state.value}")
+        return await self._health[agent.name].check(runtime.downstreams if runtime else None, not_ready=not_ready)
+
+    def _hosted_agents(self) -> dict[str, HostedAgent]:
+        settings = self.configuration.deployment.gateway
+        around = Surroundings(self.running, self._calls, self.metrics, settings.max_nesting)
+        shared = Limit(settings.max_in_flight)
+        agents = {}
+        for name, agent in self.configuration.deployment.agents.items():
+            if self.configuration.only_agent not in (None, name):
+                continue
+            admission = Admission(own=Limit(agent.max_in_flight), gateway=shared, queue_seconds=settings.queue_seconds)
+            agents[name] = HostedAgent(name, agent, admission, around)
+            port = agent.port or self.addresses.registry_port
+            self.metrics.agent_info.labels(name, str(port)).set(1)
+        return agents
+
+    def _server(self, agent: HostedAgent) -> AgentServer:
+        deployment = self.configuration.deployment
+        icons = tuple(
+            Icon(src=self.addresses.absolute(icon.src), sizes=list(icon.sizes) or None)
+            for icon in agent.settings.shown_icons()
+        )
+        return AgentServer(
+            agent,
+            face=Face(deployment.version, icons, deployment.gateway.tool_names),
+            running=self.running,
+            check_health=self.check_health,
+            max_body_bytes=deployment.gateway.max_body_bytes,
+        )
+
+    def _checker(self, name: str) -> HealthChecker:
+        return HealthChecker(name, client=self._probes, tasks=self._background, metrics=self.metrics)
+
+
+def agent_plan(configuration: Configuration, addresses: Addresses, name: str) -> AgentPlan:
+    """What a runtime is told about one agent."""
+    agent = configuration.deployment.agents[name]
+    hosted = [configuration.only_agent] if configuration.only_agent else list(configuration.deployment.agents)
+    return AgentPlan(
+        name=name,
+        module=agent.module,
+        max_iterations=agent.max_iterations,
+        model_capabilities=configuration.capabilities_of(name),
+        peers=addresses.peers(hosted),
+    )

@@ -1,0 +1,221 @@
+"""The `Runtime` on fast-agent: one harness per hosted agent, one fresh session per call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self
+
+from fast_agent.core.exceptions import FastAgentError, format_fast_agent_error
+
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.runtime import platform
+from pallas_gateway.runtime.credentials import presenting
+from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
+from pallas_gateway.runtime.models import limit_iterations, model_facts, register_unknown_model
+from pallas_gateway.runtime.modules import load_fast
+from pallas_gateway.runtime.ports import ModelFacts
+from pallas_gateway.runtime.settings import prepare_servers, settings_for_hosting
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from fast_agent.core.fastagent import FastAgent
+    from fast_agent.core.harness import AgentHarness, HarnessSession
+
+    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.credentials import Credentials
+    from pallas_gateway.runtime.ports import AgentPlan, Downstream
+
+_log = logging.getLogger("pallas.runtime")
+START_SECONDS = 60.0
+"""How long an agent may take to start after its import."""
+
+
+class FastAgentRuntime:
+    """Starts fast-agent agents; an async context manager, left after the last of them."""
+
+    def __init__(self, *, config_file: Path | None) -> None:
+        self._config_file = config_file
+        self._importing = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        """Check and prepare fast-agent.
+
+        Raises:
+            PlatformError: the installed fast-agent does not fit.
+        """
+        platform.prepare()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End fast-agent's process-wide parts."""
+        await platform.shut_down()
+
+    @asynccontextmanager
+    async def start(self, plan: AgentPlan) -> AsyncIterator[FastAgentAgentRuntime]:
+        """Import and start one agent; see `Runtime.start`."""
+        fast = await load_fast(plan.module, one_at_a_time=self._importing)
+        entered = _Entered(fast)
+        try:
+            try:
+                async with asyncio.timeout(START_SECONDS):
+                    runtime = await self._enter(fast, plan, entered)
+            except (Exception, SystemExit) as error:
+                raise AgentStartError(_start_failure(plan, error)) from error
+            yield runtime
+            await runtime.close()
+        finally:
+            await entered.leave()
+
+    async def _enter(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentAgentRuntime:
+        settings = settings_for_hosting(fast, config_file=self._config_file)
+        downstreams = prepare_servers(settings, plan.peers)
+        register_unknown_model(settings, plan.model_capabilities)
+        limit_iterations(fast, plan.max_iterations)
+        fast.args.no_home = True
+        fast.args.quiet = True
+        platform.keep_globals_when_leaving(fast)
+        harness = await entered.enter()
+        runtime = FastAgentAgentRuntime(plan, harness, fast, downstreams)
+        await runtime.rehearse()
+        return runtime
+
+
+class _Entered:
+    """A harness that is left by the task that entered it, and only if it was entered."""
+
+    def __init__(self, fast: FastAgent) -> None:
+        self._fast = fast
+        self._harness: AgentHarness | None = None
+
+    async def enter(self) -> AgentHarness:
+        harness = self._fast.harness()
+        await harness.__aenter__()
+        self._harness = harness
+        return harness
+
+    async def leave(self) -> None:
+        if self._harness is not None:
+            await self._harness.__aexit__(None, None, None)
+
+
+class FastAgentAgentRuntime:
+    """The `AgentRuntime` of one hosted agent."""
+
+    def __init__(
+        self, plan: AgentPlan, harness: AgentHarness, fast: FastAgent, downstreams: Mapping[str, Downstream]
+    ) -> None:
+        self._plan = plan
+        self._harness = harness
+        self._served = served_agent(fast, plan.module)
+        self._downstreams = _used_by(fast, downstreams)
+        self._connections = Connections(plan.name)
+        self._tasks = TaskOwner()
+        self._model = ModelFacts("unknown", vision=False)  # until rehearse(), which runs before anybody asks
+        self._live = 0
+
+    @property
+    def model(self) -> ModelFacts:
+        """The model the served agent uses."""
+        return self._model
+
+    @property
+    def downstreams(self) -> tuple[Downstream, ...]:
+        """Every MCP server the module's agents use."""
+        return tuple(self._downstreams.values())
+
+    @property
+    def instances_live(self) -> int:
+        """Instances not yet disposed of."""
+        return self._live
+
+    async def rehearse(self) -> None:
+        """Make and dispose of one unconnected instance: what would fail in every call fails at start."""
+        session = await self._create("rehearsal")
+        try:
+            self._model = model_facts(session.agent_app, self._served, self._plan.model_capabilities)
+        finally:
+            await session.delete()
+
+    async def close(self) -> None:
+        """Wait (bounded) for the disposals under way."""
+        await self._tasks.__aexit__()
+
+    @asynccontextmanager
+    async def open(self, call: Call, credentials: Credentials) -> AsyncIterator[FastAgentInstance]:
+        """A fresh instance for `call`; see `AgentRuntime.open`."""
+        creation = self._tasks.spawn(self._create(call.call_id), name=f"create {call.call_id}")
+        self._live += 1
+        try:
+            # Shielded: cancelled half-way, an instance would stay in the harness's books for ever.
+            session = await asyncio.shield(creation)
+        except BaseException:
+            self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}")
+            raise
+        instance = FastAgentInstance(session, self._served, self._connections, self._tasks)
+        bearer = credentials.bearer.reveal() if credentials.bearer else None
+        with (
+            presenting(credentials, self._downstreams),
+            self._harness.request_context(bearer_token=bearer),
+            platform.connecting(self._connections.connect),
+        ):
+            try:
+                await instance.connect()
+                yield instance
+            finally:
+                # Inside the block: ending a downstream session takes the same credentials as using it did.
+                self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}")
+
+    async def _create(self, session_id: str) -> HarnessSession:
+        with platform.connecting(defer_connections):
+            return await self._harness.sessions.create(session_id)
+
+    async def _dispose(self, instance: FastAgentInstance) -> None:
+        try:
+            await instance.dispose()
+        finally:
+            self._live -= 1
+
+    async def _dispose_unused(self, creation: asyncio.Task[HarnessSession]) -> None:
+        try:
+            await (await creation).delete()
+        finally:
+            self._live -= 1
+
+
+def served_agent(fast: FastAgent, module: str) -> str:
+    """The agent a module serves: its default one, else its only one.
+
+    Raises:
+        AgentStartError: `no_agent`; it has none, or several and no default.
+    """
+    configs = {name: data["config"] for name, data in fast.agents.items()}
+    defaults = [name for name, config in configs.items() if config.default]
+    candidates = defaults or [name for name, data in fast.agents.items() if not data.get("tool_only", False)]
+    if len(candidates) == 1 or defaults:
+        return candidates[0]
+    if not candidates:
+        raise AgentStartError(f"module '{module}' defines no agent", reason="no_agent")
+    names = ", ".join(sorted(candidates))
+    raise AgentStartError(
+        f"module '{module}' defines several agents ({names}); mark the one to serve with default=True",
+        reason="no_agent",
+    )
+
+
+def _used_by(fast: FastAgent, downstreams: Mapping[str, Downstream]) -> dict[str, Downstream]:
+    used = {server for data in fast.agents.values() for server in data["config"].servers}
+    return {name: downstream for name, downstream in downstreams.items() if name in used}
+
+
+def _start_failure(plan: AgentPlan, error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return f"agent '{plan.name}' did not start within {START_SECONDS:.0f} s"
+    if isinstance(error, AgentStartError):
+        return str(error)
+    text = format_fast_agent_error(error) if isinstance(error, FastAgentError) else f"{type(error).__name__}: {error}"
+    return f"agent '{plan.name}' failed to start: {' '.join(text.split())[:400]}"

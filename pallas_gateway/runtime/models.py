@@ -1,0 +1,63 @@
+"""What the gateway knows and decides about models: capabilities, unknown models, the limit of iterations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fast_agent.llm.model_database import ModelDatabase, ModelParameters
+from fast_agent.types import RequestParams
+
+from pallas_gateway.runtime.ports import ModelFacts
+
+if TYPE_CHECKING:
+    from fast_agent.config import Settings
+    from fast_agent.core.agent_app import AgentApp
+    from fast_agent.core.fastagent import FastAgent
+
+    from pallas_gateway.config.schema import ModelCapabilities
+
+
+def register_unknown_model(settings: Settings, capabilities: ModelCapabilities | None) -> None:
+    """Tell fast-agent about a `default_model` it does not know, from what the project declares."""
+    spec = settings.default_model
+    if not spec or capabilities is None:
+        return
+    name = model_name(spec)
+    if ModelDatabase.get_model_params(name) is not None:
+        return
+    tokenizes = ModelDatabase.QWEN_MULTIMODAL if capabilities.vision else ModelDatabase.TEXT_ONLY
+    parameters = ModelParameters(
+        context_window=capabilities.context_window,
+        max_output_tokens=capabilities.max_output_tokens,
+        tokenizes=tokenizes,
+    )
+    ModelDatabase.register_runtime_model_params(name, parameters)
+
+
+def model_name(spec: str) -> str:
+    """The part after the provider: `openai.gpt-x` → `gpt-x`; a spec without a provider is the name itself."""
+    return spec.split(".", 1)[1] if "." in spec else spec
+
+
+def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | None) -> ModelFacts:
+    """The model the served agent (for a workflow: the first agent with a model) really uses."""
+    agents = app.registered_agents()
+    ordered = [agents[served], *(agent for name, agent in agents.items() if name != served)]
+    llm = next((llm for agent in ordered if (llm := getattr(agent, "llm", None)) is not None), None)
+    name = (llm.model_name if llm is not None else None) or "unknown"
+    if capabilities is not None:
+        return ModelFacts(name, capabilities.vision)
+    return ModelFacts(name, ModelDatabase.supports_mime(name, "image/png"))
+
+
+def limit_iterations(fast: FastAgent, limit: int) -> None:
+    """Cap every agent's tool loop at `limit`; a module may ask for fewer, never for more."""
+    for data in fast.agents.values():
+        config = data["config"]
+        if config is None:
+            continue
+        if config.default_request_params is None:
+            config.default_request_params = RequestParams()
+        params = config.default_request_params
+        asked = params.max_iterations if "max_iterations" in params.model_fields_set else limit
+        params.max_iterations = min(asked, limit)

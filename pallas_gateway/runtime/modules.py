@@ -1,0 +1,102 @@
+"""Importing a project's agent modules: each in a thread of its own, so that a slow or broken one holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+from fast_agent.core.fastagent import FastAgent
+
+from pallas_gateway.errors import AgentStartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+IMPORT_SECONDS = 60.0
+"""How long an import may take before the agent counts as failed."""
+
+
+async def load_fast(module_name: str, *, one_at_a_time: asyncio.Lock) -> FastAgent:
+    """Import `module_name` and return its `fast`.
+
+    Args:
+        module_name: as in `agents.<name>.module`.
+        one_at_a_time: FastAgent's constructor swaps a global while it reads its configuration; two imports at once
+            could read each other's.
+
+    Raises:
+        AgentStartError: `module_missing`, `import_failed` or `no_fast`, with where and why.
+    """
+    async with one_at_a_time:
+        try:
+            return await asyncio.wait_for(_in_thread(lambda: _load(module_name)), IMPORT_SECONDS)
+        except TimeoutError:
+            raise AgentStartError(
+                f"module '{module_name}' is still importing after {IMPORT_SECONDS:.0f} s", reason="import_failed"
+            ) from None
+
+
+def _load(module_name: str) -> FastAgent:
+    module = _import(module_name)
+    fast = getattr(module, "fast", None)
+    if isinstance(fast, FastAgent):
+        return fast
+    sys.modules.pop(module_name, None)  # so that a mended file is read on the next try
+    what = "has no `fast`" if fast is None else f"has a `fast` that is a {type(fast).__name__}"
+    raise AgentStartError(f"module '{module_name}' {what}; define `fast = FastAgent(…)`", reason="no_fast")
+
+
+def _import(module_name: str) -> Any:
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise AgentStartError(f"no module '{module_name}' on the import path", reason="module_missing") from error
+        raise AgentStartError(_import_failure(module_name, error), reason="import_failed") from error
+    except (Exception, SystemExit) as error:
+        raise AgentStartError(_import_failure(module_name, error), reason="import_failed") from error
+
+
+def _import_failure(module_name: str, error: BaseException) -> str:
+    """`module 'agents.a' failed to import: ValueError: … (agents/a.py:3)`, the deepest line of the project's own."""
+    where = ""
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f" ({error.filename}:{error.lineno})"
+    else:
+        traceback = error.__traceback__
+        while traceback is not None:
+            name = traceback.tb_frame.f_globals.get("__name__", "")
+            if name == module_name or name.startswith(module_name.rpartition(".")[0] + "."):
+                where = f" ({traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno})"
+            traceback = traceback.tb_next
+    text = str(error.msg if isinstance(error, SyntaxError) else error).strip().splitlines()
+    return f"module '{module_name}' failed to import: {type(error).__name__}: {text[0] if text else ''}{where}"
+
+
+async def _in_thread[T](work: Callable[[], T]) -> T:
+    """Run `work` in a daemon thread: unlike a pool's, one that hangs does not keep the process from exiting."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def deliver(outcome: T | None, error: BaseException | None) -> None:
+        if result.done():
+            return
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(cast("T", outcome))
+
+    def run() -> None:
+        try:
+            outcome = work()
+        except BaseException as error:  # noqa: BLE001  handed over, not handled
+            loop.call_soon_threadsafe(deliver, None, error)
+        else:
+            loop.call_soon_threadsafe(deliver, outcome, None)
+
+    threading.Thread(target=run, name="agent-import", daemon=True).start()
+    return await result

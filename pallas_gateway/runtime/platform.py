@@ -1,0 +1,179 @@
+"""Every place where the gateway reaches into fast-agent, with the reason, checked before anything starts.
+
+Deliberately the only module that replaces anything of fast-agent's. If an upgrade removes or reshapes one of these
+names, `prepare()` says so at once instead of a call failing later.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import fast_agent.config
+import fast_agent.context
+from fast_agent.core.core_app import Core
+from fast_agent.mcp import client_gateway
+from fast_agent.mcp.client_gateway import PreparedHttpAuth
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
+from fast_agent.ui import console as consoles
+
+from pallas_gateway.errors import PlatformError
+from pallas_gateway.runtime.credentials import CallAuth
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from fast_agent.config import MCPServerSettings
+    from fast_agent.core.fastagent import FastAgent
+
+type Connect = Callable[[MCPAggregator], Awaitable[None]]
+
+# How aggregators made in this context get their connections; None leaves it to fast-agent.
+_connect: ContextVar[Connect | None] = ContextVar("pallas_connect_downstreams", default=None)
+
+# Whatever prepare() relies on, as "owner, attribute, parameters it must take".
+_RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
+    (fast_agent.config, "resolve_env_vars", ("config_item",)),
+    (fast_agent.config, "get_settings", ("config_path",)),
+    (fast_agent.context, "cleanup_context", ()),
+    (client_gateway, "_prepare_headers_and_auth", ("server_config",)),
+    (MCPAggregator, "load_servers", ("self", "force_connect")),
+    (MCPAggregator, "attach_server", ("self", "server_name", "options")),
+    (MCPConnectionManager, "_suppress_mcp_sse_errors", ("self",)),
+    (MCPConnectionManager, "_suppress_mcp_streamable_http_errors", ("self",)),
+    (MCPConnectionManager, "_suppress_mcp_oauth_cancel_errors", ("self",)),
+    (Core, "cleanup", ("self",)),
+)
+
+_BRACED_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
+_prepared = False
+
+
+def prepare() -> None:
+    """Check fast-agent and make it fit for hosting many agents; safe to call again.
+
+    Raises:
+        PlatformError: the installed fast-agent lacks something the gateway relies on; names it.
+    """
+    global _prepared  # noqa: PLW0603  the patched classes are process-wide, so is this mark
+    if _prepared:
+        return
+    check()
+    _expand_braced_defaults()
+    _authorise_each_request()
+    _let_calls_connect()
+    _add_log_filters_once()
+    for console in (consoles.console, consoles.error_console, consoles.server_console):
+        console.quiet = True  # its chat and progress have no place in a server's output
+    # Modules that leave parse_cli_args on would read the gateway's own options as fast-agent's.
+    sys.argv = sys.argv[:1]
+    _prepared = True
+
+
+def check() -> None:
+    """Raise `PlatformError` unless every relied-on name is there and takes the parameters it is called with."""
+    for owner, name, parameters in _RELIED_ON:
+        found = getattr(owner, name, None)
+        known = set(inspect.signature(found).parameters) if callable(found) else set()
+        if found is None or not set(parameters) <= known:
+            where = getattr(owner, "__name__", str(owner))
+            message = f"fast-agent {_version()} does not fit: {where}.{name} is missing or has changed"
+            raise PlatformError(f"{message}. Install the versions of requirements.lock.")
+
+
+def keep_globals_when_leaving(fast: FastAgent) -> None:
+    """Let this agent's harness be left without ending fast-agent's logging and context for all the others."""
+
+    async def cleanup() -> None:
+        """Nothing: `shut_down` does it once, for all."""
+
+    # An instance attribute shadows the method; the harness calls `app.cleanup()` through the instance.
+    fast.app.cleanup = cleanup
+
+
+@contextmanager
+def connecting(connect: Connect) -> Iterator[None]:
+    """Aggregators made inside the block are connected by `connect`, those of agents-as-tools clones included."""
+    token = _connect.set(connect)
+    try:
+        yield
+    finally:
+        _connect.reset(token)
+
+
+async def shut_down() -> None:
+    """End fast-agent's process-wide logging and context, once, after the last harness was left."""
+    await fast_agent.context.cleanup_context()
+
+
+def _expand_braced_defaults() -> None:
+    """`${NAME:-default}`: fast-agent knows `${NAME:default}` only and would yield `-default`."""
+    original = fast_agent.config.resolve_env_vars
+
+    def resolve_env_vars(config_item: Any) -> Any:
+        if isinstance(config_item, str):
+            config_item = _BRACED_DEFAULT.sub(lambda m: os.environ.get(m[1]) or m[2], config_item)
+        return original(config_item)
+
+    # The original recurses through its module's global, so containers come back here item by item.
+    fast_agent.config.resolve_env_vars = resolve_env_vars
+
+
+def _authorise_each_request() -> None:
+    """Give every connection a `CallAuth`; fast-agent offers no place for an `Auth` of one's own."""
+    original = client_gateway._prepare_headers_and_auth
+
+    def prepare_headers_and_auth(server_config: MCPServerSettings, **options: Any) -> PreparedHttpAuth:
+        prepared = original(server_config, **options)
+        if prepared.oauth_provider is not None or server_config.name is None:
+            return prepared
+        auth = CallAuth(server_config.name, has_own_authorization=bool(prepared.user_auth_keys))
+        return PreparedHttpAuth(prepared.headers, auth, prepared.user_auth_keys)  # type: ignore[arg-type]  # any Auth
+
+    client_gateway._prepare_headers_and_auth = prepare_headers_and_auth
+
+
+def _let_calls_connect() -> None:
+    """Connect when the call says so: creating an instance holds locks that other calls of the agent wait for."""
+    original = MCPAggregator.load_servers
+
+    async def load_servers(self: MCPAggregator, *, force_connect: bool = False) -> None:
+        connect = _connect.get()
+        if connect is None or force_connect:
+            await original(self, force_connect=force_connect)
+        elif not self.initialized:
+            await connect(self)
+            self.initialized = True
+
+    MCPAggregator.load_servers = load_servers  # type: ignore[method-assign]
+
+
+def _add_log_filters_once() -> None:
+    """Each connection manager adds filters to global loggers and never removes them: one manager does for all."""
+    methods = ("_suppress_mcp_sse_errors", "_suppress_mcp_streamable_http_errors", "_suppress_mcp_oauth_cancel_errors")
+    for method in methods:
+        setattr(MCPConnectionManager, method, _once(getattr(MCPConnectionManager, method)))
+
+
+def _once(method: Callable[[MCPConnectionManager], None]) -> Callable[[MCPConnectionManager], None]:
+    done = False
+
+    def call_once(manager: MCPConnectionManager) -> None:
+        nonlocal done
+        if not done:
+            done = True
+            method(manager)
+
+    return call_once
+
+
+def _version() -> str:
+    from importlib.metadata import version  # noqa: PLC0415  needed for an error message only
+
+    return version("fast-agent-mcp")

@@ -1,0 +1,142 @@
+"""Listeners, TLS, signals and the order of start and stop. Knows nothing about agents.
+
+Start: bind every port → open the gateway → accept connections → start the agents. Stop: refuse new calls, let running
+ones end within the drain time, leave the agents, close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from contextlib import AsyncExitStack, ExitStack
+from typing import TYPE_CHECKING
+
+from pallas_gateway.addresses import LOOPBACK, Addresses
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.gateway import Gateway
+from pallas_gateway.http_server import Accepting, Listeners
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.web.app import PortRoutes, create_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.runtime.ports import Runtime
+
+_log = logging.getLogger("pallas.server")
+
+
+class BindError(GatewayError):
+    """A port cannot be had."""
+
+    reason = "bind_failed"
+
+
+async def serve(
+    configuration: Configuration,
+    runtime: Runtime,
+    *,
+    stop: asyncio.Event,
+    on_ready: Callable[[Gateway], None] = lambda _: None,
+) -> None:
+    """Run the gateway until `stop` is set.
+
+    Args:
+        configuration: what to serve, and where.
+        runtime: opened; starts the agents.
+        stop: set by a signal or a test.
+        on_ready: called once, when every agent has been ready or failed once.
+
+    Raises:
+        BindError: a port is taken or not allowed; names it.
+    """
+    with ExitStack() as sockets:
+        listeners = bind(configuration, sockets)
+        if not configuration.per_port:
+            configuration = configuration.with_bound_port(next(iter(listeners.sockets)))
+        gateway = Gateway(configuration, Addresses(configuration, listeners.nested), runtime)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(gateway)
+            app = create_app(gateway, listeners.routes)
+            await stack.enter_async_context(Accepting(app, listeners, configuration))
+            await stack.enter_async_context(gateway.hosting())
+            tasks = await stack.enter_async_context(TaskOwner())
+            tasks.spawn(_announce(gateway, on_ready), name="announce")
+            await stop.wait()
+            await tasks.cancel_all()
+            await _drain(gateway, configuration.deployment.gateway.drain_seconds)
+
+
+async def _announce(gateway: Gateway, on_ready: Callable[[Gateway], None]) -> None:
+    await gateway.wait_until_tried()
+    on_ready(gateway)
+
+
+async def _drain(gateway: Gateway, seconds: float) -> None:
+    _log.info("stopping", extra={"drain_seconds": seconds})
+    if unfinished := await gateway.drain(seconds):
+        _log.warning("calls were still running at the end of the drain", extra={"calls": unfinished})
+
+
+def bind(configuration: Configuration, sockets: ExitStack) -> Listeners:
+    """Bind every port the configuration asks for; `sockets` closes them.
+
+    Raises:
+        BindError: names the address and why.
+    """
+    host = configuration.bind_host
+    wanted = list(_wanted_ports(configuration))
+    bound: dict[int, socket.socket] = {}
+    routes: dict[int, PortRoutes] = {}
+    for port, port_routes in wanted:
+        listener = sockets.enter_context(_bind(host, port))
+        bound[listener.getsockname()[1]] = listener
+        routes[listener.getsockname()[1]] = port_routes
+    nested = None
+    if configuration.deployment.gateway.tls is not None:
+        listener = sockets.enter_context(_bind(LOOPBACK, 0))
+        nested = listener.getsockname()[1]
+        bound[nested] = listener
+        routes[nested] = PortRoutes(nested_only=True)
+    return Listeners(bound, routes, nested)
+
+
+def _wanted_ports(configuration: Configuration) -> list[tuple[int, PortRoutes]]:
+    agents = configuration.deployment.agents
+    if configuration.only_agent is not None:
+        return [(agents[configuration.only_agent].port or 0, PortRoutes(agent=configuration.only_agent))]
+    if not configuration.per_port:
+        return [(configuration.gateway_port, PortRoutes(agents_by_path=True, registry=True))]
+    registry = (configuration.gateway_port, PortRoutes(registry=True))
+    return [registry, *((agent.port or 0, PortRoutes(agent=name)) for name, agent in agents.items())]
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol number: asyncio switches Nagle's delay off only for sockets that say they are TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise BindError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """The first SIGTERM or SIGINT sets `stop`, the second ends the process at once."""
+    loop = asyncio.get_running_loop()
+    main = asyncio.current_task()
+
+    def on_signal() -> None:
+        if stop.is_set() and main is not None:
+            main.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)

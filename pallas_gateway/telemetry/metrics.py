@@ -1,0 +1,65 @@
+"""Every metric of the gateway: name, help text and labels, in this one file.
+
+Label values come from configuration only, never from a path or a client. The format is Prometheus' text exposition.
+"""
+
+from __future__ import annotations
+
+import platform
+
+from prometheus_client import (
+    GC_COLLECTOR,
+    PLATFORM_COLLECTOR,
+    PROCESS_COLLECTOR,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
+
+from pallas_gateway import __version__
+
+DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
+
+
+class Metrics:
+    """The metrics of one gateway, registered with `registry`."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped
+        self.registry = registry or CollectorRegistry()
+        if registry is None:
+            for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+                self.registry.register(collector)
+        self.up = self._gauge("pallas_up", "1 while the gateway runs.")
+        self.build_info = self._gauge("pallas_build_info", "Version of the gateway and of Python.", "version", "python")
+        self.agent_info = self._gauge("pallas_agent_info", "1 per configured agent.", "agent", "port")
+        self.agent_state = self._gauge("pallas_agent_state", "1 for the state an agent is in.", "agent", "state")
+        self.send_message = self._counter("pallas_send_message_total", "Calls, by outcome.", "agent", "outcome")
+        self.send_message_seconds = Histogram(
+            "pallas_send_message_duration_seconds",
+            "Duration of calls.",
+            ("agent",),
+            buckets=DURATION_BUCKETS,
+            registry=self.registry,
+        )
+        self.llm_turns = self._counter("pallas_llm_turns_total", "LLM round trips.", "agent", "model")
+        self.llm_tokens = self._counter("pallas_llm_tokens_total", "Tokens, by kind.", "agent", "model", "kind")
+        self.calls_in_flight = self._gauge("pallas_calls_in_flight", "Calls running now.", "agent")
+        self.instances_live = self._gauge("pallas_instances_live", "Instances made and not yet released.", "agent")
+        self.calls_refused = self._counter("pallas_calls_refused_total", "Calls not started.", "agent", "reason")
+        self.health_status = self._gauge(
+            "pallas_agent_health_status", "Last get_health: 1 ok, 0.5 degraded, 0 error.", "agent"
+        )
+        self.downstream_up = self._gauge(
+            "pallas_downstream_up", "1 when a downstream passed its last probe.", "agent", "server"
+        )
+        self.up.set(1)
+        self.build_info.labels(__version__, platform.python_version()).set(1)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)

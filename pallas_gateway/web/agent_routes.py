@@ -1,0 +1,59 @@
+"""From a request to the agent it is for: by path on the gateway's port, by port in per-port mode.
+
+No redirect and no mount: `/agents/x/mcp` and `/agents/x/mcp/` are the same place, and a redirect would lose the
+method, the body or (behind an ingress) the scheme.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from starlette.responses import JSONResponse
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from pallas_gateway.agent_server.server import AgentServer
+    from pallas_gateway.gateway import Gateway
+
+_AGENT_PATH = re.compile(r"/agents/([^/]+)/mcp/?")
+_OWN_PORT_PATH = re.compile(r"/mcp/?")
+
+
+async def serve_by_path(gateway: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
+    """`/agents/<name>/mcp` of any hosted agent."""
+    match = _AGENT_PATH.fullmatch(scope["path"])
+    name = match[1] if match else None
+    server = gateway.servers.get(name) if name else None
+    if server is None:
+        await not_found(scope, f"no agent '{name}'" if name else "nothing here")(scope, receive, send)
+        return
+    await _serve(server, scope, receive, send)
+
+
+async def serve_one(gateway: Gateway, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+    """`/mcp` of the one agent a port belongs to."""
+    if not _OWN_PORT_PATH.fullmatch(scope["path"]):
+        await not_found(scope, f"this port serves agent '{name}' at /mcp only")(scope, receive, send)
+        return
+    await _serve(gateway.servers[name], scope, receive, send)
+
+
+def is_agent_path(path: str) -> bool:
+    """Whether a path belongs to the agents, hosted or not."""
+    return path.startswith("/agents/") or _OWN_PORT_PATH.fullmatch(path) is not None
+
+
+def not_found(scope: Scope, why: str) -> JSONResponse:
+    """404 as JSON."""
+    return JSONResponse({"error": why, "path": scope["path"]}, status_code=404)
+
+
+async def _serve(server: AgentServer, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["method"] != "POST":
+        # Without sessions GET has no stream to open and DELETE none to end; the spec's answer is 405.
+        message = {"error": f"{scope['method']} is not used here: this MCP server keeps no sessions. Use POST."}
+        await JSONResponse(message, status_code=405, headers={"Allow": "POST"})(scope, receive, send)
+        return
+    await server.manager.handle_request(scope, receive, send)

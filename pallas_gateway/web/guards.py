@@ -1,0 +1,85 @@
+"""What stands before the agents: who may call by which name, cross-origin pages, and the drain.
+
+The body limit is the MCP transport's own (`max_request_body_size`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from fastmcp.server.http import HostOriginGuardMiddleware
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse
+
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.gateway import Gateway
+
+RETRY_AFTER_SECONDS = 5
+_MCP_REQUEST_HEADERS = (
+    "Authorization", "Content-Type", "Last-Event-ID", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name",
+    "Mcp-Session-Id", "traceparent", "tracestate",
+)  # fmt: skip
+_MCP_RESPONSE_HEADERS = ("MCP-Protocol-Version", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate")
+
+
+def host_and_origin_guard(app: ASGIApp, configuration: Configuration) -> ASGIApp:
+    """421 for a Host that is not this gateway's, 403 for a foreign Origin (DNS rebinding)."""
+    settings = configuration.deployment.gateway
+    public = urlsplit(configuration.public_base_url)
+    names = {configuration.deployment.host, public.hostname or ""} - {""}
+    own = {f"{scheme}://{_bracketed(name)}:*" for name in names | _LOOPBACK for scheme in ("http", "https")}
+    # A pattern with `:*` wants a port; browsers leave the default one out, and the guard puts it back in.
+    return HostOriginGuardMiddleware(
+        app,
+        allowed_hosts=[*names, *settings.allowed_hosts],
+        allowed_origins=[*own, *settings.allowed_origins],
+        mode="strict",
+    )
+
+
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
+    """CORS for the configured origins; without any, no header is added."""
+    origins = configuration.deployment.gateway.allowed_origins
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "POST", "DELETE"),
+        allow_headers=_MCP_REQUEST_HEADERS,
+        expose_headers=_MCP_RESPONSE_HEADERS,
+    )
+
+
+class DrainGate:
+    """503 with `Retry-After` while the gateway drains, except for calls that its own running calls make."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on or refuse one request."""
+        if self._gateway.draining and not self._is_nested(scope):
+            message = {"error": "The gateway is stopping; try again in a moment."}
+            refusal = JSONResponse(message, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _is_nested(self, scope: Scope) -> bool:
+        return self._gateway.running.parent_of(Headers(scope=scope).get(NESTED_CALL_HEADER)) is not None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,33 @@
+"""`/livez` and `/readyz`: they read state and never probe anything, so they may be asked every second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.responses import JSONResponse
+
+from pallas_gateway.agents.hosted_agent import State
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from pallas_gateway.gateway import Gateway
+
+
+def live() -> JSONResponse:
+    """200: the event loop turned far enough to say so."""
+    return JSONResponse({"status": "alive"})
+
+
+def ready(gateway: Gateway, request: Request) -> JSONResponse:
+    """200 once every agent was tried and the gateway is not draining; `?strict=1` wants all of them up."""
+    down = {
+        name: {"state": agent.status.state.value, "reason": agent.status.reason}
+        for name, agent in gateway.agents.items()
+        if agent.status.state is not State.READY
+    }
+    strict = request.query_params.get("strict") in ("1", "true")
+    is_ready = gateway.all_tried and not gateway.draining and not (strict and down)
+    word = "draining" if gateway.draining else "ready" if is_ready else "not ready" if gateway.all_tried else "starting"
+    document = {"status": word, "agents": len(gateway.agents), "not_up": down}
+    return JSONResponse(document, status_code=200 if is_ready else 503)

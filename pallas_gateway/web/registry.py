@@ -1,0 +1,111 @@
+"""The registry: which agents there are and where, as MCP `server.json` entries.
+
+Format: https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json, wrapped per entry as the MCP
+registry API does (`{"server": …, "_meta": …}`). `capabilities` at the top level of `server` is what Daedalus reads.
+The documents are pure functions of the gateway's present state, made anew for every request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.gateway import Gateway
+
+SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+OFFICIAL = "io.modelcontextprotocol.registry/official"
+PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
+LONGEST_TEXT = 100
+"""The schema's limit for `title` and `description`."""
+
+
+def well_known_document(gateway: Gateway) -> dict[str, Any]:
+    """The document of `/.well-known/mcp/server.json`."""
+    return {"servers": [entry(gateway, agent) for agent in gateway.agents.values()]}
+
+
+def list_document(gateway: Gateway) -> dict[str, Any]:
+    """The document of `GET /v0.1/servers`, the registry API's list shape; one page holds all."""
+    servers = well_known_document(gateway)["servers"]
+    return {"servers": servers, "metadata": {"count": len(servers)}}
+
+
+def entry(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
+    """One agent's entry; a failed agent stays listed, its health says the rest."""
+    updated = gateway.loaded_at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    official = {"status": "active", "updatedAt": updated, "isLatest": True}
+    return {"server": _server(gateway, agent), "_meta": {OFFICIAL: official}}
+
+
+def _server(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
+    title = agent.settings.shown_title(agent.name)
+    description = agent.settings.description or title
+    capabilities = _capabilities(gateway, agent)
+    published: dict[str, Any] = {"title": title, "description": description}
+    if capabilities is not None:
+        published["capabilities"] = capabilities
+    server: dict[str, Any] = {
+        "$schema": SCHEMA,
+        "name": gateway.configuration.registry_name(agent.name),
+        "title": clamped(title),
+        "description": clamped(description),
+        "version": gateway.configuration.deployment.version,
+        "remotes": [{"type": "streamable-http", "url": gateway.addresses.public(agent.name)}],
+        "_meta": {PUBLISHER: published},
+    }
+    if icons := _icons(gateway, agent):
+        server["icons"] = icons
+    if capabilities is not None:
+        server["capabilities"] = capabilities
+    return server
+
+
+def _icons(gateway: Gateway, agent: HostedAgent) -> list[dict[str, Any]]:
+    icons = []
+    for icon in agent.settings.shown_icons():
+        document: dict[str, Any] = {"src": gateway.addresses.absolute(icon.src)}
+        if icon.sizes:
+            document["sizes"] = list(icon.sizes)
+        icons.append(document)
+    return icons
+
+
+def _capabilities(gateway: Gateway, agent: HostedAgent) -> dict[str, Any] | None:
+    declared = gateway.configuration.capabilities_of(agent.name)
+    if declared is None:
+        return None
+    default = gateway.configuration.fastagent.default_model
+    model = agent.model.name if agent.model else (default or "").partition(".")[2] or default
+    return {
+        **({"model": model} if model else {}),
+        "vision": declared.vision,
+        "context_window": declared.context_window,
+        "max_output_tokens": declared.max_output_tokens,
+    }
+
+
+def clamped(text: str) -> str:
+    """At most `LONGEST_TEXT` characters, with an ellipsis where something was cut."""
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1].rstrip() + "…"
+
+
+def respond(request: Request, document: dict[str, Any]) -> Response:
+    """The document with an `ETag`, or 304 for a client that has it already (RFC 9110, weak comparison)."""
+    body = json.dumps(document).encode()
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    if _has(request.headers.get("if-none-match", ""), etag):
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _has(if_none_match: str, etag: str) -> bool:
+    known = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return etag in known or "*" in known
