@@ -1,0 +1,142 @@
+"""The official MCP conformance suite against a served gateway: against a plain agent, and against one that plays as
+many of the suite's fixture tools as an agent can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.downstreams import stateless_downstream
+from tests.support.gateway import Agent, running, write_project
+from tests.support.scripted_llm import call_tools, fail, say, scripted_llm
+from tests.support_programs import require_program
+
+from .conformance import MISSING, SuiteResult, find_conformance, read_expected, run_suite, scenarios_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+
+HERE = Path(__file__).parent
+VERSIONS = ["2025-11-25", "2026-07-28"]
+
+# What the contract promises to clients of each version, as the scenarios that look at it.
+PROMISED = {
+    "2025-11-25": {
+        "dns-rebinding-protection",
+        "logging-set-level",
+        "ping",
+        "prompts-list",
+        "server-initialize",
+        "tools-list",
+    },
+    "2026-07-28": {
+        "caching",
+        "dns-rebinding-protection",
+        "http-header-validation",
+        "prompts-list",
+        "server-sse-multiple-streams",
+        "server-stateless",
+        "tools-list",
+    },
+}
+# The checks of promised scenarios that ask for what the contract does not have: resources, and a tool that needs a
+# capability of its client.
+NOT_PROMISED = {
+    "caching:sep-2549-resources-list-caching-hints",
+    "caching:sep-2549-resources-templates-list-caching-hints",
+    "server-stateless:sep-2575-missing-capability-http-400",
+    "server-stateless:sep-2575-server-rejects-undeclared-capability",
+}
+# The checks of promised scenarios that need a tool which only the fixture agent has.
+PLAYED_IN_PROMISED = {
+    "server-stateless:sep-2575-http-server-no-independent-requests-on-stream",
+    "server-stateless:sep-2575-server-no-log-without-loglevel",
+}
+PLAYED = {
+    "test_audio_content": "tools-call-audio",
+    "test_embedded_resource": "tools-call-embedded-resource",
+    "test_error_handling": "tools-call-error",
+    "test_image_content": "tools-call-image",
+    "test_multiple_content_types": "tools-call-mixed-content",
+    "test_simple_text": "tools-call-simple-text",
+}
+# Tools of more than one scenario, or of one that cannot pass yet: see the expected failures.
+ALSO_PLAYED = ["test_logging_tool", "test_streaming_elicitation", "test_tool_with_logging", "test_tool_with_progress"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_plain_agent_fails_no_check_but_the_expected_ones(version: str, tmp_path: Path) -> None:
+    conformance = require_program(find_conformance(), MISSING)
+    project = write_project(tmp_path / "project", {"plain": Agent()})
+    async with running(project) as served:
+        result = await asyncio.to_thread(
+            run_suite, conformance, served.url("plain"), spec_version=version, output=tmp_path / "results"
+        )
+
+    assert_as_expected(result, f"plain-{version}.yml")
+    assert_kept(result, PROMISED[version], but=NOT_PROMISED | PLAYED_IN_PROMISED)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_an_agent_with_the_suites_tools_fails_no_check_but_the_expected_ones(
+    version: str, tmp_path: Path
+) -> None:
+    conformance = require_program(find_conformance(), MISSING)
+    async with scripted_llm(play) as llm, fixture_agent(tmp_path / "project", llm) as url:
+        result = await asyncio.to_thread(
+            run_suite,
+            conformance,
+            url,
+            spec_version=version,
+            output=tmp_path / "results",
+            preload=HERE / "say_message.mjs",
+        )
+
+    assert_as_expected(result, f"fixture-{version}.yml")
+    assert_kept(result, PROMISED[version] | set(PLAYED.values()), but=NOT_PROMISED)
+    # The suite takes any text for a simple text, a refusal too: so let it be the model that was asked.
+    assert set(PLAYED) <= {request.last_user_text for request in llm.requests}
+
+
+def assert_as_expected(result: SuiteResult, expected_failures: str) -> None:
+    differences = result.differences(read_expected(HERE / "expected" / expected_failures))
+    assert not differences, "\n".join([f"not as in expected/{expected_failures}:", *differences])
+
+
+def assert_kept(result: SuiteResult, promised: set[str], *, but: set[str]) -> None:
+    """Every promised scenario ran, something in it succeeded, and nothing failed `but` what is not promised."""
+    assert promised - scenarios_of(result.passed) == set(), "nothing succeeded in these scenarios"
+    assert {name for name in result.failed if name.partition(":")[0] in promised} - but == set()
+
+
+@asynccontextmanager
+async def fixture_agent(path: Path, llm: ScriptedLlm) -> AsyncGenerator[str]:
+    """Serve an agent whose message tool has the names of the suite's fixture tools; yields its endpoint."""
+    agent = Agent(source=(HERE / "fixture_agent.py").read_text(encoding="utf-8"))
+    async with stateless_downstream() as tools:
+        project = write_project(
+            path,
+            {"fixture": agent},
+            llm_url=llm.base_url,
+            servers={"tools": {"transport": "http", "url": tools.url}},
+            gateway={"tool_names": [*PLAYED, *ALSO_PLAYED]},
+        )
+        async with running(project) as served:
+            yield served.url("fixture")
+
+
+def play(request: LlmRequest) -> Turn:
+    """The model of the fixture agent; what it is told is the name of the tool to play."""
+    tool = request.last_user_text
+    if tool == "test_error_handling":
+        return fail(500)
+    if tool.startswith("test_tool_with_") and not request.tool_results:
+        return call_tools([("tools__add", {"a": 1, "b": 2})])  # a round of tools, so that there is news to send
+    return say(f"This is {tool}.")

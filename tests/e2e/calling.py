@@ -1,0 +1,55 @@
+"""The two things every end-to-end test asks of an agent, in one line each, in either protocol era."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from tests.support.clients import MODERN_VERSION, raw_client
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+    from tests.support.clients import RawReply
+
+EACH_VERSION = ("2025-06-18", MODERN_VERSION)  # for pytest.mark.parametrize("version", EACH_VERSION)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of one tool call; `meta` is its `_meta["pallas/call"]`."""
+
+    text: str
+    is_error: bool
+    meta: Mapping[str, Any]
+
+
+async def ask(
+    url: str,
+    message: str = "hello",
+    *,
+    version: str = MODERN_VERSION,
+    bearer: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+    **arguments: Any,
+) -> Answer:
+    """Call `send_message`; `arguments` go beside the message."""
+    async with raw_client(url, protocol_version=version, bearer=bearer, headers=headers, tls=tls) as client:
+        return answer_of(await client.call_tool("send_message", {"message": message, **arguments}))
+
+
+async def health(url: str, *, version: str = MODERN_VERSION) -> dict[str, Any]:
+    """Call `get_health` and decode its document."""
+    async with raw_client(url, protocol_version=version) as client:
+        document = json.loads(answer_of(await client.call_tool("get_health")).text)
+    return cast("dict[str, Any]", document)
+
+
+def answer_of(reply: RawReply) -> Answer:
+    """The tool result in a reply; `AssertionError` if it holds none."""
+    result = reply.result
+    text = "".join(block["text"] for block in result["content"] if block["type"] == "text")
+    return Answer(text, bool(result.get("isError")), result.get("_meta", {}).get("pallas/call", {}))
