@@ -65,7 +65,8 @@ class Addresses:
                     yield f"{scheme}://{host}:{port}/mcp"
                 if not self.configuration.per_port:
                     yield f"{scheme}://{host}:{self.registry_port}/agents/{name}/mcp"
-        yield self.public(name)
+        if port is not None or not self.configuration.per_port:
+            yield self.public(name)
 
     def _internal(self, name: str) -> str:
         if self.nested_port is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 from contextlib import AsyncExitStack, ExitStack
@@ -131,11 +132,11 @@ def _bind(host: str, port: int) -> socket.socket:
 def stop_on_signals(stop: asyncio.Event) -> None:
     """The first SIGTERM or SIGINT sets `stop`, the second ends the process at once."""
     loop = asyncio.get_running_loop()
-    main = asyncio.current_task()
 
     def on_signal() -> None:
-        if stop.is_set() and main is not None:
-            main.cancel()
+        if stop.is_set():
+            _log.warning("stopped at once by a second signal, running calls are cut off")
+            os._exit(1)  # without any clean-up: it may be what does not end
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

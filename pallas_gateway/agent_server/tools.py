@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_types import CallToolResult, TextContent, Tool
 
 from pallas_gateway.calls.call import Call, Caller, Usage
-from pallas_gateway.calls.conversation import current_message, parse_history
+from pallas_gateway.calls.conversation import current_message, is_text, parse_history
 from pallas_gateway.errors import CallRefusedError
 
 if TYPE_CHECKING:
@@ -105,6 +105,8 @@ def _checked(arguments: Mapping[str, Any]) -> str:
     message, conversation_id = arguments.get("message"), arguments.get("conversation_id")
     if not isinstance(message, str):
         raise CallRefusedError("Argument 'message' is required and must be a string.", reason="bad_input")
+    if not is_text(message):
+        raise CallRefusedError("Argument 'message' holds half a surrogate pair; send whole text.", reason="bad_input")
     if conversation_id is not None and not isinstance(conversation_id, str):
         raise CallRefusedError("Argument 'conversation_id' must be a string.", reason="bad_input")
     return message

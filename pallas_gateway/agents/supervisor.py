@@ -39,16 +39,21 @@ class Supervisor:
         self._tried = {name: asyncio.Event() for name in agents}
         self._stopping = asyncio.Event()
         self._lives = TaskOwner(close_seconds=30.0)
+        self._tasks: Mapping[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
         """Begin starting the agents."""
-        for agent in self._agents.values():
-            self._lives.spawn(self._live(agent), name=f"agent {agent.name}")
+        self._tasks = {
+            name: self._lives.spawn(self._live(agent), name=f"agent {name}") for name, agent in self._agents.items()
+        }
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Leave every agent."""
+        """Leave every agent; one that is not up is not waited for, its import may hang."""
         self._stopping.set()
+        for name, task in self._tasks.items():
+            if self._agents[name].runtime is None:
+                task.cancel()
         await self._lives.__aexit__()
 
     @property
@@ -70,8 +75,10 @@ class Supervisor:
             except AgentStartError as error:
                 agent.enter(State.FAILED, reason=str(error))
             except Exception as error:  # noqa: BLE001  one agent's surprise is never another's
-                _log.exception("agent left unexpectedly", extra={"agent": agent.name})
-                agent.enter(State.FAILED, reason=f"unexpected {type(error).__name__}: {error}")
+                reason = f"unexpected {type(error).__name__}: {error}"
+                if agent.status.reason != reason:  # the same again at each retry is not worth its traceback
+                    _log.exception("agent left unexpectedly", extra={"agent": agent.name})
+                agent.enter(State.FAILED, reason=reason)
             finally:
                 self._tried[agent.name].set()
             failures += 1
@@ -105,5 +112,6 @@ class Supervisor:
 
 def retry_seconds(failures: int) -> float:
     """Doubling from 1 s to 15 s, less up to a quarter at random so that agents do not retry in step."""
-    pause = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** (failures - 1))
+    # Retries go on for ever: unbounded, the power would overflow after four hours of them.
+    pause = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10))
     return pause * float(random.uniform(0.75, 1.0))  # noqa: S311  not a secret

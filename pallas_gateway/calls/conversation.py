@@ -76,6 +76,15 @@ def without_images(messages: Iterable[Message]) -> tuple[tuple[Message, ...], in
     return tuple(bare), dropped
 
 
+def is_text(value: str) -> bool:
+    """Whether a string can be sent on; one with half a surrogate pair (an emoji cut in two) is no Unicode text."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _row(row: object) -> Message:
     if not isinstance(row, dict):
         raise _Malformed(f"entry must be an object, got {_kind(row)}")
@@ -87,6 +96,8 @@ def _row(row: object) -> Message:
         raise _Malformed("content is missing")
     if not isinstance(content, str):
         raise _Malformed(f"content must be a string, got {_kind(content)}")
+    if not is_text(content):
+        raise _Malformed("content holds half a surrogate pair")
     images = row.get("images")
     return Message(role, content, tuple(_images(images)) if images is not None else ())
 
@@ -115,7 +126,7 @@ def _image(index: int, image: object) -> Image:
 
 def _text(image: Mapping[str, Any], key: str, index: int) -> str:
     value = image.get(key)
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or not is_text(value):
         raise _Malformed(f"image {index} has no {key}")
     return value
 

@@ -17,6 +17,7 @@ from pallas_gateway.cli.health import health
 from pallas_gateway.cli.output import problem
 from pallas_gateway.cli.schema import schema
 from pallas_gateway.cli.serve import serve
+from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 
@@ -52,6 +53,9 @@ def main(arguments: list[str] | None = None) -> None:
     except ConfigurationError as error:
         for one in error.problems:
             problem(str(one))
+        sys.exit(2)
+    except UsageError as error:
+        problem(str(error))
         sys.exit(2)
     except GatewayError as error:
         problem(str(error))

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from pallas_gateway.cli.output import problem, result
 from pallas_gateway.cli.remote import DEFAULT_URL, BearerOption, UrlOption, connected, fetch_agents, find_agent
+from pallas_gateway.cli.usage import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def call(
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
     """Call one agent of a running gateway and print its answer."""
-    arguments: dict[str, Any] = {"message": sys.stdin.read() if message == "-" else message}
+    arguments: dict[str, Any] = {"message": _standard_input() if message == "-" else message}
     if image:
         arguments["images"] = [_image(path) for path in image]
     if history is not None:
@@ -62,18 +62,22 @@ async def _call(name: str, arguments: dict[str, Any], url: str, bearer: str | No
                 show(message)
 
         async with connected(agent, bearer=bearer) as client:
-            return await client.call_tool("send_message", arguments, progress_callback=on_progress)
+            tools = (await client.list_tools()).tools
+            # The message tool comes first; `gateway.tool_names` may have named it otherwise.
+            return await client.call_tool(tools[0].name, arguments, progress_callback=on_progress)
 
 
 @contextmanager
 def _live_status(first: str) -> Iterator[Callable[[str], None]]:
-    """A status line on stderr that each message replaces; nothing where stderr is no terminal."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield lambda _: None
+    """A status line on stderr that each message replaces; a line for each where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield problem
         return
-    with console.status(first) as status:
-        yield status.update
+    from rich.console import Console  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    with Console(stderr=True).status(Text(first)) as status:
+        yield lambda message: status.update(Text(message))
 
 
 def _print(answer: CallToolResult, *, as_json: bool) -> None:
@@ -87,10 +91,14 @@ def _print(answer: CallToolResult, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
+def _standard_input() -> str:
+    return sys.stdin.read().removesuffix("\n")  # the one that `echo` and editors put at the end
+
+
 def _image(path: Path) -> dict[str, str]:
     mime_type = mimetypes.guess_type(path.name)[0] or ""
     if not mime_type.startswith("image/"):
-        raise typer.BadParameter(f"{path}: not a known image type; name it .png, .jpg, .webp or .gif.")
+        raise UsageError(f"{path}: not a known image type; name it .png, .jpg, .webp or .gif.")
     return {"data": base64.b64encode(_read(path)).decode(), "mime_type": mime_type}
 
 
@@ -98,9 +106,9 @@ def _history(path: Path) -> list[Any]:
     try:
         rows = json.loads(_read(path))
     except ValueError as error:
-        raise typer.BadParameter(f"{path}: not JSON: {error}") from error
+        raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(rows, list):
-        raise typer.BadParameter(f"{path}: must be a list of {{role, content}} objects.")
+        raise UsageError(f"{path}: must be a list of {{role, content}} objects.")
     return rows
 
 
@@ -108,4 +116,4 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise typer.BadParameter(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{path}: {error.strerror}") from error

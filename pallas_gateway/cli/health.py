@@ -12,6 +12,7 @@ from pallas_gateway.cli.output import result, table
 from pallas_gateway.cli.remote import (
     DEFAULT_URL,
     BearerOption,
+    RefusedError,
     RemoteAgent,
     UnreachableError,
     UrlOption,
@@ -50,8 +51,11 @@ async def _health_of(agent: RemoteAgent, bearer: str | None) -> dict[str, Any]:
     try:
         async with connected(agent, bearer=bearer) as client:
             answer = await client.call_tool("get_health", {})
-    except UnreachableError as error:
+    except (UnreachableError, RefusedError) as error:
         return {"status": "error", "message": str(error)}
     text = "".join(getattr(block, "text", "") for block in answer.content)
-    document: dict[str, Any] = json.loads(text)
+    try:
+        document: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return {"status": "error", "message": text}
     return document

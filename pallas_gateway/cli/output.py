@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
+from rich.cells import cell_len
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+_BETWEEN_COLUMNS = "   "
 
 
 def result(text: str) -> None:
@@ -23,11 +24,9 @@ def problem(text: str) -> None:
 
 
 def table(*columns: str, rows: Iterable[tuple[str, ...]]) -> None:
-    """A short table on stdout; a URL is never cut, so it can be copied."""
-    shown = Table(*columns, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for row in rows:
-        shown.add_row(*row)
-    for column in shown.columns:
-        column.no_wrap = True
-    # Wide enough for any line: rich would cut them at a terminal's width, and at 80 where there is none.
-    Console(file=sys.stdout, highlight=False, markup=False, width=1000).print(shown, crop=False)
+    """A short table on stdout; nothing is cut or wrapped, so that a URL can be copied and a line be searched for."""
+    lines = [columns, *rows]
+    widths = [max(cell_len(line[column]) for line in lines) for column in range(len(columns))]
+    for line in lines:
+        cells = (text + " " * (width - cell_len(text)) for text, width in zip(line, widths, strict=True))
+        result(_BETWEEN_COLUMNS.join(cells).rstrip())

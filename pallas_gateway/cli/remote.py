@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-import httpx
-import httpx2
 import typer
-from mcp.client import Client
-from mcp.client.streamable_http import streamable_http_client
 
+from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from mcp.client import Client
 
 DEFAULT_URL = "http://127.0.0.1:24200"
 URL_VARIABLE = "PALLAS_GATEWAY_URL"
@@ -41,6 +39,12 @@ class UnreachableError(GatewayError):
     reason = "unreachable"
 
 
+class RefusedError(GatewayError):
+    """What answers refuses the request itself, as no agent of this gateway would."""
+
+    reason = "refused"
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteAgent:
     """One registry entry, as far as the command line needs it."""
@@ -57,7 +61,13 @@ async def fetch_agents(base_url: str) -> list[RemoteAgent]:
 
     Raises:
         UnreachableError: nothing answers there, or what answers is not a gateway's registry.
+        UsageError: `base_url` is no URL.
     """
+    if not base_url.startswith(("http://", "https://")):
+        raise UsageError(f"--url must begin with http:// or https://, got '{base_url}'.")
+    # Imported here, as below: they take a second that `--help`, `serve` and `check` should not cost.
+    import httpx  # noqa: PLC0415
+
     base_url = base_url.rstrip("/")
     try:
         async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
@@ -69,15 +79,15 @@ async def fetch_agents(base_url: str) -> list[RemoteAgent]:
         raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}).") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         hint = f"Is it running? `pallas-gateway serve` starts it; --url or {URL_VARIABLE} names another."
-        raise UnreachableError(
-            f"No gateway answers at {base_url}: {str(error) or type(error).__name__}. {hint}"
-        ) from error
+        why = str(error) or type(error).__name__
+        raise UnreachableError(f"No gateway answers at {base_url} ({why}). {hint}") from error
     except (ValueError, LookupError, TypeError) as error:
         raise UnreachableError(f"What answers at {base_url}{WELL_KNOWN} is not a registry.") from error
 
 
 def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
-    url = next(remote["url"] for remote in server["remotes"] if remote["type"] == "streamable-http")
+    urls = [remote["url"] for remote in server["remotes"] if remote["type"] == "streamable-http"]
+    url = urls[0]
     path = urlsplit(url).path
     name = str(server["name"]).rpartition("/")[2]
     if path.startswith("/agents/"):
@@ -90,14 +100,14 @@ def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:
     """The agent called `name`.
 
     Raises:
-        typer.BadParameter: there is none; names the nearest.
+        UsageError: there is none; names the nearest.
     """
-    wanted = {name, name.replace("_", "-")}
+    slug = name.replace("_", "-")  # a registry of agents on their own ports knows no other name
     for agent in agents:
-        if agent.name in wanted:
+        if agent.name == name or agent.name.replace("_", "-") == slug:
             return agent
     known = [agent.name for agent in agents]
-    raise typer.BadParameter(f"no agent '{name}'{did_you_mean(name, known)}. There are: {', '.join(known) or 'none'}.")
+    raise UsageError(f"No agent '{name}'{did_you_mean(name, known)}. There are: {', '.join(known) or 'none'}.")
 
 
 @asynccontextmanager
@@ -106,26 +116,39 @@ async def connected(agent: RemoteAgent, *, bearer: str | None = None) -> AsyncIt
 
     Raises:
         UnreachableError: the agent's endpoint does not answer.
+        RefusedError: it answers with an HTTP or protocol error.
     """
+    import httpx2  # noqa: PLC0415
+    from mcp import MCPError  # noqa: PLC0415
+    from mcp.client import Client  # noqa: PLC0415
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
+
     headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
     timeout = httpx2.Timeout(REGISTRY_SECONDS, read=CALL_SECONDS)
+    responses: list[httpx2.Response] = []
+
+    async def note(response: httpx2.Response) -> None:
+        responses[:] = [response]
+
     try:
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=timeout) as http,
+            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]}) as http,
             Client(streamable_http_client(agent.url, http_client=http)) as client,
         ):
             yield client
-    except* (httpx2.HTTPError, OSError) as group:
-        raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url}: {_first(group)}") from group
+    except Exception as error:
+        first = _first(error)
+        if isinstance(first, (httpx2.HTTPError, OSError)):
+            why = str(first) or type(first).__name__
+            raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url} ({why}).") from error
+        if isinstance(first, MCPError):
+            # The client puts a phrase in the place of the status.
+            why = f"HTTP {responses[0].status_code}" if responses and responses[0].is_error else str(first)
+            raise RefusedError(f"Agent '{agent.name}' refused at {agent.url}: {why}") from error
+        raise
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
+def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def default_url() -> str:
-    """Where a gateway is looked for when nothing names one."""
-    return os.environ.get(URL_VARIABLE) or DEFAULT_URL

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pallas_gateway.addresses import LOOPBACK
 from pallas_gateway.agents.hosted_agent import State
 from pallas_gateway.cli.output import result, table
 from pallas_gateway.cli.project import ConfigOption, load_project, named_config_file
@@ -79,16 +80,16 @@ def _warn(configuration: Configuration) -> None:
 
 
 def _announce(gateway: Gateway) -> None:
-    """The short table: agent, state, URL; then the registry and a command to try."""
+    """The short table: agent, state, URL; why those are not up that are not; the registry and a command to try."""
     rows = [(agent.name, agent.status.state.value, gateway.addresses.public(agent.name)) for agent in _agents(gateway)]
     table("AGENT", "STATE", "URL", rows=rows)
+    reasons = [f"{agent.name}: {agent.status.reason}" for agent in _agents(gateway) if agent.status.reason]
+    if reasons:
+        result("\n".join(["", *reasons]))
     if gateway.configuration.only_agent is None:
         result(f"\nRegistry: {gateway.configuration.public_base_url}{WELL_KNOWN}")
         if (ready := next((a for a in _agents(gateway) if a.status.state is State.READY), None)) is not None:
             result(f"Try:      pallas-gateway call {ready.name} 'Hello'{_url_option(gateway)}")
-    for agent in _agents(gateway):
-        if agent.status.reason:
-            result(f"{agent.name}: {agent.status.reason}")
 
 
 def _agents(gateway: Gateway) -> list[HostedAgent]:
@@ -96,7 +97,8 @@ def _agents(gateway: Gateway) -> list[HostedAgent]:
 
 
 def _url_option(gateway: Gateway) -> str:
-    address = f"http://127.0.0.1:{gateway.configuration.gateway_port}"
+    host = "[::1]" if gateway.configuration.bind_host == "::1" else LOOPBACK
+    address = f"http://{host}:{gateway.configuration.gateway_port}"
     local = gateway.configuration.scheme == "http" and gateway.configuration.bind_host in (*_LOOPBACK, "0.0.0.0")  # noqa: S104  compared with
     url = address if local else gateway.configuration.public_base_url
     return "" if url == DEFAULT_URL else f" --url {url}"

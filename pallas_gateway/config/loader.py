@@ -53,15 +53,12 @@ def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overri
     problems = document.problems or _all_problems(document, errors, shown, overrides)
     named = path.parent / shown.fastagent_config if shown and shown.fastagent_config else None
     fastagent, more = read_fastagent_file(named, environ)
-    if deployment is None or problems or more:
-        raise ConfigurationError([*_in_reading_order(problems), *_in_reading_order(more)])
-    return Configuration(
-        deployment=deployment,
-        path=path,
-        lines=MappingProxyType(document.lines),
-        fastagent=fastagent,
-        only_agent=overrides.agent,
-    )
+    lines = MappingProxyType(document.lines)
+    readable = Configuration(shown, path, lines, fastagent, overrides.agent) if shown and not more else None
+    if readable is None or deployment is None or problems:
+        found = [*_in_reading_order(problems), *_in_reading_order(more)]
+        raise ConfigurationError(found, readable=readable)
+    return readable
 
 
 def _read(path: Path, environ: Mapping[str, str]) -> Document:

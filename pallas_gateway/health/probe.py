@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
@@ -65,10 +66,22 @@ async def probe(downstream: Downstream, client: httpx.AsyncClient) -> ProbeResul
     except TimeoutError:
         error = f"no answer within {PROBE_SECONDS:g} s"
     except httpx.ConnectError as failure:
-        error = "TLS error" if "SSL" in str(failure) or "certificate" in str(failure) else "connection refused"
+        error = _connect_error(failure)
+    except (httpx.LocalProtocolError, UnicodeEncodeError):  # their text shows the header
+        error = "a configured header holds a character that HTTP does not allow"
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
         error = f"{type(failure).__name__}: {failure}".rstrip(": ")
     return ProbeResult(downstream.name, monotonic() - started, error, protocol)
+
+
+def _connect_error(failure: httpx.ConnectError) -> str:
+    text = str(failure)
+    if "SSL" in text or "certificate" in text:
+        return "TLS error"
+    cause: BaseException | None = failure
+    while cause is not None and not isinstance(cause, socket.gaierror):
+        cause = cause.__cause__ or cause.__context__
+    return "host name not found" if cause is not None else "connection refused"
 
 
 async def _ask(downstream: Downstream, client: httpx.AsyncClient) -> tuple[str | None, str | None]:

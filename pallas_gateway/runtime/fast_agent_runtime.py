@@ -13,14 +13,14 @@ from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.credentials import presenting
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
-from pallas_gateway.runtime.models import limit_iterations, model_facts, register_unknown_model
-from pallas_gateway.runtime.modules import load_fast
+from pallas_gateway.runtime.models import limit_iterations, model_facts, register_unknown_models
+from pallas_gateway.runtime.modules import forget, load_fast
 from pallas_gateway.runtime.ports import ModelFacts
 from pallas_gateway.runtime.settings import prepare_servers, settings_for_hosting
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from pathlib import Path
 
     from fast_agent.core.fastagent import FastAgent
@@ -65,7 +65,9 @@ class FastAgentRuntime:
                 async with asyncio.timeout(START_SECONDS):
                     runtime = await self._enter(fast, plan, entered)
             except (Exception, SystemExit) as error:
+                forget(plan.module)
                 raise AgentStartError(_start_failure(plan, error)) from error
+            _say_which_are_peers(plan.name, runtime.downstreams)
             yield runtime
             await runtime.close()
         finally:
@@ -74,7 +76,7 @@ class FastAgentRuntime:
     async def _enter(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentAgentRuntime:
         settings = settings_for_hosting(fast, config_file=self._config_file)
         downstreams = prepare_servers(settings, plan.peers)
-        register_unknown_model(settings, plan.model_capabilities)
+        register_unknown_models(fast, settings, plan.model_capabilities)
         limit_iterations(fast, plan.max_iterations)
         fast.args.no_home = True
         fast.args.quiet = True
@@ -115,6 +117,7 @@ class FastAgentAgentRuntime:
         self._downstreams = _used_by(fast, downstreams)
         self._connections = Connections(plan.name)
         self._tasks = TaskOwner()
+        self._answers = TaskOwner()
         self._model = ModelFacts("unknown", vision=False)  # until rehearse(), which runs before anybody asks
         self._live = 0
 
@@ -142,7 +145,8 @@ class FastAgentAgentRuntime:
             await session.delete()
 
     async def close(self) -> None:
-        """Wait (bounded) for the disposals under way."""
+        """End the answers still under way, whose callers are told, and wait (bounded) for the disposals."""
+        await self._answers.cancel_all()
         await self._tasks.__aexit__()
 
     @asynccontextmanager
@@ -156,7 +160,7 @@ class FastAgentAgentRuntime:
         except BaseException:
             self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}")
             raise
-        instance = FastAgentInstance(session, self._served, self._connections, self._tasks)
+        instance = FastAgentInstance(session, self._served, self._connections, self._answers)
         bearer = credentials.bearer.reveal() if credentials.bearer else None
         with (
             presenting(credentials, self._downstreams),
@@ -210,6 +214,13 @@ def served_agent(fast: FastAgent, module: str) -> str:
 def _used_by(fast: FastAgent, downstreams: Mapping[str, Downstream]) -> dict[str, Downstream]:
     used = {server for data in fast.agents.values() for server in data["config"].servers}
     return {name: downstream for name, downstream in downstreams.items() if name in used}
+
+
+def _say_which_are_peers(agent: str, downstreams: Iterable[Downstream]) -> None:
+    for downstream in downstreams:
+        if downstream.peer is not None:
+            extra = {"agent": agent, "server": downstream.name, "peer": downstream.peer, "url": downstream.url}
+            _log.info("server is an agent of this gateway, reached at its own address", extra=extra)
 
 
 def _start_failure(plan: AgentPlan, error: BaseException) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from traceback import walk_tb
 from typing import TYPE_CHECKING, cast
 
+import httpx2
 from fast_agent.core.exceptions import FastAgentError, walk_exception_chain
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 from fast_agent.mcp.mcp_aggregator import MCPAttachOptions
@@ -18,7 +20,7 @@ from pallas_gateway.errors import CallFailedError
 from pallas_gateway.runtime.messages import deadline_reply, to_fast_agent, to_reply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from fast_agent.core.harness import HarnessSession
     from fast_agent.interfaces import AgentProtocol, MessageHistoryAgentProtocol
@@ -147,13 +149,25 @@ def _result(generation: asyncio.Task[PromptMessageExtended]) -> PromptMessageExt
         raise CallFailedError("The agent stopped by itself before it answered.", reason="runtime_error") from None
     except Exception as error:
         _log.exception("agent failed")
+        if _came_from_the_model(error):
+            raise CallFailedError(f"The model could not answer: {_one_line(error)}", reason="llm_error") from error
         raise CallFailedError(f"The agent failed: {_one_line(error)}", reason="runtime_error") from error
+
+
+def _came_from_the_model(error: BaseException) -> bool:
+    """Whether it passed through fast-agent's providers, which return most failures of a model but raise some."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    return any(frame.f_globals.get("__name__", "").startswith("fast_agent.llm.") for frame in frames)
 
 
 def _one_line(error: BaseException) -> str:
     """The most telling line of an exception: fast-agent wraps causes, groups and whole tracebacks into its own."""
     chain = list(walk_exception_chain(error))
-    telling: Iterable[BaseException] = [e for e in chain if not isinstance(e, (FastAgentError, BaseExceptionGroup))]
-    deepest = next(iter(reversed(list(telling))), error)
+    telling = [e for e in chain if not isinstance(e, (FastAgentError, BaseExceptionGroup))]
+    # The HTTP library's own error only repeats the status, and shows the URL; the provider's around it has the reason.
+    reasons = [e for e in telling if not isinstance(e, httpx2.HTTPStatusError)] or telling
+    deepest = reasons[-1] if reasons else error
+    if type(deepest).__name__ == "LocalProtocolError":  # h11's and its wrappers': their text shows the header
+        return "a configured header holds a character that HTTP does not allow"
     lines = [line.strip() for line in str(deepest).splitlines() if line.strip()]
     return (lines[0] if lines else type(deepest).__name__)[:300]

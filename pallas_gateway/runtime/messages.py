@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from fast_agent.constants import FAST_AGENT_ERROR_CHANNEL
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Message
 
 _SHOWN_ERROR_CHARACTERS = 300
+_WEB_PAGE = re.compile(r"<(?:!doctype|html)", re.IGNORECASE)
+"""Where the error page of a proxy begins; the status before it says what a person needs to know."""
 _FAILURES = {
     LlmStopReason.ERROR: "llm_error",
     LlmStopReason.TIMEOUT: "llm_timeout",
-    LlmStopReason.CANCELLED: "cancelled",
 }
 
 
@@ -48,6 +50,8 @@ def to_reply(answer: PromptMessageExtended, agents: Iterable[AgentProtocol]) -> 
         CallFailedError: fast-agent returns model failures as messages; here they become what they are.
     """
     stop_reason = answer.stop_reason or LlmStopReason.END_TURN
+    if stop_reason is LlmStopReason.CANCELLED:
+        raise CallFailedError("The call was stopped before it was answered.", reason="cancelled")
     if stop_reason in _FAILURES:
         raise CallFailedError(_failure_sentence(answer), reason=_FAILURES[stop_reason])
     turns = turns_of(agents)
@@ -86,6 +90,7 @@ def _turn(turn: FastAgentTurn) -> TurnUsage:
 def _failure_sentence(answer: PromptMessageExtended) -> str:
     blocks = (answer.channels or {}).get(FAST_AGENT_ERROR_CHANNEL) or answer.content
     detail = " ".join((get_text(blocks[0]) or "").split()) if blocks else ""
+    detail = _WEB_PAGE.split(detail, maxsplit=1)[0].rstrip(" :")
     if len(detail) > _SHOWN_ERROR_CHARACTERS:
         detail = detail[: _SHOWN_ERROR_CHARACTERS - 1].rstrip() + "…"
     return f"The model could not answer: {detail or 'no reason was given'}"

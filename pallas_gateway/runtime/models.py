@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     from pallas_gateway.config.schema import ModelCapabilities
 
 
-def register_unknown_model(settings: Settings, capabilities: ModelCapabilities | None) -> None:
-    """Tell fast-agent about a `default_model` it does not know, from what the project declares."""
-    spec = settings.default_model
-    if not spec or capabilities is None:
+def register_unknown_models(fast: FastAgent, settings: Settings, capabilities: ModelCapabilities | None) -> None:
+    """Tell fast-agent about the models of a module that it does not know, from what the project declares."""
+    if capabilities is None:
         return
-    name = model_name(spec)
-    if ModelDatabase.get_model_params(name) is not None:
+    specs = {settings.default_model, *(data["config"].model for data in fast.agents.values())}
+    for name in {model_name(spec) for spec in specs if spec}:
+        _register_unknown_model(name, capabilities)
+
+
+def _register_unknown_model(name: str, capabilities: ModelCapabilities) -> None:
+    is_known = ModelDatabase.get_model_params(name) is not None
+    # Another agent may have declared the same model without vision; fast-agent would then drop images without a word.
+    if is_known and (not capabilities.vision or ModelDatabase.supports_mime(name, "image/png")):
         return
     tokenizes = ModelDatabase.QWEN_MULTIMODAL if capabilities.vision else ModelDatabase.TEXT_ONLY
     parameters = ModelParameters(

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from fast_agent.core.fastagent import FastAgent
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 IMPORT_SECONDS = 60.0
 """How long an import may take before the agent counts as failed."""
+IMPORT_TURN_SECONDS = 5.0
+"""How long the others wait for an import that is under way before they begin theirs beside it: it may hang."""
 
 
 async def load_fast(module_name: str, *, one_at_a_time: asyncio.Lock) -> FastAgent:
@@ -31,12 +34,25 @@ async def load_fast(module_name: str, *, one_at_a_time: asyncio.Lock) -> FastAge
         AgentStartError: `module_missing`, `import_failed` or `no_fast`, with where and why.
     """
     async with one_at_a_time:
+        loading = asyncio.create_task(_in_thread(lambda: _load(module_name)), name=f"import {module_name}")
         try:
-            return await asyncio.wait_for(_in_thread(lambda: _load(module_name)), IMPORT_SECONDS)
-        except TimeoutError:
-            raise AgentStartError(
-                f"module '{module_name}' is still importing after {IMPORT_SECONDS:.0f} s", reason="import_failed"
-            ) from None
+            await asyncio.wait({loading}, timeout=IMPORT_TURN_SECONDS)
+        except asyncio.CancelledError:
+            loading.cancel()
+            raise
+    try:
+        return await asyncio.wait_for(loading, IMPORT_SECONDS - IMPORT_TURN_SECONDS)
+    except TimeoutError:
+        raise AgentStartError(
+            f"module '{module_name}' is still importing after {IMPORT_SECONDS:.0f} s", reason="import_failed"
+        ) from None
+
+
+def forget(module_name: str) -> None:
+    """Have the module, and those inside it, read anew on the next try: its file may be mended by then."""
+    for name in list(sys.modules):  # a copy, other threads import
+        if name == module_name or name.startswith(f"{module_name}."):
+            sys.modules.pop(name, None)
 
 
 def _load(module_name: str) -> FastAgent:
@@ -44,7 +60,7 @@ def _load(module_name: str) -> FastAgent:
     fast = getattr(module, "fast", None)
     if isinstance(fast, FastAgent):
         return fast
-    sys.modules.pop(module_name, None)  # so that a mended file is read on the next try
+    forget(module_name)
     what = "has no `fast`" if fast is None else f"has a `fast` that is a {type(fast).__name__}"
     raise AgentStartError(f"module '{module_name}' {what}; define `fast = FastAgent(…)`", reason="no_fast")
 
@@ -91,12 +107,13 @@ async def _in_thread[T](work: Callable[[], T]) -> T:
             result.set_result(cast("T", outcome))
 
     def run() -> None:
+        outcome, raised = None, None
         try:
             outcome = work()
         except BaseException as error:  # noqa: BLE001  handed over, not handled
-            loop.call_soon_threadsafe(deliver, None, error)
-        else:
-            loop.call_soon_threadsafe(deliver, outcome, None)
+            raised = error
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(deliver, outcome, raised)
 
     threading.Thread(target=run, name="agent-import", daemon=True).start()
     return await result

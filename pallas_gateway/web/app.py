@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.web import agent_routes, metrics, probes, registry
-from pallas_gateway.web.guards import DrainGate, cross_origin, host_and_origin_guard
+from pallas_gateway.web.guards import DrainGate, RefusalAfterBody, cross_origin, host_and_origin_guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
         if scope["type"] == "lifespan":
             await _accept_lifespan(receive, send)
         elif scope["type"] == "http":
-            await tables[scope["server"][1]](scope, receive, send)
+            await RefusalAfterBody(tables[scope["server"][1]])(scope, receive, send)
         else:
             await send({"type": "websocket.close"})
 

@@ -5,6 +5,9 @@ The body limit is the MCP transport's own (`max_request_body_size`).
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -16,12 +19,14 @@ from starlette.responses import JSONResponse
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pallas_gateway.config.configuration import Configuration
     from pallas_gateway.gateway import Gateway
 
 RETRY_AFTER_SECONDS = 5
+REST_OF_BODY_SECONDS = 10.0
+"""How long a client may go on sending a body that nobody wants before its connection is closed."""
 _MCP_REQUEST_HEADERS = (
     "Authorization", "Content-Type", "Last-Event-ID", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name",
     "Mcp-Session-Id", "traceparent", "tracestate",
@@ -34,7 +39,7 @@ def host_and_origin_guard(app: ASGIApp, configuration: Configuration) -> ASGIApp
     settings = configuration.deployment.gateway
     public = urlsplit(configuration.public_base_url)
     names = {configuration.deployment.host, public.hostname or ""} - {""}
-    own = {f"{scheme}://{_bracketed(name)}:*" for name in names | _LOOPBACK for scheme in ("http", "https")}
+    own = {f"{scheme}://{_host_pattern(name)}:*" for name in names | _LOOPBACK for scheme in ("http", "https")}
     # A pattern with `:*` wants a port; browsers leave the default one out, and the guard puts it back in.
     return HostOriginGuardMiddleware(
         app,
@@ -61,6 +66,36 @@ def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
     )
 
 
+class RefusalAfterBody:
+    """Reads, and forgets, the rest of a request's body before it is refused.
+
+    A connection that is closed over unread data is reset, and its client would see that instead of the refusal.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on one request."""
+        is_unread = True
+
+        async def noted_receive() -> Message:
+            nonlocal is_unread
+            message = await receive()
+            is_unread = message.get("more_body", False)
+            return message
+
+        async def late_send(message: Message) -> None:
+            if message.get("status", HTTPStatus.OK) >= HTTPStatus.BAD_REQUEST:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(REST_OF_BODY_SECONDS):
+                        while is_unread:
+                            await noted_receive()
+            await send(message)
+
+        await self._app(scope, noted_receive, late_send)
+
+
 class DrainGate:
     """503 with `Retry-After` while the gateway drains, except for calls that its own running calls make."""
 
@@ -81,5 +116,6 @@ class DrainGate:
         return self._gateway.running.parent_of(Headers(scope=scope).get(NESTED_CALL_HEADER)) is not None
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def _host_pattern(host: str) -> str:
+    """The host as it stands in an Origin; the guard's patterns are a shell's, where `[` begins a set of characters."""
+    return f"[[]{host}]" if ":" in host else host
