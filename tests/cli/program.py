@@ -1,0 +1,147 @@
+"""The commands as their users run them: in a process of their own, or (cheaper) in this one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from pallas_gateway.cli.app import main
+
+GATEWAY = ("-m", "pallas_gateway")
+PALLAS = ("-c", "from pallas_gateway.cli.app import pallas_main; pallas_main()")
+READY_SECONDS = 60
+"""A machine busy with other suites takes that long to import everything."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended. `code` is its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its result, decoded."""
+        return json.loads(self.out)
+
+
+class Command:
+    """Runs `pallas-gateway` in this process, in the working directory."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """Take what is printed from `capsys`."""
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> Ran:
+        """Run to the end."""
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        printed = self._capsys.readouterr()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return Ran(code, printed.out, printed.err)
+
+
+class Program:
+    """A command in a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        """Begin to read what `process` prints."""
+        self._process = process
+        self._changed = threading.Condition()
+        self._printed: dict[str, list[str]] = {"out": [], "err": []}
+        streams = {"out": process.stdout, "err": process.stderr}
+        self._readers = [threading.Thread(target=self._read, args=item, daemon=True) for item in streams.items()]
+        for reader in self._readers:
+            reader.start()
+
+    @property
+    def out(self) -> str:
+        """Stdout so far."""
+        return "".join(self._printed["out"])
+
+    @property
+    def err(self) -> str:
+        """Stderr so far."""
+        return "".join(self._printed["err"])
+
+    @property
+    def url(self) -> str:
+        """Base URL of a gateway that has said it is ready."""
+        return self.out.partition("Registry: ")[2].partition("/.well-known")[0]
+
+    def wait_for(self, text: str) -> None:
+        """Return once `text` stands on stdout or stderr."""
+
+        def is_there() -> bool:
+            return text in self.out or text in self.err or not any(reader.is_alive() for reader in self._readers)
+
+        with self._changed:
+            self._changed.wait_for(is_there, READY_SECONDS)
+        assert text in self.out or text in self.err, f"no {text!r} in:\n{self.out}\n{self.err}"
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
+    def end(self, timeout_seconds: float = 20) -> Ran:
+        """Wait for its end."""
+        code = self._process.wait(timeout_seconds)
+        for reader in self._readers:
+            reader.join(5)
+        return Ran(code, self.out, self.err)
+
+    def kill(self) -> None:
+        """End it whatever it does, if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(10)
+        for reader in self._readers:
+            reader.join(5)
+
+    def _read(self, name: str, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                with self._changed:
+                    self._printed[name].append(line)
+                    self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+
+@contextmanager
+def started(
+    arguments: Sequence[str],
+    folder: Path,
+    *,
+    command: Sequence[str] = GATEWAY,
+    environ: Mapping[str, str] | None = None,
+) -> Generator[Program]:
+    """Start a command in `folder`; it is killed when the block ends, if it has not ended."""
+    environment = {**os.environ, "PALLAS_LOG_FILE": "", "COLUMNS": "200", **(environ or {})}
+    process = subprocess.Popen(
+        [sys.executable, *command, *arguments],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    program = Program(process)
+    try:
+        yield program
+    finally:
+        program.kill()

@@ -1,0 +1,395 @@
+"""`agents`, `health` and `call` against a running gateway, and against what is none."""
+
+import base64
+import io
+import json
+import sys
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.cli.program import Command, Program
+from tests.support.listener import reserved_port
+
+PNG = bytes.fromhex("89504e470d0a1a0a")
+HELP = "Is it running? `pallas-gateway serve` starts it; --url or PALLAS_GATEWAY_URL names another."
+
+
+# agents
+
+
+def test_agents_lists_what_a_gateway_serves(asking: Command, gateway: Program) -> None:
+    ran = asking("agents")
+    url = gateway.url
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [
+        f"AGENT           TITLE           {'URL'.ljust(len(url) + 25)}   DESCRIPTION",
+        f"echo            Echo            {url}/agents/echo/mcp            Repeats what it is told.",
+        f"tech_research   Tech Research   {url}/agents/tech_research/mcp   Tech Research",
+        f"broken          Broken          {url}/agents/broken/mcp          Broken",
+    ]
+
+
+def test_agents_as_json_is_the_registrys_own_entries(asking: Command) -> None:
+    ran = asking("agents", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    names = [entry["name"] for entry in ran.json]
+    assert names == [f"com.example.test/{name}" for name in ("echo", "tech-research", "broken")]
+
+
+def test_the_gateways_address_may_be_an_option_and_end_in_a_slash(run: Command, gateway: Program) -> None:
+    assert run("agents", "--url", f"{gateway.url}/").out.startswith("AGENT")
+
+
+# health
+
+
+def test_health_of_all_is_as_bad_as_the_worst(asking: Command) -> None:
+    ran = asking("health")
+    assert ran.code == 1
+    header, echo, research, broken = ran.out.splitlines()
+    assert header == "AGENT           STATUS   MESSAGE"
+    assert (echo, research) == ("echo            ok", "tech_research   ok")
+    assert broken.startswith("broken          error    module 'test_project_")
+
+
+@pytest.mark.parametrize(("agent", "status", "code"), [("echo", "ok", 0), ("broken", "error", 1)])
+def test_health_of_one_agent_decides_alone(asking: Command, agent: str, status: str, code: int) -> None:
+    ran = asking("health", agent)
+    assert ran.code == code
+    assert [line.split()[:2] for line in ran.out.splitlines()[1:]] == [[agent, status]]
+
+
+def test_health_as_json_is_each_agents_answer(asking: Command) -> None:
+    ran = asking("health", "--json")
+    assert ran.code == 1
+    assert {name: answer["status"] for name, answer in ran.json.items()} == {
+        "echo": "ok",
+        "tech_research": "ok",
+        "broken": "error",
+    }
+
+
+# call
+
+
+def test_call_prints_the_answer_and_nothing_else_on_stdout(asking: Command) -> None:
+    ran = asking("call", "echo", "hello there")
+    assert (ran.code, ran.out, ran.err) == (0, "hello there\n", "")
+
+
+def test_an_agent_may_be_called_by_its_registry_name(asking: Command) -> None:
+    assert asking("call", "tech-research", "hi").out == "hi\n"
+
+
+def test_a_failed_call_is_a_sentence_on_stderr_and_exit_1(asking: Command) -> None:
+    ran = asking("call", "broken", "hello")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("Agent 'broken' cannot take calls: module 'test_project_")
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_call_as_json_is_the_whole_result(asking: Command) -> None:
+    ran = asking("call", "echo", "hello", "--conversation-id", "c-1", "--json")
+    assert ran.code == 0
+    assert ran.json["content"] == [{"type": "text", "text": "hello"}]
+    assert ran.json["isError"] is False
+    meta = ran.json["_meta"]["pallas/call"]
+    assert (meta["agent"], meta["conversation_id"], meta["stop_reason"]) == ("echo", "c-1", "endTurn")
+
+
+def test_a_failed_call_as_json_is_whole_too_and_still_exit_1(asking: Command) -> None:
+    ran = asking("call", "broken", "hello", "--json")
+    assert (ran.code, ran.json["isError"]) == (1, True)
+    assert ran.err == f"{ran.json['content'][0]['text']}\n"
+
+
+def test_a_message_may_come_from_standard_input(asking: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("two\nlines\n"))
+    assert asking("call", "echo", "-").out == "two\nlines\n"
+
+
+def test_history_is_sent_along(asking: Command) -> None:
+    rows = [{"role": "user", "content": "earlier"}, {"role": "assistant", "content": "yes"}, {"role": "nobody"}]
+    Path("history.json").write_text(json.dumps(rows))
+    assert asking("call", "echo", "and now?", "--history", "history.json").out == "and now?\n"
+
+
+def test_images_are_sent_along(asking: Command) -> None:
+    for name in ("a.png", "b.jpg"):
+        Path(name).write_bytes(PNG)
+    ran = asking("call", "echo", "look", "--image", "a.png", "--image", "b.jpg")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "Agent 'echo' uses the model 'passthrough', which takes no images. Send text only.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["call", "ecoh", "hi"], "No agent 'ecoh' (did you mean 'echo'?). There are: echo, tech_research, broken."),
+        (["health", "nobody"], "No agent 'nobody'. There are: echo, tech_research, broken."),
+        (["call", "echo", "hi", "--image", "no.png"], "no.png: No such file or directory"),
+        (
+            ["call", "echo", "hi", "--image", "a.txt"],
+            "a.txt: not a known image type; name it .png, .jpg, .webp or .gif.",
+        ),
+        (["call", "echo", "hi", "--history", "no.json"], "no.json: No such file or directory"),
+        (
+            ["call", "echo", "hi", "--history", "a.txt"],
+            "a.txt: not JSON: Expecting value: line 1 column 1 (char 0)",
+        ),
+        (["call", "echo", "hi", "--history", "b.json"], "b.json: must be a list of {role, content} objects."),
+        (["agents", "--url", "localhost:1"], "--url must begin with http:// or https://, got 'localhost:1'."),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_one_line_and_exit_2(
+    asking: Command, arguments: list[str], says: str
+) -> None:
+    Path("a.txt").write_text("text")
+    Path("b.json").write_text("{}")
+    ran = asking(*arguments)
+    assert (ran.code, ran.out, ran.err) == (2, "", f"{says}\n")
+
+
+@pytest.mark.parametrize("arguments", [["call", "echo"], ["call", "echo", "hi", "--immage", "a.png"], ["nonsense"]])
+def test_bad_usage_is_exit_2(run: Command, arguments: list[str]) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert "Usage:" in ran.err
+
+
+@pytest.mark.parametrize("arguments", [["agents"], ["health"], ["health", "echo"], ["call", "echo", "hi"]])
+def test_without_a_gateway_a_command_says_how_to_get_one(run: Command, arguments: list[str]) -> None:
+    with reserved_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        ran = run(*arguments, "--url", url)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == f"No gateway answers at {url} (All connection attempts failed). {HELP}\n"
+
+
+# What answers need not be a gateway.
+
+
+class Answers:
+    """What an odd server says: by method and path, else to any; and the requests it got."""
+
+    def __init__(self, documents: Mapping[str, tuple[int, object]]) -> None:
+        self.documents = documents
+        self.seen: list[tuple[str, dict[str, str], Any]] = []
+        self.url = ""
+
+
+@contextmanager
+def odd_server(documents: Mapping[str, tuple[int, object]]) -> Generator[Answers]:
+    """A server in a thread that answers `documents` by method: GET is the registry's, POST the agents'."""
+    answers = Answers(documents)
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            rpc = json.loads(body) if body else {}
+            answers.seen.append((self.command, {name.lower(): value for name, value in self.headers.items()}, rpc))
+            status, document = documents.get(rpc.get("method", self.command), documents.get(self.command, (404, {})))
+            sent = encoded(document, rpc).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/event-stream" if callable(document) else "application/json")
+            self.send_header("Content-Length", str(len(sent)))
+            self.end_headers()
+            self.wfile.write(sent)
+
+        do_GET = do_POST = do_DELETE = answer  # noqa: N815  the base class looks for these names
+
+        def log_message(self, format: str, *arguments: object) -> None: ...  # noqa: A002  as in the base class
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        answers.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield answers
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def encoded(document: object, rpc: dict[str, Any]) -> str:
+    """Text as it is; a JSON-RPC answer to `rpc`; for a function the messages it gives, as a stream."""
+    if callable(document):
+        return "".join(f"data: {encoded(message, rpc)}\n\n" for message in document(rpc))
+    if isinstance(document, dict) and ("result" in document or "error" in document):
+        document = {"jsonrpc": "2.0", "id": rpc.get("id"), **document}
+    return document if isinstance(document, str) else json.dumps(document)
+
+
+def registry_of(*names: str) -> dict[str, Any]:
+    remotes = [{"type": "streamable-http", "url": f"https://public.example.com/agents/{name}/mcp"} for name in names]
+    servers = [
+        {"server": {"name": f"n/{name}", "remotes": [remote]}} for name, remote in zip(names, remotes, strict=True)
+    ]
+    return {"servers": servers}
+
+
+@pytest.mark.parametrize(
+    ("registry", "says"),
+    [
+        ((404, {}), "{url} has no registry (HTTP 404)."),
+        ((500, {}), "{url} has no registry (HTTP 500)."),
+        ((200, "It works!"), "What answers at {url}/.well-known/mcp/server.json is not a registry."),
+        ((200, {"agents": []}), "What answers at {url}/.well-known/mcp/server.json is not a registry."),
+        ((200, {"servers": [{"server": {"name": "x"}}]}), "What answers at {url}/.well-known/mcp/server.json is"),
+        (
+            (200, {"servers": [{"server": {"name": "x", "remotes": []}}]}),
+            "What answers at {url}/.well-known/mcp/server.json is not a registry.",
+        ),
+    ],
+)
+def test_a_server_that_is_no_gateway_is_told(run: Command, registry: tuple[int, object], says: str) -> None:
+    with odd_server({"GET": registry}) as server:
+        ran = run("agents", "--url", server.url)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith(says.format(url=server.url))
+    assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ((503, {}), "HTTP 503"),
+        ((404, {}), "HTTP 404"),
+        ((200, {"error": {"code": -32000, "message": "go away"}}), "go away"),
+    ],
+)
+def test_an_agent_that_refuses_is_told(run: Command, answer: tuple[int, object], says: str) -> None:
+    with odd_server({"GET": (200, registry_of("echo")), "POST": answer}) as server:
+        called = run("call", "echo", "hi", "--url", server.url)
+        health = run("health", "--url", server.url)
+    assert (called.code, called.out) == (1, "")
+    sentence = f"Agent 'echo' refused at {server.url}/agents/echo/mcp: {says}"
+    assert called.err == f"{sentence}\n"
+    assert health.code == 1
+    assert health.out.splitlines()[1] == f"echo    error    {sentence}"
+
+
+def test_an_agent_on_a_port_of_its_own_that_is_gone_is_told(run: Command) -> None:
+    with reserved_port() as port:
+        url = f"http://127.0.0.1:{port}/mcp"
+        entry = {"name": "n/tech-research", "remotes": [{"type": "streamable-http", "url": url}]}
+        with odd_server({"GET": (200, {"servers": [{"server": entry}]})}) as server:
+            called = run("call", "tech_research", "hi", "--url", server.url)
+            health = run("health", "--url", server.url)
+    sentence = f"Agent 'tech-research' does not answer at {url} (All connection attempts failed)."
+    assert (called.code, called.out, called.err) == (1, "", f"{sentence}\n")
+    assert (health.code, health.out.splitlines()[1]) == (1, f"tech-research   error    {sentence}")
+
+
+DISCOVERED = {
+    "result": {
+        "resultType": "complete",
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "echo", "version": "1"},
+        "ttlMs": 0,
+        "cacheScope": "public",
+    }
+}
+
+
+def modern_agent(tools: list[str], answer: object) -> dict[str, tuple[int, object]]:
+    listed = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
+    return {
+        "GET": (200, registry_of("echo")),
+        "server/discover": (200, DISCOVERED),
+        "tools/list": (
+            200,
+            {"result": {"resultType": "complete", "tools": listed, "ttlMs": 0, "cacheScope": "public"}},
+        ),
+        "tools/call": (200, answer),
+    }
+
+
+ANSWER = {"result": {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}}
+
+
+def test_call_sends_what_it_was_given_and_takes_the_message_tool_by_its_place(run: Command) -> None:
+    Path("a.png").write_bytes(PNG)
+    Path("history.json").write_text('[{"role": "user", "content": "earlier"}]')
+    with odd_server(modern_agent(["ask", "echo", "get_health"], ANSWER)) as server:
+        ran = run(
+            *("call", "echo", "hi", "--url", server.url, "--image", "a.png", "--history", "history.json"),
+            *("--conversation-id", "c-1", "--bearer", "anns-token"),
+        )
+    assert (ran.code, ran.out) == (0, "done\n")
+    (_, headers, rpc), *_ = [request for request in server.seen if request[2].get("method") == "tools/call"]
+    assert headers["authorization"] == "Bearer anns-token"
+    assert rpc["params"]["name"] == "ask"
+    assert rpc["params"]["arguments"] == {
+        "message": "hi",
+        "images": [{"data": base64.b64encode(PNG).decode(), "mime_type": "image/png"}],
+        "history": [{"role": "user", "content": "earlier"}],
+        "conversation_id": "c-1",
+    }
+
+
+def test_the_bearer_may_come_from_the_environment_and_is_not_for_the_registry(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALLAS_BEARER", "anns-token")
+    with odd_server(modern_agent(["send_message"], ANSWER)) as server:
+        assert run("call", "echo", "hi", "--url", server.url).out == "done\n"
+    bearers = {(method, headers.get("authorization")) for method, headers, _ in server.seen}
+    assert bearers == {("GET", None), ("POST", "Bearer anns-token")}
+
+
+PROGRESS = ["echo step 1 (llm)", "tools/add: started", "[bold]not markup"]
+
+
+def with_progress(rpc: dict[str, Any]) -> list[object]:
+    token = rpc["params"]["_meta"]["progressToken"]
+    notices = [
+        {
+            "jsonrpc": "2.0",
+            "method": "notifications/progress",
+            "params": {"progressToken": token, "progress": number, "message": message},
+        }
+        for number, message in enumerate(PROGRESS)
+    ]
+    return [*notices, ANSWER]
+
+
+def test_progress_is_on_stderr_line_by_line_where_that_is_no_terminal(run: Command) -> None:
+    with odd_server(modern_agent(["send_message"], with_progress)) as server:
+        ran = run("call", "echo", "hi", "--url", server.url)
+    assert (ran.code, ran.out) == (0, "done\n")
+    assert ran.err.splitlines() == PROGRESS
+
+
+def test_progress_on_a_terminal_leaves_the_answer_alone(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with odd_server(modern_agent(["send_message"], with_progress)) as server:
+        ran = run("call", "echo", "hi", "--url", server.url)
+    assert (ran.code, ran.out) == (0, "done\n")
+    assert "echo …" in terminal.getvalue()
+
+
+# schema
+
+
+def test_schema_prints_a_valid_json_schema_that_takes_the_example(run: Command) -> None:
+    ran = run("schema")
+    assert (ran.code, ran.err) == (0, "")
+    jsonschema.Draft202012Validator.check_schema(ran.json)
+    validator = jsonschema.Draft202012Validator(ran.json)
+    example = Path(__file__).parents[2] / "agents.example.yaml"
+    validator.validate(yaml.safe_load(example.read_text()))
+    assert [error.message for error in validator.iter_errors({"name": "x", "agents": {"a": {"modul": "b"}}})]

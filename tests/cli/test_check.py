@@ -1,0 +1,195 @@
+"""`check` finds what `serve` would stumble over, all of it at once; and where a command finds its project."""
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.program import Command
+from tests.support.gateway import Agent, Project, write_project
+
+
+def lines_of(err: str) -> list[str]:
+    return err.splitlines()
+
+
+def add_to(file: str, text: str) -> int:
+    """Append `text` to a file; the line it stands on."""
+    before = Path(file).read_text()
+    Path(file).write_text(f"{before}{text}\n")
+    return before.count("\n") + 1
+
+
+def project_in(folder: Path, agents: Mapping[str, Agent] | None = None, **more: Any) -> Project:
+    """A project in the working directory itself."""
+    return write_project(folder, agents or {"echo": Agent()}, **more)
+
+
+def line_of_module(project: Project, agent: str) -> int:
+    lines = (project.path / "agents.yaml").read_text().splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if f"module: {project.package}.{agent}" in line)
+
+
+def test_a_sound_project_is_fine(run: Command, folder: Path) -> None:
+    project_in(folder, {"echo": Agent(), "other": Agent()})
+    ran = run("check")
+    assert (ran.code, ran.out, ran.err) == (0, "agents.yaml is fine: 2 agents (echo, other)\n", "")
+
+
+def test_check_binds_nothing(run: Command, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        project_in(folder, gateway={"port": taken.getsockname()[1]})
+        assert run("check").code == 0
+
+
+def test_check_leaves_nothing_but_the_log_behind(run: Command, folder: Path) -> None:
+    project = project_in(folder)
+    before = {path.name for path in folder.iterdir()}
+    run("check")
+    assert {path.name for path in folder.iterdir()} == before
+    assert project.package in before
+
+
+def test_what_modules_print_is_no_result(run: Command, folder: Path) -> None:
+    source = "print('noise')\nfrom fast_agent import FastAgent\nfast = FastAgent('x', parse_cli_args=False)\n"
+    source += "@fast.agent(name='x', default=True)\nasync def x(): ...\n"
+    project_in(folder, {"echo": Agent(source=source)})
+    ran = run("check")
+    assert (ran.code, ran.out) == (0, "agents.yaml is fine: 1 agent (echo)\n")
+    assert ran.err == "noise\n"
+
+
+def test_every_module_that_would_not_start_is_a_line(run: Command, folder: Path) -> None:
+    agents = {
+        "broken": Agent(source="x = 1\nraise ValueError('no key')\n"),
+        "well": Agent(),
+        "empty": Agent(source=""),
+        "modelless": Agent(model="nobody.knows-this"),
+        "agentless": Agent(source="from fast_agent import FastAgent\nfast = FastAgent('x', parse_cli_args=False)\n"),
+        "missing": Agent(settings={"module": "no.such.module"}),
+    }
+    project = project_in(folder, agents)
+
+    ran = run("check")
+
+    assert (ran.code, ran.out) == (2, "")
+    places = [line.split(": ", 2)[:2] for line in lines_of(ran.err)]
+    assert places[:-1] == [
+        [f"agents.yaml:{line_of_module(project, name)}", f"agents.{name}.module"]
+        for name in ("broken", "empty", "modelless", "agentless")
+    ]
+    assert places[-1][1] == "agents.missing.module"
+    sentences = [line.split(": ", 2)[2] for line in lines_of(ran.err)]
+    assert sentences[0].endswith(f"ValueError: no key ({folder / project.package / 'broken.py'}:2)")
+    assert sentences[1] == f"module '{project.package}.empty' has no `fast`; define `fast = FastAgent(…)`"
+    assert sentences[2].startswith("agent 'modelless' failed to start: ")
+    assert sentences[3] == f"module '{project.package}.agentless' defines no agent"
+    assert sentences[4] == "no module 'no.such.module' on the import path"
+
+
+def test_problems_of_both_files_and_of_modules_come_at_once_in_reading_order(run: Command, folder: Path) -> None:
+    servers = {"tools": {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer ${NO_SUCH_VARIABLE}"}}}
+    project = project_in(folder, {"echo": Agent(), "broken": Agent(source="")}, servers=servers)
+    top = add_to("agents.yaml", "naem: test")
+
+    ran = run("check")
+
+    assert ran.code == 2
+    module = line_of_module(project, "broken")
+    fastagent = next(line for line in lines_of(ran.err) if line.startswith("fastagent"))
+    assert lines_of(ran.err) == [
+        f"agents.yaml:{module}: agents.broken.module: module '{project.package}.broken' has no `fast`; "
+        "define `fast = FastAgent(…)`",
+        f"agents.yaml:{top}: naem: unknown key (did you mean 'name'?)",
+        fastagent,
+    ]
+    assert fastagent.endswith(
+        "mcp.servers.tools.headers.Authorization: environment variable NO_SUCH_VARIABLE is not set; "
+        "set it, or write ${NO_SUCH_VARIABLE:-default}"
+    )
+
+
+def test_problems_of_both_files_come_at_once_when_fast_agents_cannot_be_read(run: Command, folder: Path) -> None:
+    project_in(folder)
+    top = add_to("agents.yaml", "naem: test")
+    broken = add_to("fastagent.config.yaml", "logger: [")
+    ran = run("check")
+    assert ran.code == 2
+    first, second = lines_of(ran.err)
+    assert first == f"agents.yaml:{top}: naem: unknown key (did you mean 'name'?)"
+    assert second.startswith(f"fastagent.config.yaml:{broken + 1}: ")
+
+
+def test_an_agent_without_a_module_and_a_broken_one_are_both_told(run: Command, folder: Path) -> None:
+    project = project_in(folder, {"broken": Agent(source="")}, gateway={"per_port": True})
+    document = yaml.safe_load(Path("agents.yaml").read_text())
+    document["agents"]["bare"] = {"title": "Bare"}
+    Path("agents.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+    ran = run("check")
+
+    found = {line.split(": ", 2)[1]: line.split(": ", 2)[2] for line in lines_of(ran.err)}
+    assert found == {
+        "agents.broken.port": "is needed with --per-port",
+        "agents.broken.module": f"module '{project.package}.broken' has no `fast`; define `fast = FastAgent(…)`",
+        "agents.bare.module": "is required",
+        "agents.bare.port": "is needed with --per-port",
+    }
+
+
+@pytest.mark.parametrize("key", ["api_key", "base_url"])
+def test_a_provider_that_is_not_set_up_is_no_problem(run: Command, folder: Path, key: str) -> None:
+    project_in(folder, fastagent={"openai": {key: "${NO_SUCH_VARIABLE}"}})
+    assert run("check").code == 0
+
+
+def test_without_a_configuration_the_way_to_one_is_told(run: Command) -> None:
+    ran = run("check")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "agents.yaml: no such file; copy agents.example.yaml to make one, or name yours with --config or "
+        "PALLAS_AGENTS_CONFIG\n"
+    )
+
+
+# Where a command finds its project
+
+
+def test_the_configuration_is_found_by_variable_and_by_option_which_wins(
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = project_in(folder / "project")
+    monkeypatch.syspath_prepend(project.path)
+    file = project.path / "agents.yaml"
+    monkeypatch.setenv("PALLAS_AGENTS_CONFIG", str(file))
+    assert run("check").out == f"{file} is fine: 1 agent (echo)\n"
+    ran = run("check", "--config", "other.yaml")
+    assert (ran.code, ran.err.partition(":")[0]) == (2, "other.yaml")
+
+
+def test_the_working_directory_is_on_the_import_path(run: Command, folder: Path) -> None:
+    project = project_in(folder / "project")
+    (folder / project.package).symlink_to(project.path / project.package)
+    assert run("check", "--config", project.path / "agents.yaml").code == 0
+
+
+def test_dotenv_is_read_and_overwrites_nothing(run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project_in(folder, deployment={"version": "${PROJECT_VERSION}", "namespace": "${PROJECT_NAMESPACE}"})
+    Path(".env").write_text("PROJECT_VERSION=1.2.3\nPROJECT_NAMESPACE=not a namespace\n")
+    monkeypatch.setenv("PROJECT_NAMESPACE", "com.example.set-before")
+
+    assert run("check").code == 0
+
+    assert os.environ["PROJECT_VERSION"] == "1.2.3"
+    assert os.environ["PROJECT_NAMESPACE"] == "com.example.set-before"
+
+
+def test_dotenv_may_name_the_configuration(run: Command, folder: Path) -> None:
+    project_in(folder)
+    Path("agents.yaml").rename("deployment.yaml")
+    Path(".env").write_text("PALLAS_AGENTS_CONFIG=deployment.yaml\n")
+    assert run("check").out == "deployment.yaml is fine: 1 agent (echo)\n"

@@ -1,0 +1,170 @@
+"""`serve` and `pallas` in processes of their own: what they print, when, and how they end."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.cli.program import PALLAS, Command, Program, started
+from tests.support.gateway import Agent, module_source, write_project
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import Say, scripted_llm
+from tests.support.waiting import Gate
+
+NOISY = "print('noise from a module')\n" + module_source("echo", Agent())
+
+
+def registered(base_url: str) -> list[str]:
+    servers = httpx.get(f"{base_url}/.well-known/mcp/server.json").json()["servers"]
+    return [entry["server"]["remotes"][0]["url"] for entry in servers]
+
+
+def test_serve_prints_where_everything_is_and_nothing_else(gateway: Program) -> None:
+    url, (reason,) = gateway.url, [line for line in gateway.out.splitlines() if line.startswith("broken: ")]
+    assert gateway.out.splitlines() == [
+        "AGENT           STATE    URL",
+        f"echo            ready    {url}/agents/echo/mcp",
+        f"tech_research   ready    {url}/agents/tech_research/mcp",
+        f"broken          failed   {url}/agents/broken/mcp",
+        "",
+        reason,
+        "",
+        f"Registry: {url}/.well-known/mcp/server.json",
+        f"Try:      pallas-gateway call echo 'Hello' --url {url.replace('localhost', '127.0.0.1')}",
+    ]
+    assert "ValueError: no key" in reason
+    assert "ERROR agent failed agent=broken" in gateway.err
+
+
+def test_what_is_printed_to_try_works(asking: Command, gateway: Program) -> None:
+    words = gateway.out.splitlines()[-1].removeprefix("Try:      pallas-gateway ").replace("'", "").split()
+    assert asking(*words).out == "Hello\n"
+
+
+async def test_a_second_signal_ends_serve_at_once_while_a_call_hangs(tmp_path: Path) -> None:
+    gate = Gate()
+    async with scripted_llm(lambda request: Say(("never", "told"), gate=gate)) as llm:
+        project = write_project(tmp_path / "project", {"slow": Agent()}, llm_url=llm.base_url)
+        with started(["serve"], project.path) as program:
+            await asyncio.to_thread(program.wait_for, "Try:")
+            body = tools_call("send_message", {"message": "hi"})
+            async with httpx.AsyncClient(timeout=30) as client:
+                calling = asyncio.create_task(client.post(f"{program.url}/agents/slow/mcp", **body))
+                await gate.wait_for_entered(timeout_seconds=20)
+                program.signal(signal.SIGTERM)
+                await asyncio.to_thread(program.wait_for, "stopping")
+                program.signal(signal.SIGTERM)
+                ran = await asyncio.to_thread(program.end, 5)  # the drain alone would take 30 s
+                with pytest.raises(httpx.HTTPError):
+                    await calling
+
+    assert ran.code == 1
+    assert ran.err.splitlines()[-1].endswith("stopped at once by a second signal, running calls are cut off")
+
+
+def tools_call(name: str, arguments: dict[str, object]) -> dict[str, Any]:
+    rpc = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+    return {"json": rpc, "headers": {"Accept": "application/json, text/event-stream"}}
+
+
+@pytest.fixture
+def ports() -> Generator[list[int]]:
+    """Ports that are free, and stay so until somebody listens on them."""
+    with contextlib.ExitStack() as reserved:
+        yield [reserved.enter_context(reserved_port()) for _ in range(3)]
+
+
+def test_pallas_serves_every_agent_on_its_own_port_and_ends_with_0_on_sigterm(tmp_path: Path, ports: list[int]) -> None:
+    registry, *own = ports
+    agents = {name: Agent(settings={"port": port}) for name, port in zip(("echo", "other"), own, strict=True)}
+    project = write_project(tmp_path / "project", agents, deployment={"registry_port": registry})
+    with started([], project.path, command=PALLAS) as program:
+        program.wait_for("Try:")
+        urls = [f"http://localhost:{port}/mcp" for port in own]
+        assert registered(f"http://127.0.0.1:{registry}") == urls
+        assert httpx.post(f"http://127.0.0.1:{own[0]}/agents/echo/mcp").status_code == 404
+        program.signal(signal.SIGTERM)
+        ran = program.end()
+
+    assert ran.code == 0
+    assert [line.split()[-1] for line in ran.out.splitlines()[1:3]] == urls
+    assert f"Registry: http://localhost:{registry}/.well-known/mcp/server.json" in ran.out
+    assert "listening beyond this machine without authentication" in ran.err
+
+
+def test_pallas_with_an_agent_serves_that_agent_alone_and_ends_with_0_on_sigint(
+    tmp_path: Path, ports: list[int]
+) -> None:
+    agents = {
+        "echo": Agent(source=NOISY, settings={"port": ports[0], "depends_on": ["other"]}),
+        "other": Agent(source="raise SystemExit('must not be imported')", settings={"port": ports[1]}),
+    }
+    project = write_project(tmp_path / "project", agents, deployment={"registry_port": ports[2]})
+    with started(["--agent", "echo", "--host", "127.0.0.1"], project.path, command=PALLAS) as program:
+        program.wait_for("ready   http")
+        assert httpx.get(f"http://127.0.0.1:{ports[0]}/livez").status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{ports[0]}/.well-known/mcp/server.json").status_code == 404
+        for port in ports[1:]:
+            with pytest.raises(httpx.ConnectError):
+                httpx.get(f"http://127.0.0.1:{port}/livez")
+        program.signal(signal.SIGINT)
+        ran = program.end()
+
+    assert ran.code == 0
+    assert ran.out == f"AGENT   STATE   URL\necho    ready   http://localhost:{ports[0]}/mcp\n"
+    assert "noise from a module" in ran.err
+    assert "must not be imported" not in ran.err
+
+
+# What keeps it from starting needs no process of its own.
+
+
+def test_a_port_that_is_taken_ends_serve_with_1_and_says_which(run: Command, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        write_project(folder / "project", {"echo": Agent()})
+        ran = run("serve", "--config", folder / "project" / "agents.yaml", "--port", port)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.splitlines()[-1] == f"cannot listen on 127.0.0.1:{port}: Address already in use"
+
+
+def test_a_bad_configuration_ends_serve_with_2_and_every_problem(run: Command, folder: Path) -> None:
+    Path("agents.yaml").write_text("name: test\nagents:\n  echo:\n    modul: a.b\n    port: high\ngatway: {}\n")
+    ran = run("serve")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.splitlines() == [
+        "agents.yaml:3: agents.echo.module: is required",
+        "agents.yaml:4: agents.echo.modul: unknown key (did you mean 'module'?)",
+        "agents.yaml:5: agents.echo.port: must be a whole number",
+        "agents.yaml:6: gatway: unknown key (did you mean 'gateway'?)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--agent", "ecoh"], "--agent: no agent 'ecoh' (did you mean 'echo'?)"),
+        (["--agent", "echo"], "agents.yaml:2: agents.echo.port: is needed with --agent"),
+        (["--per-port"], "agents.yaml:2: agents.echo.port: is needed with --per-port"),
+        (["--port", "70000"], "--port: must be at most 65535"),
+        (["--public-url", "agents.example.com"], "--public-url: must be an absolute http:// or https:// URL"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(run: Command, folder: Path, arguments: list[str], says: str) -> None:
+    Path("agents.yaml").write_text(yaml.safe_dump({"name": "test", "agents": {"echo": {"module": "a.b"}}}))
+    ran = run("serve", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err
+
+
+def test_an_option_nobody_knows_is_bad_usage(run: Command) -> None:
+    ran = run("serve", "--prot", "1")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--prot" in ran.err

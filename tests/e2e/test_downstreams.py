@@ -1,0 +1,329 @@
+"""Downstreams of every temper: of either era, down and back, silent, refusing, babbling; and who sees whose token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.health import checker, probe
+from pallas_gateway.runtime import instances
+from tests.e2e.calling import EACH_VERSION, ask, health
+from tests.support.asgi import plain_lifespan, respond
+from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.listener import black_hole, serve_app
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from tests.support.asgi import Receive, Scope, Send
+    from tests.support.downstreams import Era
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import ScriptedLlm
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+ADD = ("tools__add", {"a": 1, "b": 2})
+
+
+@pytest.fixture(autouse=True)
+def every_question_about_health_is_a_new_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker, "FRESH_SECONDS", 0)
+
+
+@dataclass(frozen=True)
+class World:
+    """A served gateway with the agent `user`, and the model behind it."""
+
+    served: Running
+    llm: ScriptedLlm
+
+    @property
+    def url(self) -> str:
+        return self.served.url("user")
+
+    def tool_results(self) -> list[str]:
+        """What the tools of the latest call gave the model, in the order it asked for them."""
+        return [result for _, result in sorted(self.llm.requests[-1].tool_results.items())]
+
+
+@asynccontextmanager
+async def world(path: Path, script: Any, /, **servers: str | Mapping[str, Any]) -> AsyncIterator[World]:
+    """Serve `user`, who uses all `servers` (a URL, or settings), and `loner`, who uses none."""
+    settings = {
+        name: {"transport": "http", **({"url": server} if isinstance(server, str) else server)}
+        for name, server in servers.items()
+    }
+    agents = {"user": Agent(servers=list(servers)), "loner": Agent()}
+    async with scripted_llm(script) as llm:
+        project = write_project(path, agents, llm_url=llm.base_url, servers=settings)
+        async with running(project) as served:
+            yield World(served, llm)
+
+
+def use(*calls: tuple[str, Mapping[str, Any]]) -> Any:
+    """A script that makes these tool calls at once, in every conversation, and then says `done`."""
+
+    def script(request: LlmRequest) -> Turn:
+        return say("done") if request.tool_results else call_tools(calls)
+
+    return script
+
+
+def named_tools(request: LlmRequest) -> Turn:
+    """A model that says which servers' tools it was offered."""
+    return say(" ".join(sorted({tool.partition("__")[0] for tool in request.tools})) or "no tools")
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+@pytest.mark.parametrize("era", ["both", "initialize", "modern"])
+async def test_downstream_of_any_era_is_used_and_found_well(era: Era, version: str, tmp_path: Path) -> None:
+    async with stateless_downstream(era=era) as tools, world(tmp_path, use(ADD), tools=tools.url) as it:
+        answer = await ask(it.url, version=version)
+        assert (answer.text, answer.is_error) == ("done", False)
+        assert [json.loads(result) for result in it.tool_results()] == [{"result": 3}]
+        well = await health(it.url, version=version)
+        assert well["status"] == "ok"
+        assert well["downstream"][0]["protocol"] == ("2026-07-28" if era == "modern" else "initialize")
+
+
+async def test_every_call_has_a_fresh_downstream_session_and_ends_it(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:  # three calls, one after the other
+        return say("done") if len(request.tool_results) == 3 else call_tools([("counter__count", {})])
+
+    async with stateful_downstream() as counter, world(tmp_path, script, counter=counter.url) as it:
+        for _ in range(2):
+            await ask(it.url)
+            assert [json.loads(result)["result"] for result in it.tool_results()] == [1, 2, 3]
+        await until_idle(it.served)
+        await counter.recorder.until(lambda recorder: not recorder.sessions)
+        assert sorted(counter.counts.values()) == [3, 3]
+
+        assert (await health(it.url))["status"] == "ok"
+        await counter.recorder.until(lambda recorder: not recorder.sessions)
+
+
+async def test_downstream_that_is_down_at_start_is_used_when_it_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pallas.runtime")
+    async with (
+        stateless_downstream(start=False) as late,
+        stateless_downstream("always") as always,
+        world(tmp_path, named_tools, late=late.url, always=always.url) as it,
+    ):
+        for _ in range(2):
+            assert (await ask(it.url)).text == "always"
+            sick = await health(it.url)
+            assert (sick["status"], sick["message"]) == ("degraded", "Unreachable: late")
+        await late.start()
+        assert (await ask(it.url)).text == "always late"
+        assert (await health(it.url))["status"] == "ok"
+        await late.stop()
+        assert (await ask(it.url)).text == "always"
+        assert (await health(it.url))["status"] == "degraded"
+        await late.start()
+        assert (await ask(it.url)).text == "always late"
+
+    said = [record.getMessage() for record in caplog.records if getattr(record, "server", None) == "late"]
+    assert said == ["downstream unreachable, calls go on without its tools", "downstream is back"] * 2
+
+
+async def test_downstream_that_goes_down_in_a_call_is_an_error_the_model_reads(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return say("I could not add.") if request.tool_results else hang(gate, call_tools([ADD]))
+
+    async with stateless_downstream() as tools, world(tmp_path, script, tools=tools.url) as it:
+        asking = asyncio.create_task(ask(it.url))
+        await gate.wait_for_entered()
+        await tools.stop()
+        gate.open()
+        answer = await asyncio.wait_for(asking, 30)
+        assert (answer.text, answer.is_error) == ("I could not add.", False)
+        assert len(it.tool_results()) == 1
+        await until_idle(it.served)
+
+
+async def test_tool_error_and_unknown_tool_reach_the_model_as_error_results(tmp_path: Path) -> None:
+    script = use(("tools__fail", {"message": "no such record"}), ("tools__nothing", {}), ADD)
+    async with stateless_downstream() as tools, world(tmp_path, script, tools=tools.url) as it:
+        answer = await ask(it.url)
+        assert (answer.text, answer.is_error) == ("done", False)
+        failed, unknown, fine = it.tool_results()
+        assert "no such record" in failed
+        assert "nothing" in unknown
+        assert "3" in fine
+
+
+async def test_silent_downstream_costs_its_tools_and_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(instances, "ATTACH_SECONDS", 1.5)
+    monkeypatch.setattr(instances, "ATTACH_SECONDS_AFTER_TIMEOUT", 0.2)
+    monkeypatch.setattr(probe, "PROBE_SECONDS", 0.2)
+    with black_hole() as nowhere:
+        async with (
+            stateless_downstream() as tools,
+            world(tmp_path, named_tools, silent=f"{nowhere}/mcp", tools=tools.url) as it,
+        ):
+            assert (await asyncio.wait_for(ask(it.url), 20)).text == "tools"
+            await until_idle(it.served)
+            before = snapshot()
+            async with asyncio.timeout(20):
+                answers = await asyncio.gather(*(ask(it.url, version=EACH_VERSION[n % 2]) for n in range(10)))
+            await until_idle(it.served)
+            await assert_nothing_left(before)
+            sick = await health(it.url)
+
+    assert {answer.text for answer in answers} == {"tools"}
+    assert (sick["status"], sick["message"]) == ("degraded", "Unreachable: silent")
+    assert len([record for record in caplog.records if getattr(record, "server", None) == "silent"]) == 1
+
+
+async def test_silent_downstream_is_waited_for_by_all_calls_at_once(tmp_path: Path) -> None:
+    gate = Gate()
+
+    async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+        else:
+            await gate.enter()
+            await respond(send, 500, "")
+
+    async with serve_app(silent) as listener, world(tmp_path, named_tools, silent=f"{listener.base_url}/mcp") as it:
+        calls = [asyncio.create_task(ask(it.url, version=EACH_VERSION[n % 2])) for n in range(10)]
+        await gate.wait_for_entered(10)  # before any of them gave up
+        assert not any(call.done() for call in calls)
+        assert (await asyncio.wait_for(ask(it.served.url("loner")), 5)).text == "no tools"
+        gate.open()
+        assert {answer.text for answer in await asyncio.gather(*calls)} == {"no tools"}
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
+@pytest.mark.parametrize("forwards", [False, True])
+async def test_refusing_downstream_costs_its_tools_only(status: int, forwards: bool, tmp_path: Path) -> None:
+    async with refusing(status, {"www-authenticate": 'Bearer realm="tests"'} if status == 401 else None) as server:
+        settings = {"url": server.url, "forward_inbound_auth": forwards}
+        async with world(tmp_path, named_tools, refusing=settings) as it:
+            for bearer in (None, "caller-token"):
+                answer = await ask(it.url, bearer=bearer)
+                assert (answer.text, answer.is_error) == ("no tools", False)
+            found = await health(it.url)
+
+    if forwards and status in (401, 403):  # it answered, and a probe brings no token
+        assert found["status"] == "ok"
+    else:
+        assert (found["status"], found["message"]) == ("degraded", "Unreachable: refusing")
+        assert found["downstream"][0]["error"] == f"HTTP {status}"
+    assert {request.path for request in server.recorder.requests} == {"/mcp"}  # nobody began an OAuth registration
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ("<html>Please log in</html>", "text/html"),
+        ("{not json", "application/json"),
+        ("[]", "application/json"),
+        ('{"jsonrpc": "2.0", "id": 1, "result": {}}', "application/json"),
+        ('{"jsonrpc": "2.0", "id": 999, "result": "?"}', "application/json"),
+        ("data: {not json\n\n", "text/event-stream"),
+        ("", "text/event-stream"),
+        ("\x00\xff\x00", "application/octet-stream"),
+    ],
+)
+async def test_downstream_that_talks_nonsense_costs_its_tools_only(
+    body: str, content_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ATTACH_SECONDS", "ATTACH_SECONDS_AFTER_TIMEOUT"):
+        monkeypatch.setattr(instances, name, 1)
+
+    async def babbling(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+        else:
+            await respond(send, 200, body, content_type=content_type)
+
+    async with serve_app(babbling) as listener, stateless_downstream() as tools:
+        servers = {"babbling": f"{listener.base_url}/mcp", "tools": tools.url}
+        async with world(tmp_path, named_tools, **servers) as it:
+            answer = await ask(it.url)
+            assert (answer.text, answer.is_error) == ("tools", False)
+            await health(it.url)
+            assert (await ask(it.url)).text == "tools"
+            await until_idle(it.served)
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+@pytest.mark.parametrize(
+    ("era", "mark"),
+    [
+        ("initialize", {"forward_inbound_auth": True}),
+        ("modern", {"forward_inbound_auth": True}),
+        ("both", {"auth": {"forward": "huggingface"}}),  # fast-agent's own word for it
+    ],
+)
+async def test_bearer_goes_to_downstreams_that_opted_in_and_to_no_other(
+    era: Era, mark: Mapping[str, Any], version: str, tmp_path: Path
+) -> None:
+    async with (
+        stateless_downstream("opted", era=era) as opted,
+        stateless_downstream("closed", era=era) as closed,
+        stateless_downstream("own", era=era) as own,
+    ):
+        script = use(*((f"{name}__echo", {"text": "hi"}) for name in ("opted", "closed", "own")))
+        async with world(
+            tmp_path,
+            script,
+            opted={"url": opted.url, **mark},
+            closed=closed.url,
+            own={"url": own.url, "forward_inbound_auth": True, "headers": {"authorization": "Bearer its-own"}},
+        ) as it:
+            for bearer in ("alice-token", None, "bob-token"):
+                await ask(it.url, version=version, bearer=bearer)
+                await until_idle(it.served)
+                seen = {server.server.name: bearers(server.recorder) for server in (opted, closed, own)}
+                assert seen == {"opted": {bearer}, "closed": {None}, "own": {"its-own"}}
+                for server in (opted, closed, own):
+                    assert len(server.recorder.calls("echo")) == 1
+                    assert not [r for r in server.recorder.requests if NESTED_CALL_HEADER in r.headers]
+                    server.recorder.clear()
+
+
+async def test_health_probe_carries_no_callers_bearer(tmp_path: Path) -> None:
+    async with stateless_downstream() as tools:
+        settings = {"url": tools.url, "forward_inbound_auth": True, "headers": {"x-team": "blue"}}
+        async with world(tmp_path, named_tools, tools=settings) as it:
+            await ask(it.url, bearer="alice-token")
+            await until_idle(it.served)
+            tools.recorder.clear()
+            await health(it.url)
+
+    assert bearers(tools.recorder) == {None}
+    assert {request.headers.get("x-team") for request in tools.recorder.requests} == {"blue"}
+
+
+async def test_bearer_does_not_follow_a_redirect_to_another_origin(tmp_path: Path) -> None:
+    async with stateless_downstream() as elsewhere, refusing(307, {"location": elsewhere.url}) as moved:
+        settings = {"url": moved.url, "forward_inbound_auth": True}
+        async with world(tmp_path, named_tools, moved=settings) as it:
+            await ask(it.url, bearer="alice-token")
+            await health(it.url)
+            await until_idle(it.served)
+
+    assert "alice-token" in bearers(moved.recorder)
+    assert bearers(elsewhere.recorder) <= {None}
+
+
+def bearers(recorder: Recorder) -> set[str | None]:
+    return {request.bearer for request in recorder.requests}

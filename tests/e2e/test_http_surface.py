@@ -1,0 +1,517 @@
+"""The gateway as plain HTTP sees it: routes, Host and Origin, CORS, body sizes, probes and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import fcntl
+import json
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
+from tests.support.gateway import Agent, Project, Running, module_source, running, write_project
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import hang, say, scripted_llm
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+    from pathlib import Path
+
+    from tests.support.scripted_llm import LlmRequest
+
+MCP = "/agents/echo/mcp"
+REGISTRY, LIST = "/.well-known/mcp/server.json", "/v0.1/servers"
+OPEN_PATHS = ("/livez", "/readyz", "/metrics", REGISTRY, LIST)
+ACCEPT = {"accept": "application/json, text/event-stream"}
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": tool_params("echo", {"message": "hello"})}
+GUARDED: dict[str, Any] = {
+    "deployment": {"host": "gw.example.net"},
+    "gateway": {
+        "public_url": "https://agents.example.com/base",
+        "allowed_hosts": ["extra.example.org"],
+        "allowed_origins": ["https://app.example.com"],
+    },
+}
+
+
+@asynccontextmanager
+async def echo_gateway(path: Path, **options: Any) -> AsyncGenerator[tuple[Running, httpx.AsyncClient]]:
+    """A gateway with one agent, and a client of its port."""
+    async with running(write_project(path, {"echo": Agent()}, **options)) as served, browser(served.base_url) as http:
+        yield served, http
+
+
+def browser(base_url: str) -> httpx.AsyncClient:
+    """An HTTP client that follows no redirect."""
+    return httpx.AsyncClient(base_url=base_url, trust_env=False, timeout=30, follow_redirects=False)
+
+
+async def post(http: httpx.AsyncClient, headers: Mapping[str, str] | None = None, path: str = MCP) -> httpx.Response:
+    """One call of the agent."""
+    return await http.post(path, json=CALL, headers={**ACCEPT, **(headers or {})})
+
+
+# --- Routes
+
+
+async def test_an_agent_is_at_its_path_with_and_without_a_trailing_slash(tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path) as (_, http):
+        answers = [await post(http, path=path) for path in (MCP, f"{MCP}/", f"{MCP}?x=1")]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert all('"text":"hello"' in answer.text for answer in answers)
+
+
+async def test_nothing_is_ever_redirected(tmp_path: Path) -> None:
+    paths = [
+        MCP,
+        f"{MCP}/",
+        "/mcp",
+        "/mcp/",
+        "/agents",
+        "/agents/",
+        "/agents/echo",
+        "/agents/echo/",
+        "/agents/no/mcp/",
+        "/",
+    ]
+    async with echo_gateway(tmp_path) as (_, http):
+        answers = [
+            await http.request(method, path, json=CALL, headers=ACCEPT)
+            for path in (*paths, *OPEN_PATHS, *(f"{path}/" for path in OPEN_PATHS))
+            for method in ("GET", "POST", "DELETE", "HEAD", "OPTIONS")
+        ]
+
+    moved = [answer.url.path for answer in answers if answer.is_redirect or "location" in answer.headers]
+    assert moved == []
+
+
+@pytest.mark.parametrize("path", ["/agents/nope/mcp", "/agents/nope/mcp/", "/agents/ECHO/mcp", "/agents/%22%7d%0a/mcp"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_an_unknown_agent_is_404_as_json(method: str, path: str, tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path) as (_, http):
+        answer = await http.request(method, path, headers=ACCEPT)
+
+    assert answer.status_code == 404
+    assert "no agent" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/mcp", "/mcp/", "/", "/agents", "/agents/", "/agents/echo", f"{MCP}/more", "/agents//mcp"]
+)
+async def test_what_is_not_served_is_404_as_json(path: str, tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path) as (_, http):
+        answers = [await http.get(path), await post(http, path=path)]
+
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert all(answer.json()["error"] for answer in answers)
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS", "BREW"])
+async def test_an_agent_takes_posts_only_and_says_so(method: str, tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path) as (_, http):
+        answers = [await http.request(method, path, headers=ACCEPT) for path in (MCP, f"{MCP}/")]
+
+    assert [(answer.status_code, answer.headers["allow"]) for answer in answers] == [(405, "POST")] * 2
+
+
+@pytest.mark.parametrize("path", OPEN_PATHS)
+async def test_what_is_read_takes_get_and_head_only(path: str, tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path) as (_, http):
+        get, head = await http.get(path), await http.head(path)
+        others = [await http.request(method, path) for method in ("POST", "PUT", "DELETE", "OPTIONS")]
+
+    assert (get.status_code, head.status_code, head.content) == (200, 200, b"")
+    assert head.headers["content-type"] == get.headers["content-type"]
+    assert [(other.status_code, other.headers["allow"]) for other in others] == [(405, "GET, HEAD")] * 4
+
+
+async def test_a_websocket_is_turned_away(tmp_path: Path) -> None:
+    handshake = {
+        "connection": "upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "a" * 24,
+    }
+    async with echo_gateway(tmp_path) as (_, http):
+        answer = await http.get(MCP, headers=handshake)
+        after = await post(http)
+
+    assert (answer.status_code, after.status_code) == (403, 200)
+
+
+@pytest.mark.parametrize("version", [*INITIALIZE_VERSIONS, MODERN_VERSION])
+async def test_a_streamed_answer_tells_proxies_not_to_buffer_it(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A silent call of 2026-07-28 becomes a stream with its first ping.
+    monkeypatch.setattr("mcp.server._streamable_http_modern._SSE_PING_INTERVAL", 0.05)
+    gate = Gate()
+    async with scripted_llm(lambda _: hang(gate)) as llm:
+        project = write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url)
+        async with (
+            running(project) as served,
+            raw_client(served.url("echo"), protocol_version=version) as client,
+            client.in_flight("tools/call", tool_params("echo", {"message": "hello"})) as call,
+        ):
+            await eventually(lambda: call.has_headers, what="the beginning of the stream")
+            gate.open()
+            reply = await call.reply()
+
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    assert reply.headers["x-accel-buffering"] == "no"
+    assert reply.result["content"][0]["text"] == "released"
+
+
+# --- Host, Origin and CORS
+
+OWN_HOSTS = [
+    *("localhost", "localhost:1", "127.0.0.1:24200", "[::1]", "[::1]:24200"),
+    *("gw.example.net", "gw.example.net:8080", "extra.example.org", "extra.example.org:1"),
+    *("agents.example.com", "agents.example.com:8443", "AGENTS.example.com"),
+]
+FOREIGN_HOSTS = [
+    *("evil.example", "evil.example:24200", "", "*", "0.0.0.0", "169.254.169.254", "[::]"),  # noqa: S104  said, not bound
+    *("agents.example.com.evil.example", "evil-agents.example.com", "example.com", "sub.agents.example.com"),
+    *("localhost.evil.example", "127.0.0.1.evil.example", "evil.example:80@localhost", "localhost@evil.example"),
+]
+OWN_ORIGINS = [
+    *("http://localhost:3000", "https://localhost", "http://127.0.0.1:8080", "http://[::1]:5173"),
+    *("https://agents.example.com", "https://agents.example.com:8443", "http://gw.example.net:24200"),
+    "https://app.example.com",
+]
+FOREIGN_ORIGINS = [
+    *(
+        "https://evil.example",
+        "null",
+        "file://",
+        "https://agents.example.com.evil.example",
+        "https://xagents.example.com",
+    ),
+    *("https://localhost.evil.example", "http://127.0.0.1.evil.example", "https://user@evil.example"),
+    *("https://app.example.com.evil.example", "https://app.example.com:444", "http://app.example.com"),
+    *("https://sub.app.example.com", "https://extra.example.org.evil.example"),
+]
+
+
+async def test_the_host_guard_lets_its_own_names_in_on_any_port_and_no_other(tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path, **GUARDED) as (_, http):
+        statuses = {host: (await post(http, {"host": host})).status_code for host in OWN_HOSTS + FOREIGN_HOSTS}
+
+    assert statuses == dict.fromkeys(OWN_HOSTS, 200) | dict.fromkeys(FOREIGN_HOSTS, 421)
+
+
+@pytest.mark.parametrize("host", ["localhost:24200", "agents.example.com"])
+async def test_the_origin_guard_lets_own_and_configured_pages_in_and_no_other(host: str, tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path, **GUARDED) as (_, http):
+        statuses = {
+            origin: (await post(http, {"origin": origin, "host": host})).status_code
+            for origin in OWN_ORIGINS + FOREIGN_ORIGINS
+        }
+
+    assert statuses == dict.fromkeys(OWN_ORIGINS, 200) | dict.fromkeys(FOREIGN_ORIGINS, 403)
+
+
+async def test_a_foreign_page_gets_nothing_run(tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path, **GUARDED) as (served, http):
+        await post(http, {"origin": "https://evil.example"})
+        await post(http, {"host": "evil.example"})
+
+        assert served.metric("pallas_send_message_total", agent="echo", outcome="ok") == 0
+
+
+@pytest.mark.parametrize("path", OPEN_PATHS)
+async def test_probes_metrics_and_registry_stand_outside_the_guard(path: str, tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path, **GUARDED) as (_, http):
+        answer = await http.get(path, headers={"host": "10.1.2.3:24200", "origin": "https://evil.example"})
+
+    assert answer.status_code == 200
+    assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_a_configured_page_is_told_what_it_may_send_and_read(tmp_path: Path) -> None:
+    sent = {"authorization", "content-type", "last-event-id", "mcp-protocol-version", "mcp-session-id"}
+    sent |= {"mcp-method", "mcp-name"}
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": ", ".join(sorted(sent))}
+    page = {"origin": "https://app.example.com"}
+    async with echo_gateway(tmp_path, **GUARDED) as (_, http):
+        preflight = await http.options(MCP, headers={**page, **asked})
+        answer = await post(http, page)
+        registry = await http.get(REGISTRY, headers=page)
+
+    assert preflight.status_code == 200
+    assert preflight.headers["access-control-allow-origin"] == "https://app.example.com"
+    assert "POST" in _listed(preflight, "access-control-allow-methods")
+    assert sent <= {name.lower() for name in _listed(preflight, "access-control-allow-headers")}
+    for response in (answer, registry):
+        assert response.headers["access-control-allow-origin"] == "https://app.example.com"
+        assert "Origin" in _listed(response, "vary")
+        exposed = {name.lower() for name in _listed(response, "access-control-expose-headers")}
+        assert {"mcp-session-id", "mcp-protocol-version", "www-authenticate", "retry-after"} <= exposed
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "https://app.example.com.evil.example", "null"])
+async def test_another_page_is_allowed_nothing(origin: str, tmp_path: Path) -> None:
+    asked = {"origin": origin, "access-control-request-method": "POST"}
+    async with echo_gateway(tmp_path, **GUARDED) as (_, http):
+        answers = [await http.options(MCP, headers=asked), await post(http, {"origin": origin})]
+
+    assert [answer.status_code for answer in answers] == [400, 403]
+    assert not any("access-control-allow-origin" in answer.headers for answer in answers)
+
+
+async def test_without_configured_origins_no_response_speaks_of_them(tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path) as (_, http):
+        page = {"origin": "http://localhost:3000", "access-control-request-method": "POST"}
+        answers = [
+            await http.options(MCP, headers=page),
+            await post(http, page),
+            await http.get(REGISTRY, headers=page),
+        ]
+
+    assert [name for answer in answers for name in answer.headers if name.startswith("access-control")] == []
+
+
+def _listed(response: httpx.Response, header: str) -> set[str]:
+    return {part.strip() for part in response.headers[header].split(",")}
+
+
+# --- Body sizes
+
+
+async def _in_pieces(body: bytes, size: int = 65_536) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+@pytest.mark.parametrize("whole", [True, False], ids=["with its length", "in chunks"])
+@pytest.mark.parametrize("size", [4_001, 70_000, 8_000_000])
+async def test_a_body_over_the_limit_is_413_and_the_client_gets_to_see_it(
+    size: int, whole: bool, version: str, tmp_path: Path
+) -> None:
+    body = b" " * size
+    async with (
+        echo_gateway(tmp_path, gateway={"max_body_bytes": 4_000}) as (served, http),
+        raw_client(served.url("echo"), protocol_version=version) as client,
+    ):
+        headers = client.headers_of("tools/call", {"name": "echo"})
+        answer = await http.post(MCP, content=body if whole else _in_pieces(body), headers=headers)
+        after = await client.call_tool("echo", {"message": "hello"})
+
+    assert answer.status_code == 413
+    assert after.result["content"][0]["text"] == "hello"
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [("/agents/nope/mcp", {}, 404), (MCP, {"host": "evil.example"}, 421), ("/livez", {}, 405)],
+)
+async def test_who_sends_a_large_body_where_it_is_not_wanted_gets_to_see_why(
+    path: str, headers: Mapping[str, str], status: int, tmp_path: Path
+) -> None:
+    async with echo_gateway(tmp_path) as (_, http):
+        answer = await http.post(path, content=b" " * 8_000_000, headers=headers)
+
+    assert answer.status_code == status
+
+
+async def test_a_body_as_large_as_the_limit_is_taken(tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path, gateway={"max_body_bytes": 4_000}) as (_, http):
+        body = json.dumps(CALL).ljust(4_000).encode()
+        answer = await http.post(MCP, content=body, headers={**ACCEPT, "content-type": "application/json"})
+
+    assert '"text":"hello"' in answer.text
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")  # the model's client, once
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_twenty_megabytes_of_images_reach_the_model_under_the_default_limit(version: str, tmp_path: Path) -> None:
+    sizes: list[list[int]] = []
+
+    def measured(request: LlmRequest) -> Any:
+        parts = [part for message in request.messages[1:] for part in message["content"] if isinstance(part, dict)]
+        sizes.append([len(part["image_url"]["url"]) for part in parts if part["type"] == "image_url"])
+        return say("seen")
+
+    data = base64.b64encode(bytes(3_000_000)).decode()  # 4 MB of text
+    image = {"data": data, "mime_type": "image/png"}
+    async with scripted_llm(measured) as llm:
+        project = write_project(tmp_path, {"echo": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
+        async with running(project) as served:
+            history = [{"role": "user", "content": "earlier", "images": [image, image]}]
+            answer = await ask(served.url("echo"), "look", version=version, images=[image] * 3, history=history)
+
+    assert (answer.text, answer.is_error) == ("seen", False)
+    assert sizes == [[len("data:image/png;base64,") + len(data)] * 5]
+
+
+# --- Probes
+
+
+HELD_START = """
+import fcntl
+
+with open("start") as file:
+    fcntl.flock(file, fcntl.LOCK_SH)
+"""
+
+
+@contextmanager
+def held_start(project: Project) -> Iterator[None]:
+    """Modules with `HELD_START` do not get past it inside the block."""
+    with (project.path / "start").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@asynccontextmanager
+async def being_started(project: Project) -> AsyncGenerator[None]:
+    """Serve `project`; unlike `running`, the block begins before its agents were tried."""
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with running(project):
+            await stop.wait()
+
+    serving = asyncio.create_task(serve())
+    try:
+        yield
+    finally:
+        stop.set()
+        await serving
+
+
+async def _readiness(http: httpx.AsyncClient, path: str = "/readyz") -> tuple[int, dict[str, Any]] | None:
+    try:
+        answer = await http.get(path)
+    except httpx.ConnectError:
+        return None
+    return answer.status_code, answer.json()
+
+
+async def test_the_gateway_is_alive_but_not_ready_before_every_agent_was_tried(tmp_path: Path) -> None:
+    slow = Agent(source=HELD_START + module_source("slow", Agent()))
+    with reserved_port() as port:
+        project = write_project(tmp_path, {"echo": Agent(), "slow": slow}, gateway={"port": port})
+        async with browser(f"http://127.0.0.1:{port}") as http, being_started(project):
+            with held_start(project):  # nothing has run yet: nothing was awaited since it was begun
+                before = await eventually(lambda: _readiness(http), 20, what="an open port")
+                alive = await http.get("/livez")
+                early = await ask(f"http://127.0.0.1:{port}/agents/slow/mcp")
+            await eventually(lambda: _is_ready(http), 20, what="readiness")
+            after = await _readiness(http, "/readyz?strict=1")
+            late = await ask(f"http://127.0.0.1:{port}/agents/slow/mcp")
+
+    assert (before[0], before[1]["status"]) == (503, "starting")
+    assert before[1]["not_up"]["slow"]["state"] in {"pending", "starting"}
+    assert alive.status_code == 200
+    assert after == (200, {"status": "ready", "agents": 2, "not_up": {}})
+    assert (early.is_error, late.is_error) == (True, False)
+
+
+async def _is_ready(http: httpx.AsyncClient) -> bool:
+    answer = await _readiness(http)
+    return answer is not None and answer[0] == 200
+
+
+async def test_readiness_names_the_agents_that_are_not_up_and_why(tmp_path: Path) -> None:
+    agents = {"echo": Agent(), "broken": Agent(source="raise ValueError('the key is missing')")}
+    async with running(write_project(tmp_path, agents)) as served, browser(served.base_url) as http:
+        relaxed, strict = await _readiness(http), await _readiness(http, "/readyz?strict=1")
+
+    assert relaxed is not None
+    assert strict is not None
+    assert (relaxed[0], strict[0]) == (200, 503)
+    for body in (relaxed[1], strict[1]):
+        assert list(body["not_up"]) == ["broken"]
+        assert body["not_up"]["broken"]["state"] == "failed"
+        assert "the key is missing" in body["not_up"]["broken"]["reason"]
+
+
+async def test_a_draining_gateway_is_alive_but_not_ready_and_takes_no_calls(tmp_path: Path) -> None:
+    gate = Gate()
+    async with scripted_llm(lambda _: hang(gate)) as llm:
+        project = write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url)
+        async with running(project) as served, browser(served.base_url) as http, asyncio.TaskGroup() as calls:
+            held = calls.create_task(ask(served.url("echo"), "the last call"))
+            await gate.wait_for_entered()
+            served.stop.set()
+            await eventually(lambda: served.gateway.draining, what="the drain")
+            ready, alive, refused = await http.get("/readyz"), await http.get("/livez"), await post(http)
+            gate.open()
+
+    assert held.result().text == "released"
+    assert (ready.status_code, ready.json()["status"]) == (503, "draining")
+    assert alive.status_code == 200
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) > 0
+
+
+# --- Metrics
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        (None, "text/plain; version=0.0.4"),
+        ("*/*", "text/plain; version=0.0.4"),
+        ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", "text/plain; version=0.0.4"),
+        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text; version=1.0.0"),
+    ],
+)
+async def test_metrics_are_plain_text_unless_the_scraper_asks_for_another(
+    accept: str | None, content_type: str, tmp_path: Path
+) -> None:
+    async with echo_gateway(tmp_path) as (_, http):
+        answer = await http.get("/metrics", headers={"accept": accept} if accept else None)
+
+    assert answer.headers["content-type"].startswith(content_type)
+    assert 'pallas_agent_info{agent="echo"' in answer.text
+
+
+HOSTILE_PATHS = [
+    *("/agents/nope/mcp", "/agents/%22%7d%0apallas_up%2042/mcp", "/agents/%ff/mcp", "/agents/%00/mcp"),
+    *("/agents/../../etc/passwd", "/%0d%0aX-Injected:%20yes", f"/agents/{'a' * 5_000}/mcp", "/metrics/../x"),
+]
+
+
+async def test_no_request_adds_a_label_to_the_metrics(tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path) as (served, http):
+        await ask(served.url("echo"))
+        await ask(served.url("echo"), history=7, images="none")
+        before = await _samples(http)
+        answers = [
+            await http.request(method, path, json=CALL) for path in HOSTILE_PATHS for method in ("GET", "POST", "BREW")
+        ]
+        for hostile in ("pallas", 'x"} 1\npallas_up 42'):
+            await ask(
+                served.url("echo"), hostile, conversation_id=hostile, headers={"x-agent": "evil", "user-agent": "evil"}
+            )
+            await ask(served.url("echo"), hostile, images=hostile)
+        after = await _samples(http)
+
+    assert {answer.status_code for answer in answers} <= {400, 404, 405}
+    assert after == before
+    assert {labels["agent"] for _, labels in map(_unfrozen, after) if "agent" in labels} == {"echo"}
+    assert not any(name.endswith("_created") for name, _ in after)
+
+
+type Sample = tuple[str, frozenset[tuple[str, str]]]
+
+
+async def _samples(http: httpx.AsyncClient) -> set[Sample]:
+    text = (await http.get("/metrics")).text
+    families = text_string_to_metric_families(text)
+    return {(sample.name, frozenset(sample.labels.items())) for family in families for sample in family.samples}
+
+
+def _unfrozen(sample: Sample) -> tuple[str, dict[str, str]]:
+    return sample[0], dict(sample[1])

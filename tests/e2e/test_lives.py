@@ -1,0 +1,409 @@
+"""The lives of agents: how each kind of broken one fails, alone; how it comes back; who starts after whom."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+import yaml
+
+from pallas_gateway.agents import supervisor
+from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.runtime import modules
+from tests.e2e.calling import EACH_VERSION, ask, health
+from tests.support.downstreams import stateless_downstream
+from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import Turn, call_tools, say, scripted_llm
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from tests.support.gateway import Project
+
+HEADER = 'from fast_agent import FastAgent\nfast = FastAgent("broken", parse_cli_args=False)\n'
+TWO_AGENTS = f"""{HEADER}
+@fast.agent(name="one")
+async def one() -> None: ...
+
+@fast.agent(name="two")
+async def two() -> None: ...
+"""
+BROKEN: Mapping[str, tuple[Agent, str]] = {
+    "raises": (Agent(source="\nraise ValueError('no such luck')"), "ValueError: no such luck"),
+    "exits": (Agent(source="import sys\nsys.exit(3)"), "SystemExit: 3"),
+    "misspelt": (Agent(source="def ("), "SyntaxError"),
+    "missing": (Agent(settings={"module": "no_such_package.agent"}), "no module 'no_such_package.agent'"),
+    "importless": (Agent(source="import no_such_library"), "No module named 'no_such_library'"),
+    "fastless": (Agent(source="slow = 1"), "has no `fast`"),
+    "otherwise": (Agent(source="fast = 1"), "has a `fast` that is a int"),
+    "empty": (Agent(source=HEADER), "No agents defined"),
+    "undecided": (Agent(source=TWO_AGENTS), "defines several agents (one, two)"),
+    "serverless": (Agent(servers=["nowhere"]), "not defined in config: nowhere"),
+    "keyless": (Agent(model="openai.gpt-4o"), "OpenAI API key is required"),
+}
+STARTED_BY_HAND = {name: agent for name, (agent, _) in BROKEN.items() if name not in {"missing", "keyless"}}
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "LAST_RETRY_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_broken_agents_say_why_and_the_others_serve(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    broken = {name: agent for name, (agent, _) in BROKEN.items()}
+    project = write_project(tmp_path, {"first": Agent(), **broken, "last": Agent()})
+    async with running(project) as served:
+        for name in ("first", "last"):
+            assert (await health(served.url(name), version=version))["status"] == "ok"
+            assert (await ask(served.url(name), "still here", version=version)).text == "still here"
+        for name, (_, why) in BROKEN.items():
+            sick = await health(served.url(name), version=version)
+            refused = await ask(served.url(name), version=version)
+            assert (sick["status"], refused.is_error) == ("error", True)
+            assert why in sick["message"]
+            assert why in refused.text
+            assert "Traceback" not in refused.text
+            assert served.metric("pallas_agent_state", agent=name, state="failed") == 1
+            assert served.metric("pallas_calls_refused_total", agent=name, reason="agent_unavailable") == 1
+        async with httpx.AsyncClient(base_url=served.base_url) as http:
+            assert (await http.get("/readyz")).json()["not_up"].keys() == BROKEN.keys()
+            assert (await http.get("/readyz?strict=1")).status_code == 503
+            listed = (await http.get("/.well-known/mcp/server.json")).json()["servers"]
+        assert len(listed) == len(BROKEN) + 2
+
+
+@pytest.mark.usefixtures("quick_retries")
+@pytest.mark.parametrize("kind", STARTED_BY_HAND)
+async def test_mended_module_makes_its_agent_ready_without_a_restart(kind: str, tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"sick": STARTED_BY_HAND[kind]})
+    async with running(project) as served:
+        assert (await ask(served.url("sick"))).is_error
+        project.write_module("sick", module_source("sick", Agent()))
+        await until_ready(served, "sick")
+
+        assert (await ask(served.url("sick"), "well again")).text == "well again"
+        assert (await health(served.url("sick")))["status"] == "ok"
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_module_that_appears_later_makes_its_agent_ready(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"late": Agent()})
+    (tmp_path / project.package / "late.py").unlink()
+    async with running(project) as served:
+        assert "no module" in (await ask(served.url("late"))).text
+        project.write_module("late", module_source("late", Agent()))
+        await until_ready(served, "late")
+
+        assert (await ask(served.url("late"), "here I am")).text == "here I am"
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_mended_fastagent_config_makes_its_agent_ready(tmp_path: Path) -> None:
+    async with stateless_downstream() as tools:
+        project = write_project(tmp_path, {"sick": Agent(servers=["tools"])})
+        config = tmp_path / "fastagent.config.yaml"
+        async with running(project) as served:
+            assert "tools" in (await ask(served.url("sick"))).text
+            servers = {"tools": {"transport": "http", "url": tools.url}}
+            config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "mcp": {"servers": servers}}))
+            await until_ready(served, "sick")
+
+            await ask(served.url("sick"), '***CALL_TOOL tools__echo {"text": "hi"}')
+            assert [call.tool for call in tools.recorder.calls()] == ["echo"]
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_failing_again_and_again_is_one_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    counting = "import pathlib\nwith pathlib.Path('tries').open('a') as tries: tries.write('x')\nraise ValueError('no')"
+    project = write_project(tmp_path, {"sick": Agent(source=counting)})
+    async with running(project):
+        await eventually(lambda: len((tmp_path / "tries").read_text()) >= 4, what="four tries")
+
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == ["agent failed"]
+
+
+async def test_import_that_hangs_holds_up_neither_the_others_nor_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.05)
+    with reserved_port() as port, held_import(tmp_path) as held:
+        project = write_project(tmp_path, {"stuck": held.agent, "fine": Agent()}, gateway={"port": port})
+        async with starting(project) as gateway:
+            await gateway.until_ready("fine")
+            assert (await ask(gateway.url("fine"), "not me")).text == "not me"
+            sick = await health(gateway.url("stuck"))
+            assert (sick["status"], sick["message"]) == ("error", "the agent is starting")
+            async with asyncio.timeout(15):  # half of what agents get to leave in
+                await gateway.stop()
+
+
+async def test_import_that_hangs_for_too_long_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.05)
+    monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.1)
+    with held_import(tmp_path) as held:
+        project = write_project(tmp_path, {"stuck": held.agent})
+        async with running(project) as served:
+            assert "still importing" in (await ask(served.url("stuck"))).text
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_listener_answers_while_agents_are_starting(version: str, tmp_path: Path) -> None:
+    with reserved_port() as port, held_import(tmp_path) as held:
+        project = write_project(tmp_path, {"slow": held.agent}, gateway={"port": port})
+        async with starting(project) as gateway, httpx.AsyncClient(base_url=gateway.base_url) as http:
+            await gateway.until_live()
+            assert (await http.get("/livez")).status_code == 200
+            assert (await http.get("/readyz")).status_code == 503
+            assert (await http.get("/readyz")).json()["not_up"]["slow"]["state"] == "starting"
+            assert (await health(gateway.url("slow"), version=version))["status"] == "error"
+            refused = await ask(gateway.url("slow"), version=version)
+            assert refused.is_error
+            assert "try again" in refused.text
+
+            held.release()
+            await gateway.until_ready("slow")
+            assert (await http.get("/readyz")).status_code == 200
+            assert (await ask(gateway.url("slow"), "at last", version=version)).text == "at last"
+
+
+async def test_agent_starts_after_those_it_depends_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="pallas.agents")
+    agents = {
+        "roof": Agent(settings={"depends_on": ["walls"]}),
+        "walls": Agent(settings={"depends_on": ["ground"]}),
+        "ground": Agent(),
+    }
+    async with running(write_project(tmp_path, agents)):
+        pass
+
+    assert [f"{agent} {state}" for agent, state in state_changes(caplog)] == [
+        "ground starting",
+        "ground ready",
+        "walls starting",
+        "walls ready",
+        "roof starting",
+        "roof ready",
+    ]
+
+
+async def test_dependant_is_held_back_until_its_dependency_is_ready(tmp_path: Path) -> None:
+    with reserved_port() as port, held_import(tmp_path) as held:
+        agents = {"above": Agent(settings={"depends_on": ["below"]}), "below": held.agent}
+        async with starting(write_project(tmp_path, agents, gateway={"port": port})) as gateway:
+            await gateway.until_live()
+            assert (await health(gateway.url("above")))["message"] == "the agent is pending"
+            held.release()
+            await gateway.until_ready("above")
+            assert (await ask(gateway.url("below"), "first")).text == "first"
+
+
+async def test_dependency_that_takes_too_long_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.05)
+    monkeypatch.setattr(supervisor, "DEPENDENCY_SECONDS", 0.05)
+    with reserved_port() as port, held_import(tmp_path) as held:
+        agents = {"above": Agent(settings={"depends_on": ["below"]}), "below": held.agent}
+        async with starting(write_project(tmp_path, agents, gateway={"port": port})) as gateway:
+            await gateway.until_ready("above")
+
+
+async def test_failed_dependency_does_not_hold_its_dependant(tmp_path: Path) -> None:
+    agents = {"above": Agent(settings={"depends_on": ["below"]}), "below": BROKEN["raises"][0]}
+    async with asyncio.timeout(20), running(write_project(tmp_path, agents)) as served:
+        assert served.gateway.agents["below"].status.state is State.FAILED
+        assert (await ask(served.url("above"), "up")).text == "up"
+
+
+async def test_stopping_does_not_wait_for_agents_that_wait_for_others(tmp_path: Path) -> None:
+    with reserved_port() as port, held_import(tmp_path) as held:
+        agents = {"below": held.agent, "above": Agent(settings={"depends_on": ["below"]})}
+        async with starting(write_project(tmp_path, agents, gateway={"port": port})) as gateway:
+            await gateway.until_live()
+            async with asyncio.timeout(15):  # half of what agents get to leave in
+                await gateway.stop()
+
+
+async def test_calls_write_nothing_to_disk_and_nothing_to_stdout(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script: list[Turn] = [call_tools([("tools__fail", {"message": "no"})]), say("It failed."), say("Yes."), say("No.")]
+    async with scripted_llm(script) as llm, stateless_downstream() as tools:
+        servers = {"tools": {"transport": "http", "url": tools.url}}
+        agents = {"busy": Agent(servers=["tools"]), "sick": BROKEN["raises"][0]}
+        project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)
+        before = files_below(tmp_path)
+        async with running(project) as served:
+            await ask(served.url("busy"), "one", version=EACH_VERSION[0])
+            await ask(served.url("busy"), "two", history=[{"role": "user", "content": "earlier"}])
+            await ask(served.url("busy"), "three", conversation_id="c-1")
+            await ask(served.url("sick"))
+            await until_idle(served)
+
+    assert files_below(tmp_path) == before
+    assert capfd.readouterr().out == ""
+
+
+async def test_serve_keeps_stdout_and_arguments_to_itself(tmp_path: Path) -> None:
+    """An agent that prints, and one that parses the process's arguments, as modules written for the terminal do."""
+    project = write_project(
+        tmp_path,
+        {
+            "chatty": Agent(source="print('noise')\n" + module_source("chatty", Agent())),
+            "parsing": Agent(source=module_source("parsing", Agent()).replace(", parse_cli_args=False", "")),
+            "exiting": BROKEN["exits"][0],
+        },
+    )
+    with reserved_port() as port:
+        base = f"http://127.0.0.1:{port}"
+        async with command(project, "serve", "--port", str(port), "--host", "127.0.0.1") as process:
+            await eventually(lambda: is_tried(base), 60, what="every agent tried")
+            assert (await ask(f"{base}/agents/chatty/mcp", "quiet")).text == "quiet"
+            assert (await ask(f"{base}/agents/parsing/mcp", "all mine")).text == "all mine"
+            process.send_signal(signal.SIGTERM)
+            stdout, _ = await asyncio.wait_for(process.communicate(), 30)
+
+    states = re.findall(r"^(\w+) +(ready|failed)", stdout.decode(), re.MULTILINE)
+    assert states == [("chatty", "ready"), ("parsing", "ready"), ("exiting", "failed")]
+    assert b"noise" not in stdout
+    assert process.returncode == 0
+    assert not (tmp_path / ".fast-agent").exists()
+
+
+async def until_ready(served: Running, name: str) -> None:
+    agent = served.gateway.agents[name]
+    await eventually(lambda: agent.status.state is State.READY, 10, what=f"{name} ready ({agent.status})")
+
+
+async def is_tried(base_url: str) -> bool:
+    readiness = await fetched(f"{base_url}/readyz")
+    return readiness is not None and readiness.status_code == 200
+
+
+async def fetched(url: str) -> httpx.Response | None:
+    """What is at `url`; None if nobody listens there yet."""
+    try:
+        async with httpx.AsyncClient() as http:
+            return await http.get(url)
+    except httpx.ConnectError:
+        return None
+
+
+def state_changes(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    records = [record for record in caplog.records if record.name == "pallas.agents"]
+    return [(vars(record)["agent"], record.getMessage().removeprefix("agent ")) for record in records]
+
+
+def files_below(path: Path) -> list[str]:
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if "__pycache__" not in file.parts)
+
+
+class Held:
+    """An agent whose import waits until somebody writes to a pipe."""
+
+    def __init__(self, pipe: Path) -> None:
+        self._pipe = pipe
+        source = module_source("held", Agent())
+        self.agent = Agent(source=f"import pathlib\npathlib.Path({str(pipe)!r}).read_text()\n{source}")
+
+    def release(self) -> None:
+        """Let every import that waits go on; fine if none does."""
+        try:
+            os.close(os.open(self._pipe, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            return  # nobody is reading
+
+
+@contextmanager
+def held_import(tmp_path: Path) -> Iterator[Held]:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    held = Held(pipe)
+    try:
+        yield held
+    finally:
+        for thread in [thread for thread in threading.enumerate() if thread.name == "agent-import"]:
+            while thread.is_alive():
+                held.release()
+                thread.join(0.05)
+
+
+class Starting:
+    """A gateway on a known port, from before its agents were tried."""
+
+    def __init__(self, base_url: str, serving: asyncio.Task[None]) -> None:
+        self.base_url = base_url
+        self._serving = serving
+
+    def url(self, agent: str) -> str:
+        return f"{self.base_url}/agents/{agent}/mcp"
+
+    async def until_live(self) -> None:
+        await eventually(lambda: fetched(f"{self.base_url}/livez"), 20, what="the listener")
+
+    async def until_ready(self, agent: str) -> None:
+        await eventually(lambda: self._is_up(agent), 20, what=f"{agent} ready")
+
+    async def _is_up(self, agent: str) -> bool:
+        readiness = await fetched(f"{self.base_url}/readyz")
+        return readiness is not None and agent not in readiness.json()["not_up"]
+
+    async def stop(self) -> None:
+        self._serving.cancel()
+        await asyncio.wait({self._serving})
+        if not self._serving.cancelled():
+            self._serving.result()
+
+
+@asynccontextmanager
+async def starting(project: Project) -> AsyncIterator[Starting]:
+    """Serve `project`, which names its port; the block begins at once."""
+    port = yaml.safe_load((project.path / "agents.yaml").read_text())["gateway"]["port"]
+
+    async def serve() -> None:
+        async with running(project):
+            await asyncio.Event().wait()
+
+    gateway = Starting(f"http://127.0.0.1:{port}", asyncio.create_task(serve()))
+    try:
+        yield gateway
+    finally:
+        await gateway.stop()
+
+
+@asynccontextmanager
+async def command(project: Project, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`pallas-gateway …` in the project's folder; killed if it is still there in the end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "pallas_gateway",
+        *arguments,
+        cwd=project.path,
+        env={**os.environ, "PALLAS_LOG_FILE": "", "PALLAS_LOG_STDERR": "0"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

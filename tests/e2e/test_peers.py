@@ -1,0 +1,305 @@
+"""Agents that call agents of the same gateway: how they are found, counted, limited, drained and kept apart."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from pallas_gateway.calls.call import Call, Caller, Message
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from tests.e2e.calling import EACH_VERSION, ask
+from tests.e2e.certificates import TLS_FILES, write_certificate
+from tests.support.clients import MODERN_VERSION, raw_client, tool_params
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import CallTools, LlmRequest, Say, Turn, call_tools, hang, say, scripted_llm
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pallas_gateway.calls.call import Reply
+    from tests.support.gateway import Project, Running
+    from tests.support.scripted_llm import ScriptedLlm
+
+HOST = "gateway.example.test"  # the top-level `host`; nothing resolves it, which is the point
+
+
+def speaker(request: LlmRequest) -> str:
+    """Which agent asks: the generated modules instruct `You are <name>.`"""
+    system = next(str(m["content"]) for m in request.messages if m["role"] == "system")
+    return system.split("You are ")[1].split(".")[0]
+
+
+def relay(request: LlmRequest) -> Say | CallTools:
+    """`parent` hands its message to `peer` and says what came back; every other agent answers by itself."""
+    if speaker(request) != "parent":
+        return say(f"{speaker(request)} heard {request.last_user_text}")
+    if request.tool_results:
+        return say("told: " + " | ".join(request.tool_results.values()))
+    return call_tools([("peer__send_message", {"message": request.last_user_text})])
+
+
+def endless(request: LlmRequest) -> Turn:
+    """`left` and `right` call each other until one is refused."""
+    if request.tool_results:
+        return say(" | ".join(request.tool_results.values()))
+    other = {"left": "right", "right": "left"}[speaker(request)]
+    return call_tools([(f"{other}__send_message", {"message": "you do it"})])
+
+
+def family(
+    path: Path,
+    llm: ScriptedLlm,
+    url: str,
+    *,
+    port: int,
+    gateway: Mapping[str, object] | None = None,
+    peer: Mapping[str, object] | None = None,
+    forwards: bool = False,
+) -> Project:
+    """`parent` with `peer` as its downstream at `url`, whose documented port is `port`."""
+    agents = {
+        "parent": Agent(servers=["peer"], settings={"depends_on": ["peer"]}),
+        "peer": Agent(settings={"port": port, **(peer or {})}),
+    }
+    servers = {"peer": {"transport": "http", "url": url, "forward_inbound_auth": forwards}}
+    return write_project(
+        path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway, deployment={"host": HOST}
+    )
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+@pytest.mark.parametrize(
+    "written",
+    [
+        "http://localhost:{port}/mcp",
+        "http://127.0.0.1:{port}/mcp",
+        f"http://{HOST}:{{port}}/mcp",
+        "http://localhost:{port}/mcp/",
+        "http://localhost:{port}",
+        "http://localhost:{gateway}/agents/peer/mcp",
+        f"http://{HOST}:{{gateway}}/agents/peer/mcp",
+    ],
+)
+async def test_peer_answers_under_every_address_it_may_be_written_as(
+    written: str, version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pallas")
+    with reserved_port() as documented, reserved_port() as own:
+        async with scripted_llm(relay) as llm:
+            url = written.format(port=documented, gateway=own)
+            project = family(tmp_path, llm, url, port=documented, gateway={"port": own})
+            async with running(project) as served:
+                answers = [await ask(served.url("parent"), text, version=version) for text in ("tea?", "more?")]
+
+    assert [answer.text for answer in answers] == ["told: peer heard tea?", "told: peer heard more?"]
+    notes = [vars(record) for record in caplog.records if getattr(record, "peer", None)]
+    assert [(note["agent"], note["server"], note["peer"]) for note in notes] == [("parent", "peer", "peer")]
+    assert f":{own}/agents/peer/mcp" in notes[0]["url"]
+
+
+async def test_peer_is_reached_at_the_address_the_gateway_is_bound_to(tmp_path: Path) -> None:
+    with reserved_port() as documented:
+        async with scripted_llm(relay) as llm:
+            url = f"http://localhost:{documented}/mcp"
+            project = family(tmp_path, llm, url, port=documented, gateway={"host": "127.0.0.2"})
+            async with running(project) as served:
+                parent = served.url("parent").replace("127.0.0.1", "127.0.0.2")
+                assert (await ask(parent, "where?")).text == "told: peer heard where?"
+
+
+async def test_nested_calls_take_no_place_of_the_gateway(tmp_path: Path) -> None:
+    with reserved_port() as port:
+        async with scripted_llm(relay) as llm:
+            limits = {"max_in_flight": 1, "queue_seconds": 0.05}
+            project = family(tmp_path, llm, f"http://localhost:{port}/mcp", port=port, gateway=limits)
+            async with running(project) as served:
+                answer = await ask(served.url("parent"), "alone?")
+
+    assert (answer.text, answer.is_error) == ("told: peer heard alone?", False)
+
+
+async def test_nested_calls_do_take_a_place_of_their_agent(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate) if request.last_user_text == "stay" else relay(request)
+
+    with reserved_port() as port:
+        async with scripted_llm(script) as llm:
+            project = family(
+                tmp_path,
+                llm,
+                f"http://localhost:{port}/mcp",
+                port=port,
+                gateway={"queue_seconds": 0.05},
+                peer={"max_in_flight": 1},
+            )
+            async with running(project) as served, asyncio.TaskGroup() as group:
+                group.create_task(ask(served.url("peer"), "stay"))
+                await gate.wait_for_entered()
+                answer = await ask(served.url("parent"), "anybody?")
+                gate.open()
+
+    assert "busy" in answer.text
+    assert not answer.is_error  # the model was told, and answered
+
+
+@pytest.mark.parametrize("max_nesting", [0, 3])
+async def test_circle_of_peers_ends_with_an_error_the_model_reads(max_nesting: int, tmp_path: Path) -> None:
+    with reserved_port() as left, reserved_port() as right:
+        agents = {
+            "left": Agent(servers=["right"], settings={"port": left}),
+            "right": Agent(servers=["left"], settings={"port": right}),
+        }
+        servers = {
+            "left": {"transport": "http", "url": f"http://localhost:{left}/mcp"},
+            "right": {"transport": "http", "url": f"http://localhost:{right}/mcp"},
+        }
+        async with scripted_llm(endless) as llm:
+            gateway = {"max_nesting": max_nesting}
+            project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway)
+            async with running(project) as served:
+                answer = await ask(served.url("left"), "go on")
+                await until_idle(served)
+                refused = served.metric(
+                    "pallas_calls_refused_total", agent="left" if max_nesting else "right", reason="nesting_too_deep"
+                )
+
+    assert not answer.is_error
+    assert f"was called {max_nesting + 1} calls deep; the limit is {max_nesting}" in answer.text
+    assert "Answer without calling another agent" in answer.text
+    assert len(llm.requests) == 2 * (max_nesting + 1)
+    assert refused == 1
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_made_up_or_outlived_nested_token_is_worth_nothing(version: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with scripted_llm(lambda _: hang(gate)) as llm:
+        limits = {"max_in_flight": 1, "queue_seconds": 0.05}
+        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url, gateway=limits)
+        async with running(project) as served, asyncio.TaskGroup() as group:
+            group.create_task(ask(served.url("solo"), "stay"))
+            await gate.wait_for_entered()
+            with served.gateway.running.token_for(Call("solo", Message("user", "over"))) as token:
+                outlived = token.reveal()
+            for worthless in ("made-up", "", outlived):
+                refused = await ask(served.url("solo"), version=version, headers={NESTED_CALL_HEADER: worthless})
+                assert refused.meta["stop_reason"] == "busy"
+            gate.open()
+            assert served.metric("pallas_calls_refused_total", agent="solo", reason="busy") == 3
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_nested_call_carries_the_callers_name_and_its_own_bearer(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(write_project(tmp_path, {"solo": Agent()})) as served:
+        calls = record_calls(served, "solo", monkeypatch)
+        above = Call("elsewhere", Message("user", "go"), caller=Caller("alice"), nesting=4)
+        with served.gateway.running.token_for(above) as token:
+            headers = {NESTED_CALL_HEADER: token.reveal()}
+            await ask(served.url("solo"), version=version, bearer="hop-token", headers=headers)
+        await ask(served.url("solo"), version=version)
+
+    nested, plain = calls
+    assert (nested.caller.name, nested.nesting) == ("alice", 5)
+    assert nested.caller.bearer is not None
+    assert nested.caller.bearer.reveal() == "hop-token"
+    assert (plain.caller.name, plain.nesting) == ("anonymous", 0)
+
+
+@pytest.mark.parametrize("forwards", [False, True])
+async def test_peer_gets_the_callers_bearer_only_if_it_opted_in(
+    forwards: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reserved_port() as port:
+        async with scripted_llm(relay) as llm:
+            project = family(tmp_path, llm, f"http://localhost:{port}/mcp", port=port, forwards=forwards)
+            async with running(project) as served:
+                calls = record_calls(served, "peer", monkeypatch)
+                await ask(served.url("parent"), bearer="alice-token")
+
+    assert [call.is_nested for call in calls] == [True]
+    bearer = calls[0].caller.bearer
+    assert (bearer.reveal() if bearer else None) == ("alice-token" if forwards else None)
+
+
+def record_calls(served: Running, agent: str, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    hosted, calls = served.gateway.agents[agent], []
+    answer = hosted.answer
+
+    async def noting(call: Call) -> Reply:
+        calls.append(call)
+        return await answer(call)
+
+    monkeypatch.setattr(hosted, "answer", noting)
+    return calls
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_draining_gateway_admits_nested_calls_only(version: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate, relay(request)) if speaker(request) == "parent" else relay(request)
+
+    with reserved_port() as port:
+        async with scripted_llm(script) as llm:
+            project = family(tmp_path, llm, f"http://localhost:{port}/mcp", port=port)
+            async with running(project) as served, raw_client(served.url("peer"), protocol_version=version) as late:
+                running_call = asyncio.create_task(ask(served.url("parent"), "last one", version=version))
+                await gate.wait_for_entered()
+                served.stop.set()
+                await eventually(lambda: served.gateway.draining, what="the drain")
+                refused = await late.call_tool("send_message", {"message": "too late"})
+                made_up = await late.call_tool(
+                    "send_message", {"message": "too late"}, headers={NESTED_CALL_HEADER: "made-up"}
+                )
+                gate.open()
+                answer = await running_call
+
+    assert (refused.status, made_up.status) == (503, 503)
+    assert int(refused.headers["retry-after"]) > 0
+    assert answer.text == "told: peer heard last one"
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+@pytest.mark.parametrize("written", ["http://localhost:{port}/mcp", "https://localhost:{gateway}/agents/peer/mcp"])
+async def test_peers_work_behind_tls(written: str, version: str, tmp_path: Path) -> None:
+    with reserved_port() as documented, reserved_port() as own:
+        async with scripted_llm(relay) as llm:
+            url = written.format(port=documented, gateway=own)
+            gateway = {"port": own, "tls": TLS_FILES}
+            project = family(tmp_path, llm, url, port=documented, gateway=gateway)
+            tls = write_certificate(tmp_path)
+            async with running(project):
+                outside = f"https://localhost:{own}/agents/parent/mcp"
+                answer = await ask(outside, "safe?", version=version, tls=tls)
+
+    assert answer.text == "told: peer heard safe?"
+
+
+async def test_internal_listener_answers_nobody_but_running_calls(tmp_path: Path) -> None:
+    gateway = {"tls": TLS_FILES}
+    project = write_project(tmp_path, {"solo": Agent()}, gateway=gateway)
+    write_certificate(tmp_path)
+    async with running(project) as served:
+        internal = f"http://127.0.0.1:{served.gateway.addresses.nested_port}"
+        call = Call("solo", Message("user", "go"))
+        with served.gateway.running.token_for(call) as token:
+            live = {NESTED_CALL_HEADER: token.reveal()}
+            assert (await ask(f"{internal}/agents/solo/mcp", "let me in", headers=live)).text == "let me in"
+        for headers in ({}, {NESTED_CALL_HEADER: "made-up"}, live):
+            async with raw_client(f"{internal}/agents/solo/mcp", protocol_version=MODERN_VERSION) as client:
+                reply = await client.request("tools/call", tool_params("get_health"), headers=headers)
+            assert reply.status == 404
+        async with httpx.AsyncClient(base_url=internal, headers=live) as http:
+            for path in ("/metrics", "/livez", "/readyz", "/.well-known/mcp/server.json", "/v0.1/servers", "/mcp"):
+                assert (await http.get(path)).status_code == 404, path

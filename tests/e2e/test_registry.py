@@ -1,0 +1,336 @@
+"""The registry: what it says of every agent, that it fits the schema, and how it is cached."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import jsonschema
+import pytest
+
+from pallas_gateway.config.loader import Overrides
+from tests.e2e.calling import ask
+from tests.support.gateway import Agent, running, write_project
+from tests.support.listener import reserved_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+SCHEMA = Path(__file__).parents[2].parent / "shared/spec/server.schema.json"
+WELL_KNOWN, LIST = "/.well-known/mcp/server.json", "/v0.1/servers"
+OFFICIAL = "io.modelcontextprotocol.registry/official"
+PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
+LONG = "Finds what nobody else finds, " * 5
+CAPABILITIES = {"vision": True, "context_window": 200_000, "max_output_tokens": 32_000}
+
+
+@asynccontextmanager
+async def registry(path: Path, agents: Mapping[str, Agent], **options: Any) -> AsyncGenerator[httpx.AsyncClient]:
+    """A client of the port that serves the registry of `agents`."""
+    project = write_project(path, agents, **options)
+    async with running(project) as served, httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http:
+        yield http
+
+
+async def servers(http: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
+    """The `server` of each entry by the last part of its name, in order."""
+    entries = (await http.get(WELL_KNOWN)).json()["servers"]
+    return {entry["server"]["name"].partition("/")[2]: entry["server"] for entry in entries}
+
+
+async def the_only_server(path: Path, agent: Agent, **options: Any) -> dict[str, Any]:
+    """What the registry says of one agent `echo`."""
+    async with registry(path, {"echo": agent}, **options) as http:
+        return (await servers(http))["echo"]
+
+
+EVERYTHING = {
+    "plain": Agent(),
+    "tech_research": Agent(
+        model="generic.big.model-1.5",
+        settings={
+            "title": "Research " + LONG,
+            "description": LONG,
+            "icons": [{"src": "icons/48.png", "sizes": ["48x48", "96x96"]}, {"src": "/any.svg", "sizes": "any"}],
+            "model_capabilities": CAPABILITIES,
+        },
+    ),
+    "broken": Agent(source="raise ValueError('no')", settings={"model_capabilities": CAPABILITIES}),
+    "Dotted.Name": Agent(settings={"icon": "https://elsewhere.example/icon.svg"}),
+}
+
+
+@pytest.mark.parametrize("public_url", [None, "https://agents.example.com/pallas"])
+async def test_every_entry_is_valid_against_the_published_schema(public_url: str | None, tmp_path: Path) -> None:
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.Draft7Validator.check_schema(schema)
+    async with registry(
+        tmp_path, EVERYTHING, llm_url="http://127.0.0.1:1/v1", gateway={"public_url": public_url}
+    ) as http:
+        entries = (await http.get(WELL_KNOWN)).json()["servers"]
+
+    assert [entry["server"]["name"] for entry in entries] == [
+        f"com.example.test/{slug}" for slug in ("plain", "tech-research", "broken", "Dotted.Name")
+    ]
+    problems = [str(error) for e in entries for error in jsonschema.Draft7Validator(schema).iter_errors(e["server"])]
+    assert problems == []
+
+
+async def test_an_entry_says_everything_there_is_to_say(tmp_path: Path) -> None:
+    began = datetime.now(UTC).replace(microsecond=0)
+    options: dict[str, Any] = {
+        "deployment": {"version": "2.1.0"},
+        "gateway": {"public_url": "https://agents.example.com/pallas/"},
+        "llm_url": "http://127.0.0.1:1/v1",
+    }
+    async with registry(tmp_path, EVERYTHING, **options) as http:
+        answer = await http.get(WELL_KNOWN)
+
+    assert answer.headers["content-type"] == "application/json"
+    entry = answer.json()["servers"][1]
+    updated = datetime.fromisoformat(entry["_meta"][OFFICIAL]["updatedAt"])
+    assert began <= updated <= datetime.now(UTC)
+    capabilities = {"model": "big.model-1.5", **CAPABILITIES}
+    title, description = "Research " + LONG.strip(), LONG.strip()
+    assert entry == {
+        "server": {
+            "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
+            "name": "com.example.test/tech-research",
+            "title": entry["server"]["title"],
+            "description": entry["server"]["description"],
+            "version": "2.1.0",
+            "remotes": [
+                {"type": "streamable-http", "url": "https://agents.example.com/pallas/agents/tech_research/mcp"}
+            ],
+            "icons": [
+                {"src": "https://agents.example.com/pallas/icons/48.png", "sizes": ["48x48", "96x96"]},
+                {"src": "https://agents.example.com/any.svg", "sizes": ["any"]},
+            ],
+            "capabilities": capabilities,
+            "_meta": {PUBLISHER: {"title": title, "description": description, "capabilities": capabilities}},
+        },
+        "_meta": {OFFICIAL: {"status": "active", "isLatest": True, "updatedAt": entry["_meta"][OFFICIAL]["updatedAt"]}},
+    }
+    for shown, full in ((entry["server"]["title"], title), (entry["server"]["description"], description)):
+        assert 90 <= len(shown) <= 100
+        assert shown.endswith("…")
+        assert full.startswith(shown[:-1])
+
+
+@pytest.mark.parametrize("length", [99, 100])
+async def test_a_text_within_the_limit_is_shown_whole(length: int, tmp_path: Path) -> None:
+    server = await the_only_server(tmp_path, Agent(settings={"title": "t" * length, "description": "ü" * length}))
+
+    assert (server["title"], server["description"]) == ("t" * length, "ü" * length)
+
+
+async def test_an_entry_falls_back_to_the_agents_name(tmp_path: Path) -> None:
+    async with registry(tmp_path, {"tech_research": Agent(), "titled": Agent(settings={"title": "The Echo"})}) as http:
+        found = await servers(http)
+
+    assert (found["tech-research"]["title"], found["tech-research"]["description"]) == ("Tech_Research",) * 2
+    assert (found["titled"]["title"], found["titled"]["description"]) == ("The Echo", "The Echo")
+    assert found["titled"]["version"] == "1.0.0"
+
+
+@pytest.mark.parametrize(
+    ("settings", "icons"),
+    [
+        ({}, None),
+        ({"icon": "https://elsewhere.example/a.svg"}, [{"src": "https://elsewhere.example/a.svg"}]),
+        ({"icon": "a.svg"}, [{"src": "https://agents.example.com/a.svg"}]),
+        ({"icons": [{"src": "//cdn.example/a.png"}]}, [{"src": "https://cdn.example/a.png"}]),
+        (
+            {"icons": [{"src": "../a.png", "sizes": "16x16 any"}]},
+            [{"src": "https://agents.example.com/a.png", "sizes": ["16x16", "any"]}],
+        ),
+    ],
+)
+async def test_icons_are_absolute_with_their_sizes_as_a_list(
+    settings: dict[str, Any], icons: list[dict[str, Any]] | None, tmp_path: Path
+) -> None:
+    gateway = {"public_url": "https://agents.example.com"}
+    server = await the_only_server(tmp_path, Agent(settings=settings), gateway=gateway)
+
+    assert server.get("icons") == icons
+
+
+DEFAULTS = {"vision": False, "context_window": 131_072, "max_output_tokens": 16_384}
+
+
+@pytest.mark.parametrize(
+    ("agent", "fastagent", "expected"),
+    [
+        (Agent(), {}, None),
+        (Agent(model="generic.other"), {}, None),
+        (Agent(), {"model_capabilities": {}}, {"model": "test-model", **DEFAULTS}),
+        (Agent(), {"model_capabilities": CAPABILITIES}, {"model": "test-model", **CAPABILITIES}),
+        (
+            Agent(settings={"model_capabilities": {"vision": False}}),
+            {"model_capabilities": CAPABILITIES},
+            {"model": "test-model", **DEFAULTS},
+        ),
+        (
+            Agent(model="generic.org/qwen-2.5.vl"),
+            {"model_capabilities": CAPABILITIES},
+            {"model": "org/qwen-2.5.vl", **CAPABILITIES},
+        ),
+        (
+            Agent(),
+            {"default_model": "passthrough", "model_capabilities": CAPABILITIES},
+            {"model": "passthrough", **CAPABILITIES},
+        ),
+        (
+            Agent(source="raise ValueError('no')"),
+            {"default_model": "generic.down.model", "model_capabilities": CAPABILITIES},
+            {"model": "down.model", **CAPABILITIES},
+        ),
+    ],
+    ids=[
+        *("undeclared", "undeclared for a model of the module", "declared empty", "declared for the project"),
+        *("declared for the agent", "a model of the module", "a model without provider", "an agent that failed"),
+    ],
+)
+async def test_capabilities_are_published_where_declared_with_the_model_really_used(
+    agent: Agent, fastagent: dict[str, Any], expected: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    server = await the_only_server(tmp_path, agent, llm_url="http://127.0.0.1:1/v1", fastagent=fastagent)
+
+    assert server.get("capabilities") == expected
+    assert server["_meta"][PUBLISHER].get("capabilities") == expected
+
+
+@pytest.mark.parametrize(
+    ("deployment", "name"),
+    [
+        ({"namespace": "org.example.team"}, "org.example.team/echo"),
+        ({"namespace": None, "name": "workshop"}, "local.workshop/echo"),
+        ({"namespace": None, "name": "My workshop (ü)"}, "local.My-workshop----/echo"),
+    ],
+)
+async def test_the_namespace_is_the_configured_one_or_local(
+    deployment: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    server = await the_only_server(tmp_path, Agent(), deployment=deployment)
+
+    assert server["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("deployment", "public_url", "base"),
+    [
+        ({}, None, "http://localhost:{port}"),
+        ({"host": "gw.example.net"}, None, "http://gw.example.net:{port}"),
+        ({"host": "fd00::1"}, None, "http://[fd00::1]:{port}"),
+        ({"host": "gw.example.net"}, "https://agents.example.com", "https://agents.example.com"),
+        ({}, "https://agents.example.com:8443/team/", "https://agents.example.com:8443/team"),
+    ],
+)
+async def test_a_remote_is_the_address_clients_use(
+    deployment: dict[str, Any], public_url: str | None, base: str, tmp_path: Path
+) -> None:
+    async with registry(
+        tmp_path, {"tech_research": Agent()}, deployment=deployment, gateway={"public_url": public_url}
+    ) as http:
+        server = (await servers(http))["tech-research"]
+
+    url = f"{base.format(port=http.base_url.port)}/agents/tech_research/mcp"
+    assert server["remotes"] == [{"type": "streamable-http", "url": url}]
+
+
+async def test_a_remote_of_the_registry_can_be_called(tmp_path: Path) -> None:
+    async with registry(tmp_path, {"echo": Agent()}) as http:
+        [remote] = (await servers(http))["echo"]["remotes"]
+        answer = await ask(remote["url"].replace("localhost", "127.0.0.1"), "hello")
+
+    assert answer.text == "hello"
+
+
+async def test_in_per_port_mode_the_remotes_are_the_agents_own_ports(tmp_path: Path) -> None:
+    with ExitStack() as ports:
+        registry_port, one, two = (ports.enter_context(reserved_port()) for _ in range(3))
+        project = write_project(
+            tmp_path,
+            {"one": Agent(settings={"port": one}), "two": Agent(settings={"port": two})},
+            deployment={"registry_port": registry_port, "host": "localhost"},
+            gateway={"host": "127.0.0.1", "public_url": "https://agents.example.com"},
+        )
+        async with (
+            running(project, overrides=Overrides(per_port=True)),
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{registry_port}", trust_env=False) as http,
+        ):
+            found = await servers(http)
+            elsewhere = await http.get(f"http://127.0.0.1:{one}{WELL_KNOWN}")
+            answer = await ask(f"http://127.0.0.1:{two}/mcp", "hello")
+
+    urls = {name: server["remotes"][0]["url"] for name, server in found.items()}
+    assert urls == {"one": f"http://localhost:{one}/mcp", "two": f"http://localhost:{two}/mcp"}
+    assert elsewhere.status_code == 404
+    assert answer.text == "hello"
+
+
+async def test_an_agent_that_failed_stays_listed(tmp_path: Path) -> None:
+    agents = {"broken": Agent(source="raise ValueError('no')"), "missing": Agent(settings={"module": "no.such.module"})}
+    async with registry(tmp_path, {**agents, "echo": Agent()}) as http:
+        entries = (await http.get(WELL_KNOWN)).json()["servers"]
+
+    assert [entry["server"]["title"] for entry in entries] == ["Broken", "Missing", "Echo"]
+    assert {entry["_meta"][OFFICIAL]["status"] for entry in entries} == {"active"}
+
+
+async def test_the_list_of_the_registry_api_has_the_same_entries(tmp_path: Path) -> None:
+    async with registry(tmp_path, {"one": Agent(), "two": Agent()}) as http:
+        well_known, listed = (await http.get(WELL_KNOWN)).json(), (await http.get(LIST)).json()
+
+    assert listed["servers"] == well_known["servers"]
+    assert listed["metadata"]["count"] == 2
+
+
+@pytest.mark.parametrize("path", [WELL_KNOWN, LIST])
+async def test_a_client_that_has_the_document_already_is_not_sent_it_again(path: str, tmp_path: Path) -> None:
+    async with registry(tmp_path, {"echo": Agent()}) as http:
+        first, again = await http.get(path), await http.get(path)
+        tag = first.headers["etag"]
+        same = [
+            await http.request(method, path, headers={"if-none-match": known})
+            for method in ("GET", "HEAD")
+            for known in (tag, f"W/{tag}", f'"other", {tag}', "*")
+        ]
+        other = [await http.get(path, headers={"if-none-match": known}) for known in ('"other"', "", tag.strip('"'))]
+
+    assert tag.startswith('"')
+    assert tag.endswith('"')
+    assert (again.headers["etag"], again.content) == (tag, first.content)
+    assert [(answer.status_code, answer.content) for answer in same] == [(304, b"")] * len(same)
+    assert [(answer.status_code, answer.content) for answer in other] == [(200, first.content)] * len(other)
+    everything = [first, again, *same, *other]
+    assert {answer.headers["cache-control"] for answer in everything} == {"no-cache"}
+    assert {answer.headers["etag"] for answer in everything} == {tag}
+
+
+async def test_the_tag_follows_the_document(tmp_path: Path) -> None:
+    tags = set()
+    for title in ("Echo", "Another"):
+        async with registry(tmp_path / title, {"echo": Agent(settings={"title": title})}) as http:
+            tags |= {(await http.get(path)).headers["etag"] for path in (WELL_KNOWN, LIST)}
+
+    assert len(tags) == 4
+
+
+async def test_updated_at_is_when_the_configuration_was_loaded(tmp_path: Path) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    async with registry(tmp_path, {"one": Agent(), "two": Agent()}) as http:
+        after = datetime.now(UTC)
+        stamps = [
+            entry["_meta"][OFFICIAL]["updatedAt"]
+            for path in (WELL_KNOWN, LIST)
+            for entry in (await http.get(path)).json()["servers"]
+        ]
+
+    assert len(set(stamps)) == 1
+    assert stamps[0].endswith("Z")
+    assert before <= datetime.fromisoformat(stamps[0]) <= after + timedelta(seconds=1)

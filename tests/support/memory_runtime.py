@@ -1,0 +1,176 @@
+"""An in-memory `Runtime`: agents are functions of a call, made to fail, wait or disappear as the test says.
+
+It keeps the promises of `pallas_gateway.runtime.ports`; one contract test runs against it and against fast-agent's.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+from mcp_types import ContentBlock, TextContent
+
+from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
+from pallas_gateway.calls.credentials import Credentials
+from pallas_gateway.errors import AgentStartError, CallFailedError
+from pallas_gateway.runtime.ports import AgentPlan, Downstream, ModelFacts
+
+from .waiting import Changes, Gate
+
+type Answer = Callable[[Call], Reply]
+MODEL = ModelFacts("memory-model", vision=False)
+TURN = TurnUsage(MODEL.name, Usage(input=3, output=2))
+
+
+def say(text: str, *, stop_reason: str = "endTurn", turns: Sequence[TurnUsage] = (TURN,)) -> Reply:
+    """A reply of one text block, of one cheap LLM turn unless told otherwise."""
+    content: tuple[ContentBlock, ...] = (TextContent(type="text", text=text),)
+    return Reply(content, stop_reason, len(turns), tuple(turns))
+
+
+def repeat(call: Call) -> Reply:
+    """What the user said, like fast-agent's `passthrough`."""
+    return say(call.message.text)
+
+
+def fail(sentence: str = "The model could not answer: overloaded", *, reason: str = "llm_error") -> Answer:
+    """An answer that never comes."""
+
+    def failing(call: Call) -> Reply:
+        raise CallFailedError(sentence, reason=reason)
+
+    return failing
+
+
+def text_of(reply: Reply) -> str:
+    """The text blocks of a reply."""
+    return "\n".join(block.text for block in reply.content if isinstance(block, TextContent))
+
+
+def a_call(text: str = "hello", *, agent: str = "echo", history: Sequence[Message] = (), nesting: int = 0) -> Call:
+    """A client's call of `agent`; with `nesting` one that a running call made."""
+    return Call(agent, Message("user", text), tuple(history), nesting=nesting)
+
+
+NOBODY = Credentials(None, None)
+
+
+@dataclass
+class MemoryAgent:
+    """How one agent behaves, and what has happened to it. Everything may be changed while it runs.
+
+    Attributes:
+        answer: Reply of a call, or whatever it raises.
+        model: What the agent says it uses.
+        downstreams: The MCP servers it says it uses.
+        start_failures: Raised by the next starts, one each, the first one first.
+        starting: Holds starts, if given, by the agent's name.
+        answering: Holds calls, if given, by their message.
+        starts: How often a start was tried.
+        leaves: How often a started runtime was left.
+        calls: The calls that were answered or are being answered.
+        credentials: What came with each of them.
+        opened: How many instances were made.
+        disposed: How many of them were disposed of.
+    """
+
+    answer: Answer = repeat
+    model: ModelFacts = MODEL
+    downstreams: tuple[Downstream, ...] = ()
+    start_failures: list[Exception] = field(default_factory=list)
+    starting: Gate | None = None
+    answering: Gate | None = None
+    starts: int = 0
+    leaves: int = 0
+    opened: int = 0
+    disposed: int = 0
+    calls: list[Call] = field(default_factory=list)
+    credentials: list[Credentials] = field(default_factory=list)
+    changes: Changes = field(default_factory=Changes)
+
+    async def until(self, predicate: Callable[["MemoryAgent"], object], timeout_seconds: float = 5) -> None:
+        """Return once `predicate(self)` holds."""
+        await self.changes.until(lambda: predicate(self), timeout_seconds, what=f"the agent (so far: {self})")
+
+
+class MemoryRuntime:
+    """The `Runtime` of agents by name; a name it does not know is a missing module."""
+
+    def __init__(self, agents: Mapping[str, MemoryAgent]) -> None:
+        """Start `agents` when asked to."""
+        self.agents = agents
+        self.plans: list[AgentPlan] = []
+
+    @asynccontextmanager
+    async def start(self, plan: AgentPlan) -> AsyncGenerator["MemoryAgentRuntime"]:
+        """Start one agent, unless it is to fail."""
+        self.plans.append(plan)
+        agent = self.agents.get(plan.name)
+        if agent is None:
+            raise AgentStartError(f"no module '{plan.module}' on the import path", reason="module_missing")
+        agent.starts += 1
+        agent.changes.announce()
+        if agent.starting is not None:
+            await agent.starting.enter(plan.name)
+        if agent.start_failures:
+            raise agent.start_failures.pop(0)
+        try:
+            yield MemoryAgentRuntime(agent)
+        finally:
+            agent.leaves += 1
+            agent.changes.announce()
+
+
+@dataclass
+class MemoryAgentRuntime:
+    """The `AgentRuntime` of one started agent."""
+
+    agent: MemoryAgent
+    instances_live: int = 0
+
+    @property
+    def model(self) -> ModelFacts:
+        """As the agent says."""
+        return self.agent.model
+
+    @property
+    def downstreams(self) -> tuple[Downstream, ...]:
+        """As the agent says."""
+        return self.agent.downstreams
+
+    @asynccontextmanager
+    async def open(self, call: Call, credentials: Credentials) -> AsyncGenerator["MemoryInstance"]:
+        """An instance that lives as long as the block."""
+        self.agent.credentials.append(credentials)
+        with self._counted():
+            yield MemoryInstance(self.agent)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self.instances_live += 1
+        self.agent.opened += 1
+        try:
+            yield
+        finally:
+            self.instances_live -= 1
+            self.agent.disposed += 1
+            self.agent.changes.announce()
+
+
+@dataclass(frozen=True)
+class MemoryInstance:
+    """The `Instance` of one call."""
+
+    agent: MemoryAgent
+
+    async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
+        """Answer, after waiting at the agent's gate; at the deadline a success that says so."""
+        self.agent.calls.append(call)
+        self.agent.changes.announce()
+        if self.agent.answering is not None:
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    await self.agent.answering.enter(call.message.text)
+            except TimeoutError:
+                return say("[Stopped: out of time. There is no answer yet.]", turns=())
+        return self.agent.answer(call)

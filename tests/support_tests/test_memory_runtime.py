@@ -1,0 +1,71 @@
+"""The in-memory runtime does what tests tell it to; that it keeps the ports' promises is the contract test's."""
+
+import asyncio
+
+import pytest
+
+from pallas_gateway.calls.credentials import Credentials, Secret
+from pallas_gateway.errors import AgentStartError, CallFailedError
+from pallas_gateway.runtime.ports import AgentPlan, Downstream, ModelFacts
+from tests.support.memory_runtime import NOBODY, MemoryAgent, MemoryRuntime, a_call, fail, say, text_of
+from tests.support.waiting import Gate
+
+
+def plan(name: str) -> AgentPlan:
+    return AgentPlan(name, f"agents.{name}", 15, None, {})
+
+
+async def test_an_agent_answers_what_its_function_says_and_shows_what_it_was_given() -> None:
+    facts, tools = ModelFacts("big", vision=True), (Downstream("tools", "http://127.0.0.1:9/mcp"),)
+    agent = MemoryAgent(lambda call: say(call.message.text.upper()), model=facts, downstreams=tools)
+    runtime = MemoryRuntime({"loud": agent})
+    call, credentials = a_call("hi", agent="loud"), Credentials(Secret("t"), None)
+
+    async with runtime.start(plan("loud")) as started, started.open(call, credentials) as instance:
+        assert (started.model, started.downstreams) == (facts, tools)
+        assert text_of(await instance.generate(call, timeout_seconds=1)) == "HI"
+
+    assert (agent.calls, agent.credentials) == ([call], [credentials])
+    assert (agent.starts, agent.leaves, agent.opened, agent.disposed) == (1, 1, 1, 1)
+    assert runtime.plans == [plan("loud")]
+
+
+async def test_starts_fail_as_often_as_they_are_told_to() -> None:
+    agent = MemoryAgent(start_failures=[AgentStartError("no key"), ValueError("surprise")])
+    runtime = MemoryRuntime({"echo": agent})
+
+    for error in (AgentStartError, ValueError):
+        with pytest.raises(error):
+            await runtime.start(plan("echo")).__aenter__()
+    async with runtime.start(plan("echo")):
+        assert agent.starts == 3
+
+
+async def test_starts_and_calls_wait_at_their_gates() -> None:
+    agent = MemoryAgent(starting=(starting := Gate()), answering=(answering := Gate()))
+    runtime = MemoryRuntime({"echo": agent})
+
+    async def use() -> str:
+        async with runtime.start(plan("echo")) as started, started.open(a_call("hi"), NOBODY) as instance:
+            return text_of(await instance.generate(a_call("hi"), timeout_seconds=5))
+
+    using = asyncio.create_task(use())
+    await starting.wait_for_entered()
+    assert agent.opened == 0
+    starting.open()
+    await answering.wait_for_entered()
+    assert agent.disposed == 0
+    answering.open()
+
+    assert await using == "hi"
+    assert (starting.passed, answering.passed) == (["echo"], ["hi"])
+
+
+async def test_whoever_waits_for_an_agent_sees_its_changes() -> None:
+    agent = MemoryAgent(fail())
+    async with MemoryRuntime({"echo": agent}).start(plan("echo")) as started:
+        waiting = asyncio.create_task(agent.until(lambda agent: agent.disposed == 1))
+        with pytest.raises(CallFailedError, match="overloaded"):
+            async with started.open(a_call(), NOBODY) as instance:
+                await instance.generate(a_call(), timeout_seconds=1)
+        await waiting

@@ -1,0 +1,155 @@
+"""Where agents are: for clients, for the gateway itself, and as projects write their peers' addresses."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pallas_gateway.addresses import Addresses
+from pallas_gateway.config.configuration import EVERYWHERE
+from pallas_gateway.config.loader import Overrides, load_deployment
+
+AGENTS = {"search": {"module": "agents.search", "port": 24201}, "tech_research": {"module": "agents.tech"}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def addresses(
+    *,
+    bound: int | None = None,
+    nested: int | None = None,
+    overrides: Overrides | None = None,
+    host: str = "localhost",
+    **gateway: object,
+) -> Addresses:
+    agents = dict(AGENTS) if not gateway.get("per_port") else {"search": AGENTS["search"]}
+    document = {"name": "test", "host": host, "agents": agents, "gateway": gateway}
+    Path("agents.yaml").write_text(yaml.safe_dump(document))
+    configuration = load_deployment(Path("agents.yaml"), environ={}, overrides=overrides or Overrides())
+    return Addresses(configuration.with_bound_port(bound) if bound else configuration, nested)
+
+
+def tls() -> dict[str, str]:
+    for name in ("cert.pem", "key.pem"):
+        Path(name).touch()
+    return {"certfile": "cert.pem", "keyfile": "key.pem"}
+
+
+def test_in_single_port_mode_every_agent_is_on_the_gateways_port() -> None:
+    one = addresses(host="agents.example.com")
+    assert one.registry_port == 24200
+    assert one.public("search") == "http://agents.example.com:24200/agents/search/mcp"
+    assert one.public("tech_research") == "http://agents.example.com:24200/agents/tech_research/mcp"
+
+
+def test_a_port_that_was_free_to_choose_is_the_one_that_was_bound() -> None:
+    one = addresses(bound=43210, port=0)
+    assert one.registry_port == 43210
+    assert one.public("search") == "http://localhost:43210/agents/search/mcp"
+    assert one.peers(["search"])["http://localhost:24201/mcp"][1] == "http://127.0.0.1:43210/agents/search/mcp"
+
+
+def test_in_per_port_mode_each_agent_is_on_its_own_port() -> None:
+    one = addresses(per_port=True, host="agents.example.com")
+    assert one.public("search") == "http://agents.example.com:24201/mcp"
+    assert one.peers(["search"])["http://localhost:24201/mcp"] == ("search", "http://127.0.0.1:24201/mcp")
+
+
+def test_one_agent_alone_is_on_its_own_port() -> None:
+    one = addresses(overrides=Overrides(agent="search"))
+    assert one.public("search") == "http://localhost:24201/mcp"
+    assert one.peers(["search"])["http://localhost:24201/mcp"] == ("search", "http://127.0.0.1:24201/mcp")
+
+
+def test_the_public_url_is_what_clients_see_and_not_where_the_gateway_reaches_itself() -> None:
+    one = addresses(public_url="https://agents.example.com/pallas")
+    assert one.public("search") == "https://agents.example.com/pallas/agents/search/mcp"
+    assert set(one.peers(["search"]).values()) == {("search", "http://127.0.0.1:24200/agents/search/mcp")}
+    assert one.public("search") in one.peers(["search"])
+
+
+@pytest.mark.parametrize(
+    ("bind", "reached"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        (EVERYWHERE, "127.0.0.1"),
+        ("::", "127.0.0.1"),
+        ("::1", "[::1]"),
+        ("10.0.0.7", "10.0.0.7"),
+        ("gateway.internal", "gateway.internal"),
+    ],
+)
+def test_the_gateway_reaches_its_agents_where_it_listens(bind: str, reached: str) -> None:
+    peers = addresses(overrides=Overrides(host=bind)).peers(["search"])
+    assert peers["http://localhost:24201/mcp"] == ("search", f"http://{reached}:24200/agents/search/mcp")
+
+
+def test_with_tls_clients_see_https_and_nested_calls_take_the_plain_loopback_port() -> None:
+    one = addresses(nested=50001, tls=tls(), host="agents.example.com")
+    assert one.public("search") == "https://agents.example.com:24200/agents/search/mcp"
+    assert set(one.peers(["search"]).values()) == {("search", "http://127.0.0.1:50001/agents/search/mcp")}
+
+
+def test_with_tls_on_own_ports_nested_calls_take_the_plain_loopback_port_too() -> None:
+    one = addresses(nested=50001, tls=tls(), per_port=True)
+    assert one.public("search") == "https://localhost:24201/mcp"
+    assert one.peers(["search"])["https://localhost:24201/mcp"][1] == "http://127.0.0.1:50001/agents/search/mcp"
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", EVERYWHERE, "[::1]", "agents.example.com"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("place", ["24201/mcp", "24200/agents/search/mcp"])
+def test_a_peer_is_known_by_every_documented_address(scheme: str, host: str, place: str) -> None:
+    peers = addresses(host="agents.example.com").peers(["search"])
+    assert peers[f"{scheme}://{host}:{place}"] == ("search", "http://127.0.0.1:24200/agents/search/mcp")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://other.example.com:24201/mcp",
+        "http://localhost:24202/mcp",
+        "http://localhost:24201/sse",
+        "http://localhost:24200/mcp",
+        "http://localhost:24200/agents/other/mcp",
+    ],
+)
+def test_another_address_is_nobodys(url: str) -> None:
+    assert url not in addresses(host="agents.example.com").peers(["search", "tech_research"])
+
+
+def test_an_agent_without_a_port_is_known_by_its_path_alone() -> None:
+    peers = addresses().peers(["tech_research"])
+    assert "http://localhost:24200/agents/tech_research/mcp" in peers
+    assert all("/agents/tech_research/" in url for url in peers)
+
+
+def test_only_hosted_agents_are_peers() -> None:
+    assert {name for name, _ in addresses().peers(["search"]).values()} == {"search"}
+
+
+def test_an_ipv6_host_is_bracketed() -> None:
+    one = addresses(host="::1")
+    assert one.public("search") == "http://[::1]:24200/agents/search/mcp"
+    assert "http://[::1]:24201/mcp" in one.peers(["search"])
+
+
+@pytest.mark.parametrize(
+    ("public_url", "reference", "absolute"),
+    [
+        (None, "icons/a.png", "http://localhost:24200/icons/a.png"),
+        (None, "/icons/a.png", "http://localhost:24200/icons/a.png"),
+        ("https://a.example.com", "a.svg", "https://a.example.com/a.svg"),
+        ("https://a.example.com/pallas", "a.svg", "https://a.example.com/pallas/a.svg"),
+        ("https://a.example.com/pallas", "https://b.example.com/b.svg", "https://b.example.com/b.svg"),
+        (None, "data:image/png;base64,aGk=", "data:image/png;base64,aGk="),
+    ],
+)
+def test_a_relative_reference_belongs_to_the_public_address(
+    public_url: str | None, reference: str, absolute: str
+) -> None:
+    assert addresses(public_url=public_url).absolute(reference) == absolute

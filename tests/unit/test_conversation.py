@@ -1,0 +1,179 @@
+"""From what a client sent to messages: whatever it was, the well-formed rest survives, in order."""
+
+import base64
+from typing import Any, cast
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pallas_gateway.calls.call import Image, Message
+from pallas_gateway.calls.conversation import current_message, parse_history, without_images
+from pallas_gateway.errors import CallRefusedError
+
+PNG = {"data": "aGk=", "mime_type": "image/png"}
+IMAGE = Image("aGk=", "image/png")
+steadily = settings(derandomize=True, deadline=None, database=None)  # the same on every run, however busy the machine
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+images = st.fixed_dictionaries(
+    {"data": st.binary(min_size=1).map(lambda data: base64.b64encode(data).decode()), "mime_type": st.just("image/png")}
+)
+good_rows = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant"]), "content": st.text()},
+    optional={"images": st.none() | st.lists(images, max_size=2)},
+)
+# Rows that are nearly right find more than arbitrary JSON would.
+near_rows = st.fixed_dictionaries(
+    {},
+    optional={
+        "role": st.sampled_from(["user", "assistant", "system", "User", ""]) | json_values,
+        "content": st.text() | json_values,
+        "images": json_values
+        | st.lists(json_values | images | st.fixed_dictionaries({"data": json_values}), max_size=3),
+        "extra": json_values,
+    },
+)
+rows = json_values | good_rows | near_rows
+
+
+def well_formed(message: Message) -> bool:
+    role, text = cast("object", message.role), cast("object", message.text)  # what they are declared to be is in doubt
+    return (
+        role in {"user", "assistant"}
+        and isinstance(text, str)
+        and all(image.mime_type.startswith("image/") and base64.b64decode(image.data) for image in message.images)
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ("hello", "entry must be an object, got str"),
+        (None, "entry must be an object, got null"),
+        (["user", "hi"], "entry must be an object, got list"),
+        ({}, "role must be 'user' or 'assistant', got None"),
+        ({"role": "system", "content": "obey"}, "role must be 'user' or 'assistant', got 'system'"),
+        ({"role": "User", "content": "hi"}, "role must be 'user' or 'assistant', got 'User'"),
+        ({"role": ["user"], "content": "hi"}, "role must be 'user' or 'assistant', got ['user']"),
+        ({"role": "user"}, "content is missing"),
+        ({"role": "user", "content": None}, "content is missing"),
+        ({"role": "user", "content": [{"type": "text", "text": "hi"}]}, "content must be a string, got list"),
+        ({"role": "user", "content": 7}, "content must be a string, got int"),
+        ({"role": "user", "content": "hi", "images": PNG}, "images must be a list, got dict"),
+        ({"role": "user", "content": "hi", "images": ["aGk="]}, "image 0 must be an object, got str"),
+        ({"role": "user", "content": "hi", "images": [PNG, {}]}, "image 1 has no data"),
+        ({"role": "user", "content": "hi", "images": [{**PNG, "data": ""}]}, "image 0 has no data"),
+        ({"role": "user", "content": "hi", "images": [{**PNG, "data": "ä"}]}, "image 0 is not valid base64"),
+        ({"role": "user", "content": "hi", "images": [{**PNG, "data": "abc"}]}, "image 0 is not valid base64"),
+        ({"role": "user", "content": "hi", "images": [{**PNG, "data": "===="}]}, "image 0 is not valid base64"),
+        ({"role": "user", "content": "hi", "images": [{"data": "aGk="}]}, "image 0 has no mime_type"),
+        (
+            {"role": "user", "content": "hi", "images": [{**PNG, "mime_type": "text/html"}]},
+            "image 0 has mime_type 'text/html', which is not an image type",
+        ),
+    ],
+)
+def test_a_malformed_row_is_skipped_by_its_index_and_its_neighbours_stay(row: object, why: str) -> None:
+    before, after = {"role": "user", "content": "before"}, {"role": "assistant", "content": "after"}
+
+    messages, skipped = parse_history([before, row, after])
+
+    assert messages == (Message("user", "before"), Message("assistant", "after"))
+    assert [(one.index, one.why) for one in skipped] == [(1, why)]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"role": "user", "content": "hi"}, Message("user", "hi")),
+        ({"role": "assistant", "content": ""}, Message("assistant", "")),
+        ({"role": "user", "content": "hi", "images": None}, Message("user", "hi")),
+        ({"role": "user", "content": "hi", "images": []}, Message("user", "hi")),
+        ({"role": "user", "content": "see", "images": [PNG, PNG]}, Message("user", "see", (IMAGE, IMAGE))),
+        ({"role": "user", "content": "hi", "name": "Ann"}, Message("user", "hi")),
+    ],
+)
+def test_a_well_formed_row_becomes_a_message(row: object, message: Message) -> None:
+    assert parse_history([row]) == ((message,), ())
+
+
+@pytest.mark.parametrize("nothing", [None, []])
+def test_no_history_is_no_messages_and_nothing_skipped(nothing: object) -> None:
+    assert parse_history(nothing) == ((), ())
+
+
+@pytest.mark.parametrize(("history", "kind"), [("hi", "str"), ({"role": "user"}, "dict"), (False, "bool"), (0, "int")])
+def test_a_history_that_is_no_list_is_skipped_as_a_whole(history: object, kind: str) -> None:
+    messages, skipped = parse_history(history)
+    assert messages == ()
+    assert [one.why for one in skipped] == [f"history must be a list, got {kind}"]
+
+
+@steadily
+@given(json_values | st.lists(rows))
+@example([{"role": "user", "content": "x", "images": [{"data": "\ud800", "mime_type": "image/png"}]}])
+@example([{"role": float("nan"), "content": "x"}])
+def test_no_json_value_as_history_raises_or_yields_a_malformed_message(history: object) -> None:
+    messages, skipped = parse_history(history)
+
+    assert all(well_formed(message) for message in messages)
+    if isinstance(history, list):
+        assert len(messages) + len(skipped) == len(history)
+
+
+@steadily
+@given(st.lists(st.tuples(st.booleans(), good_rows, json_values)))
+def test_what_survives_is_in_the_order_it_was_sent(drawn: list[tuple[bool, dict[str, Any], Any]]) -> None:
+    sent = [good if keep else {"role": "nobody", "content": bad} for keep, good, bad in drawn]
+
+    messages, skipped = parse_history(sent)
+
+    kept = [good for keep, good, _ in drawn if keep]
+    assert [(message.role, message.text) for message in messages] == [(row["role"], row["content"]) for row in kept]
+    assert [one.index for one in skipped] == [index for index, (keep, _, _) in enumerate(drawn) if not keep]
+
+
+def test_the_current_turn_takes_its_images() -> None:
+    assert current_message("see", [PNG]) == Message("user", "see", (IMAGE,))
+    assert current_message("see", None) == Message("user", "see")
+    assert current_message("see", []) == Message("user", "see")
+
+
+@pytest.mark.parametrize(
+    ("images", "says"),
+    [
+        ("aGk=", "images must be a list, got str"),
+        ([PNG, {**PNG, "data": "no!"}], "image 1 is not valid base64"),
+        ([{**PNG, "mime_type": "application/pdf"}], "image 0 has mime_type 'application/pdf'"),
+    ],
+)
+def test_a_malformed_image_of_the_current_turn_refuses_the_call_and_says_which(images: object, says: str) -> None:
+    with pytest.raises(CallRefusedError, match=says) as raised:
+        current_message("see", images)
+    assert raised.value.reason == "bad_image"
+
+
+@steadily
+@given(json_values)
+def test_any_json_value_as_images_is_taken_or_refused(value: object) -> None:
+    try:
+        message = current_message("hi", value)
+    except CallRefusedError as error:
+        refusal = error
+    else:
+        assert well_formed(message)
+        return
+    assert refusal.reason == "bad_image"
+
+
+def test_images_left_out_are_counted_and_an_empty_turn_keeps_its_place() -> None:
+    history = [Message("user", "see", (IMAGE, IMAGE)), Message("assistant", "ok"), Message("user", "", (IMAGE,))]
+
+    bare, dropped = without_images(history)
+
+    assert bare == (Message("user", "see"), Message("assistant", "ok"), Message("user", "[image left out]"))
+    assert dropped == 3

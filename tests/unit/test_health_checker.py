@@ -1,0 +1,130 @@
+"""Asking whether an agent is well: one round of probes for all who ask, and gauges that say what it found."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pallas_gateway.health import checker as checking
+from pallas_gateway.health.checker import HealthChecker
+from pallas_gateway.runtime.ports import Downstream
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.metrics import Metrics
+from tests.support.asgi import Receive, Scope, Send, plain_lifespan, read_body, respond_json
+from tests.support.listener import reserved_port, serve_app
+from tests.support.waiting import Gate, tick
+
+STDIO = Downstream("local", None)
+
+
+@dataclass(frozen=True)
+class Checking:
+    """A checker, one held downstream, and the gate its probes wait at."""
+
+    checker: HealthChecker
+    tools: Downstream
+    gate: Gate
+    metrics: Metrics
+    tasks: TaskOwner
+
+    async def check(self, *downstreams: Downstream) -> str:
+        return (await self.checker.check(downstreams or (self.tools,), not_ready=None)).status
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"pallas_{name}", {"agent": "echo", **labels})
+
+
+@asynccontextmanager
+async def checking_tools() -> AsyncGenerator[Checking]:
+    gate, metrics = Gate(), Metrics(CollectorRegistry())
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+            return
+        request = json.loads(await read_body(receive))
+        await gate.enter()
+        await respond_json(send, 200, {"jsonrpc": "2.0", "id": request["id"], "result": {}})
+
+    async with (
+        serve_app(app) as listener,
+        httpx.AsyncClient(timeout=None) as client,  # noqa: S113  each probe has its own deadline
+        TaskOwner() as tasks,
+    ):
+        checker = HealthChecker("echo", client=client, tasks=tasks, metrics=metrics)
+        yield Checking(checker, Downstream("tools", f"{listener.base_url}/mcp"), gate, metrics, tasks)
+
+
+async def test_those_who_ask_at_once_share_one_round() -> None:
+    async with checking_tools() as one:
+        asking = [asyncio.create_task(one.check()) for _ in range(20)]
+        await one.gate.wait_for_entered()
+        await tick()
+        one.gate.open()
+        assert await asyncio.gather(*asking) == ["ok"] * 20
+        assert await one.check() == "ok"  # and so does whoever asks soon after
+        assert len(one.gate.entered) == 1
+
+
+async def test_a_later_asker_gets_a_new_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "FRESH_SECONDS", 0.0)
+    async with checking_tools() as one:
+        one.gate.open()
+        await one.check()
+        await one.check()
+        assert len(one.gate.entered) == 2
+
+
+async def test_an_asker_who_goes_away_does_not_end_the_round_of_the_others() -> None:
+    async with checking_tools() as one:
+        leaving, staying = asyncio.create_task(one.check()), asyncio.create_task(one.check())
+        await one.gate.wait_for_entered()
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        one.gate.open()
+        assert await staying == "ok"
+        assert len(one.gate.entered) == 1
+
+
+async def test_a_round_says_who_is_down_and_the_gauges_say_it_too() -> None:
+    async with checking_tools() as one:
+        one.gate.open()
+        with reserved_port() as port:
+            gone = Downstream("gone", f"http://127.0.0.1:{port}/mcp")
+            verdict = await one.checker.check((one.tools, gone, STDIO), not_ready=None)
+        assert (verdict.status, verdict.message) == ("degraded", "Unreachable: gone")
+        assert one.metric("agent_health_status") == 0.5
+        up = {server: one.metric("downstream_up", server=server) for server in ("tools", "gone", "local")}
+        assert up == {"tools": 1, "gone": 0, "local": None}
+
+
+async def test_an_agent_with_no_remote_server_is_well() -> None:
+    async with checking_tools() as one:
+        assert await one.check(STDIO) == "ok"
+        assert one.metric("agent_health_status") == 1
+        assert one.gate.entered == []
+
+
+async def test_an_agent_that_is_not_ready_is_not_probed() -> None:
+    async with checking_tools() as one:
+        for downstreams, reason in (((one.tools,), "no key"), (None, "no key")):
+            verdict = await one.checker.check(downstreams, not_ready=reason)
+            assert (verdict.status, verdict.message) == ("error", "no key")
+        assert one.metric("agent_health_status") == 0
+        assert one.gate.entered == []
+
+
+async def test_closing_while_a_round_is_under_way_does_not_wait_for_it() -> None:
+    async with checking_tools() as one:
+        asking = asyncio.create_task(one.check())
+        await one.gate.wait_for_entered()
+        await one.tasks.cancel_all()
+        await asyncio.wait({asking}, timeout=5)
+        assert asking.cancelled()
+        one.gate.open()
+        assert await one.check() == "ok"  # a cancelled round is nobody's answer

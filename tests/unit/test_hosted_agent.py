@@ -1,0 +1,317 @@
+"""One hosted agent: its states, the path of every call, and what is counted on the way."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pallas_gateway.agents.admission import Admission, Limit
+from pallas_gateway.agents.hosted_agent import HostedAgent, State, Status, Surroundings, fit_to_model
+from pallas_gateway.calls.call import Call, Caller, Image, Message, TurnUsage, Usage
+from pallas_gateway.calls.credentials import Secret
+from pallas_gateway.calls.nesting import RunningCalls
+from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.errors import AgentUnavailableError, CallFailedError, CallRefusedError
+from pallas_gateway.runtime.ports import AgentPlan, ModelFacts
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.metrics import Metrics
+from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime, a_call, fail, say, text_of
+from tests.support.waiting import Gate
+
+IMAGE = Image("aGk=", "image/png")
+SEEING = ModelFacts("eyes", vision=True)
+
+
+@dataclass(frozen=True)
+class Hosting:
+    """A hosted agent, not started, and all it shares with others."""
+
+    agent: HostedAgent
+    tasks: TaskOwner
+    running: RunningCalls
+    metrics: Metrics
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"pallas_{name}", {"agent": "echo", **labels})
+
+    def outcomes(self) -> dict[str, float]:
+        counted = {outcome: self.metric("send_message_total", outcome=outcome) for outcome in ("ok", "error")}
+        return {outcome: count for outcome, count in counted.items() if count is not None}
+
+    @property
+    def states(self) -> dict[str, float]:
+        return {state.value: self.metric("agent_state", state=state.value) or 0.0 for state in State}
+
+
+def pending(
+    *, settings: AgentSettings | None = None, admission: Admission | None = None, max_nesting: int = 8
+) -> Hosting:
+    tasks, running, metrics = TaskOwner(), RunningCalls(), Metrics(CollectorRegistry())
+    agent = HostedAgent(
+        "echo",
+        settings or AgentSettings(module="agents.echo"),
+        admission or Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0),
+        Surroundings(running, tasks, metrics, max_nesting),
+    )
+    return Hosting(agent, tasks, running, metrics)
+
+
+@asynccontextmanager
+async def ready(
+    agent: MemoryAgent | None = None,
+    *,
+    settings: AgentSettings | None = None,
+    admission: Admission | None = None,
+    max_nesting: int = 8,
+) -> AsyncGenerator[Hosting]:
+    hosting = pending(settings=settings, admission=admission, max_nesting=max_nesting)
+    runtime = MemoryRuntime({"echo": agent or MemoryAgent()})
+    async with hosting.tasks, runtime.start(AgentPlan("echo", "agents.echo", 15, None, {})) as started:
+        hosting.agent.enter(State.READY, runtime=started)
+        yield hosting
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str | None]]:
+    records = [record for record in caplog.records if record.name == "pallas.agents"]
+    return [(record.levelname, record.message, vars(record).get("reason")) for record in records]
+
+
+# State
+
+
+def test_an_agent_begins_pending_and_says_so_in_the_metrics() -> None:
+    hosting = pending()
+    assert hosting.agent.status == Status(State.PENDING)
+    assert hosting.agent.runtime is None
+    assert hosting.agent.model is None
+    assert hosting.states == {"pending": 1, "starting": 0, "ready": 0, "failed": 0}
+    assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (0, 0)
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_the_metrics_show_exactly_the_state_an_agent_is_in(state: State) -> None:
+    hosting = pending()
+    hosting.agent.enter(state)
+    assert hosting.states == {one.value: float(one is state) for one in State}
+
+
+def test_each_change_of_state_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pallas.agents")
+    agent = pending().agent
+    for _ in range(2):
+        agent.enter(State.STARTING)
+    for reason in ("no key", "no key", "no model"):
+        agent.enter(State.FAILED, reason=reason)
+    for _ in range(2):
+        agent.enter(State.READY, runtime=MemoryAgentRuntime(MemoryAgent()))
+
+    assert logged(caplog) == [
+        ("INFO", "agent starting", None),
+        ("ERROR", "agent failed", "no key"),
+        ("ERROR", "agent failed", "no model"),
+        ("INFO", "agent ready", None),
+    ]
+
+
+async def test_a_ready_agent_knows_its_model_until_it_is_left() -> None:
+    async with ready(MemoryAgent(model=SEEING)) as hosting:
+        assert hosting.agent.model == SEEING
+        hosting.agent.leave()
+        assert hosting.agent.model is None
+        assert hosting.states["ready"] == 0
+        with pytest.raises(AgentUnavailableError, match="the gateway is stopping"):
+            await hosting.agent.answer(a_call())
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "says"),
+    [
+        (State.PENDING, None, "Agent 'echo' cannot take calls: it is pending, try again in a moment"),
+        (State.STARTING, None, "Agent 'echo' cannot take calls: it is starting, try again in a moment"),
+        (State.FAILED, "no key", "Agent 'echo' cannot take calls: no key"),
+    ],
+)
+async def test_an_agent_that_is_not_ready_refuses_calls_and_says_why(
+    state: State, reason: str | None, says: str
+) -> None:
+    hosting = pending()
+    hosting.agent.enter(state, reason=reason)
+
+    with pytest.raises(AgentUnavailableError) as raised:
+        await hosting.agent.answer(a_call())
+
+    assert str(raised.value) == says
+    assert hosting.outcomes() == {"error": 1}
+    assert hosting.metric("calls_refused_total", reason="agent_unavailable") == 1
+
+
+# Answers
+
+
+async def test_an_answered_call_is_counted_with_its_turns_and_tokens() -> None:
+    big = TurnUsage("big", Usage(input=10, output=5, cache_read=4, reasoning=2))
+    small = TurnUsage("small", Usage(input=1, output=1))
+    agent = MemoryAgent(lambda call: say("done", turns=(big, small, big)))
+
+    async with ready(agent) as hosting:
+        reply = await hosting.agent.answer(a_call())
+
+    assert text_of(reply) == "done"
+    assert hosting.outcomes() == {"ok": 1}
+    assert hosting.metric("send_message_duration_seconds_count") == 1
+    assert [hosting.metric("llm_turns_total", model=model) for model in ("big", "small")] == [2, 1]
+    kinds = {kind: hosting.metric("llm_tokens_total", model="big", kind=kind) for kind in Usage().as_dict()}
+    assert kinds == {"input": 20, "output": 10, "cache_read": 8, "cache_write": None, "reasoning": 4}
+    assert (agent.opened, agent.disposed) == (1, 1)
+
+
+@pytest.mark.parametrize("stop_reason", ["endTurn", "maxIterations"])
+async def test_a_partial_answer_is_an_answer(stop_reason: str) -> None:
+    async with ready(MemoryAgent(lambda call: say("so far", stop_reason=stop_reason))) as hosting:
+        assert (await hosting.agent.answer(a_call())).stop_reason == stop_reason
+    assert hosting.outcomes() == {"ok": 1}
+
+
+async def test_a_failed_call_is_an_error_but_not_a_refusal() -> None:
+    agent = MemoryAgent(fail("The model could not answer: overloaded"))
+    async with ready(agent) as hosting:
+        with pytest.raises(CallFailedError, match="overloaded"):
+            await hosting.agent.answer(a_call())
+
+    assert hosting.outcomes() == {"error": 1}
+    assert hosting.metric("calls_refused_total", reason="llm_error") is None
+    assert hosting.metric("send_message_duration_seconds_count") == 1
+    assert (agent.opened, agent.disposed) == (1, 1)
+
+
+async def test_a_refused_call_is_an_error_with_its_reason_and_costs_no_instance() -> None:
+    agent, admission = MemoryAgent(), Admission(own=Limit(0), gateway=Limit(None), queue_seconds=0)
+    async with ready(agent, admission=admission) as hosting:
+        with pytest.raises(CallRefusedError, match="busy"):
+            await hosting.agent.answer(a_call())
+
+    assert hosting.outcomes() == {"error": 1}
+    assert hosting.metric("calls_refused_total", reason="busy") == 1
+    assert agent.opened == 0
+
+
+def test_a_call_refused_before_it_was_one_is_counted_too() -> None:
+    hosting = pending()
+    hosting.agent.refuse(CallRefusedError("no message", reason="bad_input"))
+    assert hosting.outcomes() == {"error": 1}
+    assert hosting.metric("calls_refused_total", reason="bad_input") == 1
+
+
+async def test_a_running_call_is_in_flight_holds_an_instance_and_a_token_and_then_nothing() -> None:
+    agent = MemoryAgent(answering=(gate := Gate()))
+    async with ready(agent) as hosting:
+        calls = [a_call("one"), a_call("two")]
+        answering = [asyncio.create_task(hosting.agent.answer(call)) for call in calls]
+        await gate.wait_for_entered(2)
+        assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (2, 2)
+        tokens = [credentials.nested_call_token for credentials in agent.credentials]
+        assert {hosting.running.parent_of(token.reveal()) for token in tokens if token} == set(calls)
+
+        gate.open()
+        await asyncio.gather(*answering)
+
+        assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (0, 0)
+        assert len(hosting.running) == 0
+
+
+async def test_the_callers_bearer_reaches_its_own_instance_only() -> None:
+    agent = MemoryAgent()
+    async with ready(agent) as hosting:
+        for bearer in (Secret("anns"), None):
+            await hosting.agent.answer(Call("echo", Message("user", "hi"), caller=Caller(bearer=bearer)))
+    assert [credentials.bearer for credentials in agent.credentials] == [Secret("anns"), None]
+
+
+async def test_the_configured_deadline_is_the_calls() -> None:
+    settings = AgentSettings(module="agents.echo", call_timeout_seconds=0.02)
+    async with ready(MemoryAgent(answering=Gate()), settings=settings) as hosting:
+        reply = await hosting.agent.answer(a_call())
+    assert text_of(reply).startswith("[Stopped")
+    assert hosting.outcomes() == {"ok": 1}
+
+
+async def test_a_caller_that_goes_away_cancels_the_work_once_and_leaves_nothing() -> None:
+    agent = MemoryAgent(answering=(gate := Gate()))
+    async with ready(agent) as hosting:
+        answering = asyncio.create_task(hosting.agent.answer(a_call("wait")))
+        await gate.wait_for_entered()
+        answering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await answering
+
+        await agent.until(lambda agent: agent.disposed == 1)
+        await hosting.tasks.wait_until_idle()
+
+        assert gate.cancelled == ["wait"]
+        assert hosting.outcomes() == {"error": 1}
+        assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (0, 0)
+        assert len(hosting.running) == 0
+
+
+async def test_one_calls_failure_is_not_anothers() -> None:
+    agent = MemoryAgent(answering=(gate := Gate()))
+    async with ready(agent) as hosting:
+        surviving = asyncio.create_task(hosting.agent.answer(a_call("stay")))
+        await gate.wait_for_entered()
+        agent.answering, agent.answer = None, fail()
+        with pytest.raises(CallFailedError):
+            await hosting.agent.answer(a_call("fail"))
+        agent.answer = lambda call: say("still here")
+        gate.open()
+        assert text_of(await surviving) == "still here"
+
+
+# What a call may be
+
+
+@pytest.mark.parametrize(("nesting", "refused"), [(0, False), (2, False), (3, True)])
+async def test_calls_nested_deeper_than_the_limit_are_refused(nesting: int, refused: bool) -> None:
+    async with ready(max_nesting=2) as hosting:
+        call = a_call(nesting=nesting)
+        if not refused:
+            assert text_of(await hosting.agent.answer(call)) == "hello"
+            return
+        with pytest.raises(CallRefusedError, match="3 calls deep; the limit is 2") as raised:
+            await hosting.agent.answer(call)
+    assert raised.value.reason == "nesting_too_deep"
+    assert hosting.metric("calls_refused_total", reason="nesting_too_deep") == 1
+
+
+async def test_a_nested_call_is_answered_when_the_gateway_is_full() -> None:
+    admission = Admission(own=Limit(None), gateway=Limit(0), queue_seconds=0)
+    async with ready(admission=admission) as hosting:
+        assert text_of(await hosting.agent.answer(a_call("nested", nesting=1))) == "nested"
+
+
+def test_a_seeing_model_gets_every_image() -> None:
+    call = Call("echo", Message("user", "see", (IMAGE,)), (Message("user", "before", (IMAGE,)),))
+    assert fit_to_model(call, SEEING) is call
+
+
+def test_images_of_the_turn_are_refused_for_a_model_that_takes_none() -> None:
+    call = Call("echo", Message("user", "see", (IMAGE,)))
+    with pytest.raises(CallRefusedError, match=r"'blind', which takes no images\. Send text only\.$") as raised:
+        fit_to_model(call, ModelFacts("blind", vision=False))
+    assert raised.value.reason == "images_unsupported"
+
+
+def test_images_in_history_are_dropped_for_a_model_that_takes_none(caplog: pytest.LogCaptureFixture) -> None:
+    call = Call("echo", Message("user", "see"), (Message("user", "before", (IMAGE, IMAGE)), Message("assistant", "ok")))
+
+    fitted = fit_to_model(call, ModelFacts("blind", vision=False))
+
+    assert fitted.history == (Message("user", "before"), Message("assistant", "ok"))
+    assert fitted.call_id == call.call_id
+    assert [(level, message) for level, message, _ in logged(caplog)] == [
+        ("WARNING", "images in history dropped, the model takes none")
+    ]
+    assert vars(caplog.records[0])["images"] == 2

@@ -1,0 +1,94 @@
+"""The names, types and labels of the metrics are the documented ones."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+
+from pallas_gateway import __version__
+from pallas_gateway.telemetry.metrics import DURATION_BUCKETS, Metrics
+
+DOCUMENTED = {
+    "pallas_up": ("gauge", ()),
+    "pallas_build_info": ("gauge", ("python", "version")),
+    "pallas_agent_info": ("gauge", ("agent", "port")),
+    "pallas_agent_state": ("gauge", ("agent", "state")),
+    "pallas_send_message_total": ("counter", ("agent", "outcome")),
+    "pallas_send_message_duration_seconds": ("histogram", ("agent",)),
+    "pallas_llm_turns_total": ("counter", ("agent", "model")),
+    "pallas_llm_tokens_total": ("counter", ("agent", "kind", "model")),
+    "pallas_calls_in_flight": ("gauge", ("agent",)),
+    "pallas_instances_live": ("gauge", ("agent",)),
+    "pallas_calls_refused_total": ("counter", ("agent", "reason")),
+    "pallas_agent_health_status": ("gauge", ("agent",)),
+    "pallas_downstream_up": ("gauge", ("agent", "server")),
+}
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    """All metrics, each with one sample."""
+    metrics = Metrics(CollectorRegistry())
+    metrics.agent_info.labels("echo", "24200").set(1)
+    metrics.agent_state.labels("echo", "ready").set(1)
+    metrics.send_message.labels("echo", "ok").inc()
+    metrics.send_message_seconds.labels("echo").observe(0.2)
+    metrics.llm_turns.labels("echo", "passthrough").inc()
+    metrics.llm_tokens.labels("echo", "passthrough", "input").inc(3)
+    metrics.calls_in_flight.labels("echo").set(0)
+    metrics.instances_live.labels("echo").set(0)
+    metrics.calls_refused.labels("echo", "busy").inc()
+    metrics.health_status.labels("echo").set(0.5)
+    metrics.downstream_up.labels("echo", "tools").set(1)
+    return metrics
+
+
+def exposed(metrics: Metrics) -> dict[str, Metric]:
+    found = {}
+    for family in metrics.registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        found[name] = family
+    return found
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_a_documented_metric_has_its_type_and_labels(metrics: Metrics, name: str) -> None:
+    kind, labels = DOCUMENTED[name]
+    family = exposed(metrics)[name]
+    assert family.type == kind
+    assert family.documentation
+    assert {tuple(sorted(set(sample.labels) - {"le"})) for sample in family.samples} == {labels}
+
+
+def test_every_metric_is_pallas_own_and_none_has_a_created_series(metrics: Metrics) -> None:
+    text = generate_latest(metrics.registry).decode()
+    names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert all(name.startswith("pallas_") for name in names)
+    assert not [name for name in names if name.endswith("_created")]
+
+
+def test_the_gateway_says_that_it_is_up_and_what_it_is(metrics: Metrics) -> None:
+    assert metrics.registry.get_sample_value("pallas_up") == 1
+    (sample,) = exposed(metrics)["pallas_build_info"].samples
+    assert sample.labels["version"] == __version__
+    assert sample.value == 1
+
+
+def test_durations_are_told_apart_from_a_twentieth_of_a_second_to_ten_minutes(metrics: Metrics) -> None:
+    samples = exposed(metrics)["pallas_send_message_duration_seconds"].samples
+    edges = [float(sample.labels["le"]) for sample in samples if sample.name.endswith("_bucket")]
+    assert edges == [*DURATION_BUCKETS, float("inf")]
+    assert (edges[0], edges[-2]) == (0.05, 600)
+
+
+def test_a_registry_of_its_own_has_the_process_as_well() -> None:
+    text = generate_latest(Metrics().registry).decode()
+    assert "process_resident_memory_bytes" in text
+    assert "python_gc_objects_collected_total" in text
+
+
+def test_two_gateways_count_apart() -> None:
+    one, another = Metrics(CollectorRegistry()), Metrics(CollectorRegistry())
+    one.send_message.labels("echo", "ok").inc()
+    labels = {"agent": "echo", "outcome": "ok"}
+    assert another.registry.get_sample_value("pallas_send_message_total", labels) is None

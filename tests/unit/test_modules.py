@@ -1,0 +1,155 @@
+"""Importing an agent's module, and the sentence for each way that can fail."""
+
+import asyncio
+import importlib
+import itertools
+import re
+import threading
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.runtime import modules
+from pallas_gateway.runtime.modules import load_fast
+
+GOOD = "from fast_agent import FastAgent\nfast = FastAgent('good', parse_cli_args=False)\n"
+_packages = itertools.count()
+
+type Write = Callable[[str, str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Write a module of one package; its importable name is returned."""
+    package = f"modules_under_test_{next(_packages)}"
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write_module(name: str, source: str) -> str:
+        (tmp_path / package / f"{name}.py").write_text(source)
+        return f"{package}.{name}"
+
+    return write_module
+
+
+async def failure(module: str) -> AgentStartError:
+    with pytest.raises(AgentStartError) as raised:
+        await load_fast(module, one_at_a_time=asyncio.Lock())
+    return raised.value
+
+
+async def test_a_good_module_gives_its_fast(write: Write) -> None:
+    fast = await load_fast(write("agent", GOOD), one_at_a_time=asyncio.Lock())
+    assert fast.name == "good"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "says"),
+    [
+        ("raise ValueError('no key')", "import_failed", r"ValueError: no key \(\S+agent\.py:1\)"),
+        ("x = 1\nraise ValueError('one\\ntwo')", "import_failed", r"ValueError: one \(\S+agent\.py:2\)"),
+        ("def broken(:", "import_failed", r"SyntaxError: .+ \(\S+agent\.py:1\)"),
+        (
+            "import nowhere_to_be_found",
+            "import_failed",
+            r"ModuleNotFoundError: No module named 'nowhere_to_be_found' \(\S+agent\.py:1\)",
+        ),
+        ("from json import nothing_like_it", "import_failed", r"ImportError: cannot import name .+ \(\S+agent\.py:1\)"),
+        ("import json\njson.loads('{')", "import_failed", r"JSONDecodeError: Expecting .+ \(\S+agent\.py:2\)"),
+        ("raise SystemExit('bye')", "import_failed", r"SystemExit: bye \(\S+agent\.py:1\)"),
+    ],
+)
+async def test_a_module_that_does_not_import_is_told_with_its_own_line(
+    write: Write, source: str, reason: str, says: str
+) -> None:
+    module = write("agent", source)
+    error = await failure(module)
+    assert error.reason == reason
+    assert re.fullmatch(rf"module '{re.escape(module)}' failed to import: {says}", str(error))
+
+
+async def test_the_line_is_the_deepest_of_the_projects_own(write: Write) -> None:
+    helper = write("helper", "import json\n\ndef read():\n    return json.loads('{')\n")
+    error = await failure(write("agent", f"from {helper} import read\nread()\n"))
+    assert re.search(r"\(\S+helper\.py:4\)$", str(error))
+
+
+@pytest.mark.parametrize("missing", ["no_such_package_anywhere.agent", "no_such_module_anywhere"])
+async def test_a_module_that_is_not_there_is_missing(missing: str) -> None:
+    error = await failure(missing)
+    assert error.reason == "module_missing"
+    assert str(error) == f"no module '{missing}' on the import path"
+
+
+async def test_a_module_missing_from_its_package_is_missing(write: Write) -> None:
+    module = write("agent", GOOD).replace(".agent", ".agnet")
+    error = await failure(module)
+    assert (error.reason, str(error)) == ("module_missing", f"no module '{module}' on the import path")
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [("quick = 1", "has no `fast`"), ("fast = None", "has no `fast`"), ("fast = 'yes'", "has a `fast` that is a str")],
+)
+async def test_a_module_without_an_agent_program_says_what_to_define(write: Write, source: str, what: str) -> None:
+    module = write("agent", source)
+    error = await failure(module)
+    assert (error.reason, str(error)) == ("no_fast", f"module '{module}' {what}; define `fast = FastAgent(…)`")
+
+
+@pytest.mark.parametrize("broken", ["raise ValueError('no key')", "fast = None", "def broken(:"])
+async def test_a_mended_module_is_read_anew(write: Write, broken: str) -> None:
+    module = write("agent", broken)
+    await failure(module)
+    write("agent", GOOD)
+    assert (await load_fast(module, one_at_a_time=asyncio.Lock())).name == "good"
+
+
+@pytest.fixture
+def hanging(write: Write, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
+    """A module whose import does not end before the test does."""
+    lock = threading.Event()
+    monkeypatch.setattr(threading, "a_test_is_over", lock, raising=False)
+    yield write("hanging", "import threading\nthreading.a_test_is_over.wait(30)\n")
+    lock.set()
+
+
+async def test_an_import_that_hangs_is_given_up(hanging: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.05)
+    error = await failure(hanging)
+    assert error.reason == "import_failed"
+    assert str(error).startswith(f"module '{hanging}' is still importing after")
+
+
+async def test_an_import_that_hangs_does_not_keep_others_from_theirs(
+    hanging: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
+    lock = asyncio.Lock()
+    stuck = asyncio.create_task(load_fast(hanging, one_at_a_time=lock))
+    try:
+        async with asyncio.timeout(5):
+            assert (await load_fast(write("agent", GOOD), one_at_a_time=lock)).name == "good"
+        assert not stuck.done()
+    finally:
+        stuck.cancel()
+        await asyncio.wait({stuck})
+
+
+async def test_importing_does_not_hold_up_the_loop(write: Write) -> None:
+    source = f"import threading\nassert threading.current_thread().name == 'agent-import'\n{GOOD}"
+    await load_fast(write("agent", source), one_at_a_time=asyncio.Lock())
+
+
+def test_forgetting_a_module_forgets_what_is_inside_it_and_nothing_else(write: Write) -> None:
+    module = write("agent", "")
+    neighbour = write("agent_too", "")
+    first, other = importlib.import_module(module), importlib.import_module(neighbour)
+    modules.forget(module)
+    assert importlib.import_module(module) is not first
+    assert importlib.import_module(neighbour) is other

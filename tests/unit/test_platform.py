@@ -1,0 +1,68 @@
+"""What the gateway relies on inside fast-agent is checked by name before anything starts."""
+
+import types
+from typing import Any
+
+import pytest
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+
+from pallas_gateway.errors import PlatformError
+from pallas_gateway.runtime import platform
+
+
+class Fits:
+    def load(self, *, force: bool) -> None: ...
+
+    value = 7
+
+
+RELIED_ON = platform._RELIED_ON
+
+
+def rely_on(monkeypatch: pytest.MonkeyPatch, *needs: tuple[Any, str, tuple[str, ...]]) -> None:
+    monkeypatch.setattr(platform, "_RELIED_ON", needs)
+
+
+def test_the_installed_fast_agent_fits() -> None:
+    platform.check()
+
+
+@pytest.mark.parametrize("need", RELIED_ON, ids=[need[1] for need in RELIED_ON])
+def test_each_name_that_is_gone_is_named(
+    need: tuple[Any, str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name, parameters = need
+    emptied = types.SimpleNamespace(__name__=owner.__name__)
+    rely_on(monkeypatch, (emptied, name, parameters))
+    with pytest.raises(PlatformError, match=rf"does not fit: {owner.__name__}\.{name} is missing or has changed"):
+        platform.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("gone", ()), ("load", ("self", "renamed")), ("value", ("self",))],
+    ids=["gone", "another parameter", "no function any more"],
+)
+def test_a_name_that_does_not_fit_is_a_platform_error(
+    name: str, parameters: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rely_on(monkeypatch, (Fits, "load", ("self", "force")), (Fits, name, parameters))
+    with pytest.raises(PlatformError, match=rf"fast-agent \d+\.\S+ does not fit: Fits\.{name}") as raised:
+        platform.check()
+    assert raised.value.reason == "platform_mismatch"
+    assert "requirements.lock" in str(raised.value)
+
+
+def test_a_private_method_removed_by_an_upgrade_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(MCPAggregator, "attach_server")
+    with pytest.raises(PlatformError, match=r"MCPAggregator\.attach_server"):
+        platform.check()
+
+
+def test_a_mismatch_stops_the_preparation_before_anything_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "_prepared", False)
+    rely_on(monkeypatch, (Fits, "gone", ()))
+    before = MCPAggregator.load_servers
+    with pytest.raises(PlatformError):
+        platform.prepare()
+    assert MCPAggregator.load_servers is before

@@ -1,0 +1,279 @@
+"""One probe against real listeners of every kind: a broken server is a result, never an exception."""
+
+import asyncio
+import datetime
+import json
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from pallas_gateway.health import probe as probing
+from pallas_gateway.health.probe import ProbeResult, probe
+from pallas_gateway.runtime.ports import Downstream
+from tests.support.asgi import AsgiApp, Receive, Scope, Send, plain_lifespan, read_body, respond, start_response
+from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
+from tests.support.listener import black_hole, reserved_port, serve_app
+from tests.support.waiting import Gate
+
+SECRET = "hunter2"
+MODERN = "2026-07-28"
+
+
+async def probed(
+    url: str | None, *, headers: Mapping[str, str] | None = None, forwards_bearer: bool = False
+) -> ProbeResult:
+    async with httpx.AsyncClient(timeout=None) as client:  # noqa: S113  the probe's own deadline, as in the gateway
+        return await probe(Downstream("tools", url, headers or {}, forwards_bearer), client)
+
+
+@asynccontextmanager
+async def answering(
+    body: bytes | str, *, status: int = 200, content_type: str = "application/json"
+) -> AsyncGenerator[tuple[str, Recorder]]:
+    """A server that answers every request alike."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+        else:
+            await read_body(receive)
+            await respond(send, status, body, content_type=content_type)
+
+    async with served(app) as (url, recorder):
+        yield url, recorder
+
+
+@asynccontextmanager
+async def served(app: AsgiApp) -> AsyncGenerator[tuple[str, Recorder]]:
+    recorder = Recorder(app)
+    async with serve_app(recorder) as listener:
+        yield f"{listener.base_url}/mcp", recorder
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "PROBE_SECONDS", 0.1)
+
+
+# Reachable
+
+
+async def test_a_server_of_both_eras_is_reachable() -> None:
+    async with stateless_downstream() as tools:
+        result = await probed(tools.url)
+        await tools.recorder.wait_until_idle()
+    assert replace(result, seconds=0) == ProbeResult("tools", 0, None, "initialize")
+    assert 0 < result.seconds < 3
+    assert tools.recorder.rpc_methods == ["initialize"]
+
+
+async def test_a_session_that_was_opened_is_ended_again() -> None:
+    async with stateful_downstream() as counter:
+        assert (await probed(counter.url)).error is None
+        assert counter.recorder.sessions == set()
+        assert [request.method for request in counter.recorder.requests] == ["POST", "DELETE"]
+
+
+@pytest.mark.parametrize("refusal", [405, 500])
+async def test_a_server_that_does_not_end_sessions_is_reachable_all_the_same(refusal: int) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+        elif scope["method"] == "DELETE":
+            await respond(send, refusal, "")
+        else:
+            await read_body(receive)
+            await respond(send, 200, '{"jsonrpc": "2.0", "id": 1, "result": {}}', headers={"Mcp-Session-Id": "s1"})
+
+    async with served(app) as (url, recorder):
+        assert (await probed(url)).error is None
+    assert recorder.requests[-1].headers["mcp-session-id"] == "s1"
+
+
+async def test_a_server_of_the_modern_era_alone_is_asked_to_discover() -> None:
+    async with stateless_downstream(era="modern") as tools:
+        result = await probed(tools.url)
+    assert (result.error, result.protocol) == (None, MODERN)
+    assert tools.recorder.rpc_methods == ["initialize", "server/discover"]
+    discover = tools.recorder.requests[-1]
+    assert (discover.headers["mcp-protocol-version"], discover.headers["mcp-method"]) == (MODERN, "server/discover")
+
+
+async def test_a_server_of_the_older_era_alone_is_reachable() -> None:
+    async with stateless_downstream(era="initialize") as tools:
+        assert (await probed(tools.url)).protocol == "initialize"
+
+
+async def test_a_probe_sends_the_servers_own_headers_and_says_what_it_accepts() -> None:
+    async with stateless_downstream() as tools:
+        await probed(tools.url, headers={"Authorization": f"Bearer {SECRET}", "X-Team": "a"}, forwards_bearer=True)
+    (request,) = tools.recorder.requests
+    assert request.bearer == SECRET
+    assert request.headers["x-team"] == "a"
+    assert request.headers["accept"] == "application/json, text/event-stream"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_server_that_wants_the_callers_token_is_reachable_when_it_refuses_none(status: int) -> None:
+    async with refusing(status) as server:
+        assert (await probed(server.url, forwards_bearer=True)).error is None
+    assert [request.bearer for request in server.recorder.requests] == [None]
+
+
+# Not reachable
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 500, 503])
+async def test_a_refusal_is_told_by_its_status(status: int) -> None:
+    async with refusing(status) as server:
+        result = await probed(server.url)
+    assert (result.error, result.protocol) == (f"HTTP {status}", None)
+
+
+@pytest.mark.parametrize("status", [404, 500])
+async def test_a_caller_could_not_help_where_the_token_is_not_the_trouble(status: int) -> None:
+    async with refusing(status) as server:
+        assert (await probed(server.url, forwards_bearer=True)).error == f"HTTP {status}"
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with stateless_downstream() as tools, refusing(307, {"Location": tools.url}) as server:
+        result = await probed(server.url, headers={"Authorization": f"Bearer {SECRET}"})
+        assert tools.recorder.requests == []
+    assert result.error == "HTTP 307"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ("<html>It works!</html>", "text/html"),
+        ("", "application/json"),
+        ("{", "application/json"),
+        ("[1, 2]", "application/json"),
+        ('"hello"', "application/json"),
+        ('{"status": "ok"}', "application/json"),
+        (b"\xff\xfe\x00", "application/json"),
+        ("data: not json\n\n", "text/event-stream"),
+        (": only a comment\n\n", "text/event-stream"),
+        ("", "text/event-stream"),
+        ('{"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "?"}}', "application/json"),
+    ],
+)
+async def test_an_answer_that_is_not_mcp_is_told(body: bytes | str, content_type: str) -> None:
+    async with answering(body, content_type=content_type) as (url, _):
+        assert (await probed(url)).error == "not an MCP answer"
+
+
+async def test_nobody_listening_is_told() -> None:
+    with reserved_port() as port:
+        result = await probed(f"http://127.0.0.1:{port}/mcp")
+    assert result.error == "connection refused"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_server_that_never_answers_costs_the_time_of_one_probe() -> None:
+    with black_hole() as url:
+        result = await probed(f"{url}/mcp")
+    assert result.error == "no answer within 0.1 s"
+    assert 0.09 <= result.seconds < 2
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
+async def test_a_server_that_begins_and_never_ends_costs_no_more(content_type: str) -> None:
+    gate = Gate()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+        else:
+            await read_body(receive)
+            await start_response(send, 200, content_type=content_type)
+            await gate.enter()
+
+    async with served(app) as (url, _):
+        assert (await probed(url)).error == "no answer within 0.1 s"
+
+
+async def test_tls_spoken_to_a_plain_port_is_told() -> None:
+    async with stateless_downstream() as tools:
+        result = await probed(tools.url.replace("http://", "https://"))
+    assert result.error == "TLS error"
+
+
+async def test_a_certificate_nobody_vouches_for_is_told(tmp_path: Path) -> None:
+    async with tls_listener(tmp_path) as url:
+        assert (await probed(url)).error == "TLS error"
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "nonsense", "http://127.0.0.1:port/mcp", "ftp://127.0.0.1/mcp"])
+async def test_an_address_that_is_none_is_told(url: str) -> None:
+    assert (await probed(url)).error
+
+
+@pytest.mark.parametrize("value", [f"Bearer {SECRET}\n", f"Bearer {SECRET}✓", f"Bearer {SECRET}\x00"])
+async def test_a_header_that_cannot_be_sent_is_told_without_showing_it(value: str) -> None:
+    async with stateless_downstream() as tools:
+        result = await probed(tools.url, headers={"Authorization": value})
+    assert result.error == "a configured header holds a character that HTTP does not allow"
+    assert SECRET not in repr(result)
+
+
+async def test_probes_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "PROBE_SECONDS", 30)
+    gate = Gate()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+            return
+        request = json.loads(await read_body(receive))
+        await gate.enter()
+        await respond(send, 200, json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}))
+
+    async with served(app) as (url, _), httpx.AsyncClient(timeout=None) as client:  # noqa: S113  see above
+        probes = [asyncio.create_task(probe(Downstream("tools", url), client)) for _ in range(8)]
+        await gate.wait_for_entered(8)
+        gate.open()
+        assert {result.error for result in await asyncio.gather(*probes)} == {None}
+
+
+@asynccontextmanager
+async def tls_listener(folder: Path) -> AsyncGenerator[str]:
+    """A TLS port whose certificate is its own."""
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    _write_certificate(certificate, key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context) as server:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+
+
+def _write_certificate(certificate: Path, key: Path) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(name, name, private.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+    names = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+    signed = builder.add_extension(names, critical=False).sign(private, hashes.SHA256())
+    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    key.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )

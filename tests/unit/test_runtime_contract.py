@@ -1,0 +1,278 @@
+"""What the floors above ask of a runtime, asked of the in-memory one and of fast-agent alike."""
+
+import asyncio
+import importlib
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pallas_gateway.calls.call import Message
+from pallas_gateway.errors import AgentStartError, CallFailedError
+from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
+from pallas_gateway.runtime.ports import AgentPlan, AgentRuntime, ModelFacts, Runtime
+from tests.support.gateway import Agent, write_project
+from tests.support.memory_runtime import NOBODY, MemoryAgent, MemoryRuntime, a_call, fail, text_of
+from tests.support.waiting import Gate, eventually
+
+HELD = """
+from fast_agent import FastAgent
+from fast_agent.agents import McpAgent
+from tests.support.waiting import Gate
+
+gate = Gate()
+fast = FastAgent("held", parse_cli_args=False)
+
+
+class Held(McpAgent):
+    async def generate_impl(self, messages, request_params=None, tools=None):
+        await gate.enter(messages[-1].all_text())
+        return await super().generate_impl(messages, request_params, tools)
+
+
+@fast.custom(Held, name="held", default=True)
+async def agent(): ...
+"""
+FAILING = """
+from fast_agent import FastAgent
+from fast_agent.agents import McpAgent
+
+fast = FastAgent("failing", parse_cli_args=False)
+
+
+class Failing(McpAgent):
+    async def generate_impl(self, messages, request_params=None, tools=None):
+        raise ValueError("out of paper")
+
+
+@fast.custom(Failing, name="failing", default=True)
+async def agent(): ...
+"""
+START_FAILURES = {
+    "missing": "module_missing",
+    "unimportable": "import_failed",
+    "fastless": "no_fast",
+    "unstartable": "start_failed",
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A runtime with the agents `echo`, `other`, `held`, `failing` and one for each way a start can fail."""
+
+    runtime: Runtime
+    package: str
+    held_at: Callable[[], Gate]
+
+    def start(self, name: str) -> AbstractAsyncContextManager[AgentRuntime]:
+        return self.runtime.start(AgentPlan(name, f"{self.package}.{name}", 15, None, {}))
+
+
+type Make = Callable[[Path], AbstractAsyncContextManager[Subject]]
+
+
+@asynccontextmanager
+async def in_memory(folder: Path) -> AsyncGenerator[Subject]:
+    del folder
+    gate, passthrough = Gate(), ModelFacts("passthrough", vision=False)
+    agents = {
+        "echo": MemoryAgent(model=passthrough),
+        "other": MemoryAgent(model=passthrough),
+        "held": MemoryAgent(answering=gate),
+        "failing": MemoryAgent(fail("The agent failed: out of paper", reason="runtime_error")),
+    }
+    for name, reason in START_FAILURES.items():
+        if name != "missing":
+            failure = AgentStartError(f"'{name}' cannot be started", reason=reason)
+            agents[name] = MemoryAgent(start_failures=[failure])
+    yield Subject(MemoryRuntime(agents), "agents", lambda: gate)
+
+
+@asynccontextmanager
+async def on_fast_agent(folder: Path) -> AsyncGenerator[Subject]:
+    agents = {
+        "echo": Agent(),
+        "other": Agent(),
+        "held": Agent(source=HELD),
+        "failing": Agent(source=FAILING),
+        "unimportable": Agent(source="raise ValueError('no key')"),
+        "fastless": Agent(source="quick = 1"),
+        "unstartable": Agent(model="nobody.knows-this"),
+    }
+    package = write_project(folder, agents).package
+    async with FastAgentRuntime(config_file=None) as runtime:
+        yield Subject(runtime, package, lambda: _gate_of(f"{package}.held"))
+
+
+def _gate_of(module: str) -> Gate:
+    gate = importlib.import_module(module).gate
+    assert isinstance(gate, Gate)
+    return gate
+
+
+@pytest.fixture(params=[in_memory, on_fast_agent], ids=["memory", "fast-agent"])
+def make(request: pytest.FixtureRequest) -> Make:
+    chosen: Make = request.param
+    return chosen
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+async def until_disposed(agent: AgentRuntime) -> None:
+    await eventually(lambda: agent.instances_live == 0, what="every instance disposed of")
+
+
+async def test_an_agent_starts_answers_and_disposes_of_its_instance(make: Make, folder: Path) -> None:
+    async with make(folder) as subject, subject.start("echo") as agent:
+        assert agent.model == ModelFacts("passthrough", vision=False)
+        assert agent.downstreams == ()
+        assert agent.instances_live == 0
+        history = [Message("user", "earlier"), Message("assistant", "indeed")]
+        call = a_call("hello", history=history)
+
+        async with agent.open(call, NOBODY) as instance:
+            reply = await instance.generate(call, timeout_seconds=5)
+            assert agent.instances_live == 1
+
+        assert (text_of(reply), reply.stop_reason) == ("hello", "endTurn")
+        await until_disposed(agent)
+
+
+async def test_two_instances_share_nothing(make: Make, folder: Path) -> None:
+    async with make(folder) as subject, subject.start("echo") as agent:
+        # passthrough keeps this answer for as long as its instance lives
+        first, second = a_call("***FIXED_RESPONSE of the first"), a_call("hello")
+        async with agent.open(first, NOBODY) as one, agent.open(second, NOBODY) as another:
+            await one.generate(first, timeout_seconds=5)
+            assert agent.instances_live == 2
+            assert text_of(await another.generate(second, timeout_seconds=5)) == "hello"
+        third = a_call("hello again")
+        async with agent.open(third, NOBODY) as later:
+            assert text_of(await later.generate(third, timeout_seconds=5)) == "hello again"
+        await until_disposed(agent)
+
+
+async def test_a_failing_call_raises_one_sentence_and_leaves_no_instance(make: Make, folder: Path) -> None:
+    async with make(folder) as subject, subject.start("failing") as agent:
+        call = a_call(agent="failing")
+        with pytest.raises(CallFailedError, match=r"^The agent failed: out of paper$") as raised:
+            async with agent.open(call, NOBODY) as instance:
+                await instance.generate(call, timeout_seconds=5)
+
+        assert raised.value.reason == "runtime_error"
+        await until_disposed(agent)
+
+
+async def test_a_call_past_its_deadline_is_a_partial_answer(make: Make, folder: Path) -> None:
+    async with make(folder) as subject, subject.start("held") as agent:
+        call = a_call(agent="held")
+        async with agent.open(call, NOBODY) as instance:
+            reply = await instance.generate(call, timeout_seconds=0.05)
+
+        assert text_of(reply).startswith("[Stopped: ")
+        assert reply.stop_reason == "endTurn"
+        await until_disposed(agent)
+
+
+async def test_an_error_inside_the_block_leaves_no_instance(make: Make, folder: Path) -> None:
+    async with make(folder) as subject, subject.start("echo") as agent:
+        with pytest.raises(RuntimeError, match="not mine"):
+            async with agent.open(a_call(), NOBODY):
+                raise RuntimeError("not mine")
+        await until_disposed(agent)
+
+
+async def test_a_cancelled_call_leaves_no_instance(make: Make, folder: Path) -> None:
+    async with make(folder) as subject, subject.start("held") as agent:
+        gate, call = subject.held_at(), a_call("wait", agent="held")
+
+        async def ask() -> None:
+            async with agent.open(call, NOBODY) as instance:
+                await instance.generate(call, timeout_seconds=60)
+
+        asking = asyncio.create_task(ask())
+        await gate.wait_for_entered()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+        await gate.wait_for_cancelled()
+        await until_disposed(agent)
+
+
+async def test_a_call_cancelled_before_it_has_its_instance_leaves_none(make: Make, folder: Path) -> None:
+    async with make(folder) as subject, subject.start("echo") as agent:
+
+        async def ask() -> None:
+            async with agent.open(a_call(), NOBODY):
+                await asyncio.Event().wait()
+
+        asking = asyncio.create_task(ask())
+        await asyncio.sleep(0)  # far enough to have begun, not far enough to have an instance of fast-agent
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+        await until_disposed(agent)
+
+
+async def test_a_generator_closed_half_way_leaves_no_instance(make: Make, folder: Path) -> None:
+    async with make(folder) as subject, subject.start("echo") as agent:
+
+        async def answers() -> AsyncGenerator[str]:
+            async with agent.open(a_call(), NOBODY) as instance:
+                yield text_of(await instance.generate(a_call(), timeout_seconds=5))
+                yield "never asked for"
+
+        generator = answers()
+        assert await anext(generator) == "hello"
+        await generator.aclose()
+
+        await until_disposed(agent)
+
+
+@pytest.mark.parametrize(("name", "reason"), START_FAILURES.items())
+async def test_a_start_that_fails_says_why(make: Make, folder: Path, name: str, reason: str) -> None:
+    async with make(folder) as subject:
+        with pytest.raises(AgentStartError) as raised:
+            async with subject.start(name):
+                raise AssertionError("it started")
+
+    assert raised.value.reason == reason
+    assert name in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+async def test_leaving_one_agent_does_not_disturb_another(make: Make, folder: Path) -> None:
+    async with make(folder) as subject, subject.start("echo") as staying:
+        for _ in range(2):  # and it can be started and left again
+            async with subject.start("other") as leaving:
+                assert leaving.instances_live == 0
+            async with staying.open(a_call("still here?"), NOBODY) as instance:
+                reply = await instance.generate(a_call("still here?"), timeout_seconds=5)
+            assert text_of(reply) == "still here?"
+        await until_disposed(staying)
+
+
+async def test_leaving_an_agent_ends_its_running_calls_with_a_sentence(folder: Path) -> None:
+    # Only of fast-agent: what runs on after the drain must not keep the process from ending.
+    async with on_fast_agent(folder) as subject:
+        async with subject.start("held") as agent:
+            call = a_call(agent="held")
+
+            async def ask() -> None:
+                async with agent.open(call, NOBODY) as instance:
+                    await instance.generate(call, timeout_seconds=60)
+
+            asking = asyncio.create_task(ask())
+            await subject.held_at().wait_for_entered()
+        with pytest.raises(CallFailedError, match=r"^The agent stopped by itself before it answered\.$"):
+            await asyncio.wait_for(asking, 5)
+        assert agent.instances_live == 0

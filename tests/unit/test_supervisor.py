@@ -1,0 +1,207 @@
+"""The lives of agents: started in dependency order, retried for ever, left all together; one's trouble is its own."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pallas_gateway.agents import supervisor as lives
+from pallas_gateway.agents.admission import Admission, Limit
+from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
+from pallas_gateway.agents.supervisor import Supervisor, retry_seconds
+from pallas_gateway.calls.nesting import RunningCalls
+from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.runtime.ports import AgentPlan
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.metrics import Metrics
+from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, text_of
+from tests.support.waiting import Gate, eventually, tick
+
+NO_KEY = "agent failed to start: no key"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Hosted agents, how they behave, and their supervisor."""
+
+    memory: dict[str, MemoryAgent]
+    agents: dict[str, HostedAgent]
+    supervisor: Supervisor
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {name: agent.status.state.value for name, agent in self.agents.items()}
+
+    async def until(self, **states: str) -> None:
+        await eventually(lambda: states.items() <= self.states.items(), what=f"{states}")
+
+
+def fleet(memory: Mapping[str, MemoryAgent], *, depends_on: Mapping[str, Sequence[str]] | None = None) -> Fleet:
+    around = Surroundings(RunningCalls(), TaskOwner(), Metrics(CollectorRegistry()), max_nesting=8)
+    agents = {}
+    for name in memory:
+        settings = AgentSettings(module=f"agents.{name}", depends_on=tuple((depends_on or {}).get(name, ())))
+        admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
+        agents[name] = HostedAgent(name, settings, admission, around)
+
+    def plan_for(name: str) -> AgentPlan:
+        return AgentPlan(name, f"agents.{name}", 15, None, {})
+
+    return Fleet(dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), plan_for))
+
+
+def failing(times: int, sentence: str = NO_KEY) -> MemoryAgent:
+    return MemoryAgent(start_failures=[AgentStartError(sentence) for _ in range(times)])
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lives, "FIRST_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(lives, "LAST_RETRY_SECONDS", 0.002)
+
+
+async def test_agents_start_beside_each_other_and_are_left_in_the_end() -> None:
+    gate = Gate()
+    some = fleet({name: MemoryAgent(starting=gate) for name in ("a", "b")})
+    assert not some.supervisor.all_tried
+
+    async with some.supervisor as supervisor:
+        await gate.wait_for_entered(2)
+        assert some.states == {"a": "starting", "b": "starting"}
+        gate.open()
+        await asyncio.wait_for(supervisor.wait_until_tried(), 5)
+        assert some.states == {"a": "ready", "b": "ready"}
+        assert supervisor.all_tried
+        assert text_of(await some.agents["a"].answer(a_call())) == "hello"
+
+    assert some.states == {"a": "pending", "b": "pending"}
+    assert [agent.leaves for agent in some.memory.values()] == [1, 1]
+
+
+async def test_an_agent_starts_after_those_it_depends_on() -> None:
+    gates = {name: Gate() for name in ("search", "research", "concierge")}
+    chain = fleet(
+        {name: MemoryAgent(starting=gate) for name, gate in reversed(gates.items())},
+        depends_on={"concierge": ["research"], "research": ["search"]},
+    )
+    async with chain.supervisor:
+        for number, gate in enumerate(gates.values(), start=1):
+            await gate.wait_for_entered()
+            await tick()
+            assert sum(agent.starts for agent in chain.memory.values()) == number
+            gate.open()
+        await chain.until(concierge="ready")
+
+
+async def test_an_agent_waits_for_each_of_its_dependencies() -> None:
+    gates = {"a": Gate(), "b": Gate()}
+    memory = {name: MemoryAgent(starting=gate) for name, gate in gates.items()}
+    some = fleet({**memory, "both": MemoryAgent()}, depends_on={"both": ["a", "b"]})
+    async with some.supervisor:
+        gates["b"].open()
+        await some.until(b="ready")
+        await tick()
+        assert some.states["both"] == "pending"
+        gates["a"].open()
+        await some.until(both="ready")
+
+
+async def test_an_agent_waits_for_a_slow_dependency_only_so_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lives, "DEPENDENCY_SECONDS", 0.02)
+    gate = Gate()
+    some = fleet({"slow": MemoryAgent(starting=gate), "needy": MemoryAgent()}, depends_on={"needy": ["slow"]})
+    async with some.supervisor:
+        await some.until(slow="starting", needy="ready")
+    assert [vars(record)["agent"] for record in caplog.records if "dependencies" in record.message] == ["needy"]
+
+
+async def test_a_failed_agent_says_why_and_counts_as_tried() -> None:
+    some = fleet({"broken": failing(1), "well": MemoryAgent()})
+    async with some.supervisor as supervisor:
+        await asyncio.wait_for(supervisor.wait_until_tried(), 5)
+        assert some.states == {"broken": "failed", "well": "ready"}
+        assert some.agents["broken"].status.reason == NO_KEY
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_a_failed_agent_is_retried_until_it_is_well_and_each_change_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    some = fleet({"broken": failing(4)})
+    async with some.supervisor:
+        await some.until(broken="ready")
+        assert some.memory["broken"].starts == 5
+        assert some.agents["broken"].status.reason is None
+    lines = [record.message for record in caplog.records if record.name.startswith("pallas")]
+    assert lines == ["agent starting", "agent failed", "agent ready"]
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_a_retry_that_fails_for_another_reason_is_a_change() -> None:
+    agent = MemoryAgent(start_failures=[AgentStartError("no key"), AgentStartError("no model")])
+    agent.starting = Gate()
+    some = fleet({"broken": agent})
+    async with some.supervisor:
+        agent.starting.let_through(2)
+        await agent.starting.wait_for_entered(3)
+        assert some.agents["broken"].status.reason == "no model"
+        assert some.states == {"broken": "failed"}  # a retry does not hide why it is needed
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_an_unforeseen_error_is_one_agents_and_logged_once_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    surprise = MemoryAgent(start_failures=[ValueError("unforeseen") for _ in range(3)])
+    some = fleet({"surprise": surprise, "well": MemoryAgent()})
+    async with some.supervisor as supervisor:
+        await asyncio.wait_for(supervisor.wait_until_tried(), 5)
+        await some.until(surprise="ready", well="ready")
+    tracebacks = [record for record in caplog.records if record.exc_info]
+    assert [vars(record)["agent"] for record in tracebacks] == ["surprise"]
+
+
+async def test_an_unforeseen_error_is_the_agents_reason() -> None:
+    some = fleet({"surprise": MemoryAgent(start_failures=[ValueError("unforeseen")])})
+    async with some.supervisor:
+        await some.until(surprise="failed")
+        assert some.agents["surprise"].status.reason == "unexpected ValueError: unforeseen"
+
+
+@pytest.mark.parametrize(
+    "stuck",
+    [
+        {"a": MemoryAgent(starting=Gate())},  # in its start
+        {"a": MemoryAgent(starting=Gate()), "b": MemoryAgent()},  # and b waiting for it
+        {"a": failing(1)},  # before its next try
+    ],
+    ids=["starting", "waiting", "retrying"],
+)
+async def test_stopping_does_not_wait_for_agents_that_are_not_up(stuck: dict[str, MemoryAgent]) -> None:
+    some = fleet(stuck, depends_on={"b": ["a"]})
+    async with asyncio.timeout(5):
+        async with some.supervisor:
+            await stuck["a"].until(lambda agent: agent.starts == 1)
+            await tick()
+    assert State.READY.value not in some.states.values()
+
+
+def test_retries_pause_twice_as_long_each_time_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "uniform", lambda low, high: high)
+    assert [retry_seconds(failures) for failures in (1, 2, 3, 4, 5, 6, 100_000)] == [1, 2, 4, 8, 15, 15, 15]
+
+
+@pytest.mark.parametrize("failures", [1, 4, 100_000])
+def test_retries_of_many_agents_do_not_come_in_step(failures: int) -> None:
+    longest = min(15.0, 2.0 ** (min(failures, 10) - 1))
+    pauses = {retry_seconds(failures) for _ in range(50)}
+    assert len(pauses) > 1
+    assert all(0.75 * longest <= pause <= longest for pause in pauses)

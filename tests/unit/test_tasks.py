@@ -1,0 +1,177 @@
+"""Tasks with an owner: none is lost, none takes another with it, and cancelling happens once."""
+
+import asyncio
+import logging
+
+import anyio
+import pytest
+
+from pallas_gateway.tasks import TaskOwner
+from tests.support.waiting import Gate, tick
+
+
+class Work:
+    """Work that is held at a gate and whose clean-up takes some awaits."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.cancellations = 0
+        self.cleaned_up = asyncio.Event()
+
+    async def __call__(self) -> str:
+        try:
+            await self.gate.enter()
+        except asyncio.CancelledError:
+            self.cancellations += 1
+            try:
+                await tick()
+                await tick()
+            except asyncio.CancelledError:
+                self.cancellations += 1
+                raise
+            self.cleaned_up.set()
+            raise
+        return "done"
+
+
+async def failing() -> None:
+    raise ValueError("broken")
+
+
+async def test_a_task_is_counted_while_it_runs() -> None:
+    async with TaskOwner() as owner:
+        work = Work()
+        task = owner.spawn(work(), name="work")
+        assert len(owner) == 1
+        work.gate.open()
+        assert await task == "done"
+        await owner.wait_until_idle()
+        assert len(owner) == 0
+
+
+async def test_a_failing_task_leaves_its_siblings_alone_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "pallas.tasks")
+    async with TaskOwner() as owner:
+        work = Work()
+        sibling = owner.spawn(work(), name="sibling")
+        failed = owner.spawn(failing(), name="failing")
+        await asyncio.wait({failed})
+        await work.gate.wait_for_entered()
+        work.gate.open()
+        assert await sibling == "done"
+
+    records = [record for record in caplog.records if record.name == "pallas.tasks"]
+    assert [(record.message, vars(record)["task"]) for record in records] == [("task failed", "failing")]
+    assert records[0].exc_info is not None
+
+
+async def test_closing_lets_what_runs_finish() -> None:
+    work = Work()
+    async with TaskOwner() as owner:
+        task = owner.spawn(work(), name="work")
+        asyncio.get_running_loop().call_soon(work.gate.open)
+    assert task.result() == "done"
+
+
+async def test_closing_cancels_what_does_not_finish_in_time_and_waits_for_its_clean_up() -> None:
+    work = Work()
+    async with TaskOwner(close_seconds=0.05) as owner:
+        task = owner.spawn(work(), name="work")
+        await work.gate.wait_for_entered()
+    assert task.cancelled()
+    assert (work.cancellations, work.cleaned_up.is_set(), len(owner)) == (1, True, 0)
+
+
+async def test_closing_does_not_wait_for_ever_for_work_that_refuses_to_end() -> None:
+    released = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with asyncio.timeout(5), TaskOwner(close_seconds=0.02) as owner:
+        task = owner.spawn(stubborn(), name="stubborn")
+        await tick()
+    assert not task.done()
+    released.set()
+    await task
+
+
+async def test_cancelling_all_ends_all() -> None:
+    async with TaskOwner() as owner:
+        works = [Work(), Work()]
+        tasks = [owner.spawn(work(), name="work") for work in works]
+        for work in works:
+            await work.gate.wait_for_entered()
+        await owner.cancel_all()
+        assert all(task.cancelled() for task in tasks)
+        assert len(owner) == 0
+
+
+async def test_waiting_until_idle_waits_for_what_is_started_meanwhile() -> None:
+    async with TaskOwner() as owner:
+        first, second = Work(), Work()
+        owner.spawn(first(), name="first")
+        idle = asyncio.create_task(owner.wait_until_idle())
+        await first.gate.wait_for_entered()
+        owner.spawn(second(), name="second")
+        first.gate.open()
+        await second.gate.wait_for_entered()
+        await tick()
+        assert not idle.done()
+        second.gate.open()
+        await asyncio.wait_for(idle, 5)
+
+
+async def test_running_gives_the_result_or_the_error() -> None:
+    async with TaskOwner() as owner:
+        work = Work()
+        work.gate.open()
+        assert await owner.run(work(), name="work") == "done"
+        with pytest.raises(ValueError, match="broken"):
+            await owner.run(failing(), name="failing")
+
+
+async def test_work_that_takes_too_long_is_cancelled() -> None:
+    async with TaskOwner() as owner:
+        work = Work()
+        with pytest.raises(TimeoutError, match="slow work"):
+            await owner.run(work(), name="slow work", timeout_seconds=0.02)
+        await owner.wait_until_idle()
+    assert (work.cancellations, work.cleaned_up.is_set()) == (1, True)
+
+
+async def test_cancelling_the_one_who_waits_cancels_the_work_once() -> None:
+    async with TaskOwner() as owner:
+        work = Work()
+        waiter = asyncio.create_task(owner.run(work(), name="work"))
+        await work.gate.wait_for_entered()
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        await owner.wait_until_idle()
+    assert (work.cancellations, work.cleaned_up.is_set()) == (1, True)
+
+
+async def test_a_cancel_scope_that_cancels_at_every_await_cancels_the_work_once() -> None:
+    async with TaskOwner() as owner:
+        work = Work()
+        async with anyio.create_task_group() as group:
+            group.start_soon(_run_with_awaits_after, owner, work)
+            await work.gate.wait_for_entered()
+            group.cancel_scope.cancel()
+        await owner.wait_until_idle()
+    assert (work.cancellations, work.cleaned_up.is_set()) == (1, True)
+
+
+async def _run_with_awaits_after(owner: TaskOwner, work: Work) -> None:
+    try:
+        await owner.run(work(), name="work")
+    finally:
+        for _ in range(3):
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        raise asyncio.CancelledError

@@ -1,0 +1,131 @@
+"""The guards alone: what is hard to bring about over a real connection."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pallas_gateway.config.configuration import Configuration
+from pallas_gateway.config.fastagent_file import FastAgentFile
+from pallas_gateway.config.schema import AgentSettings, Deployment
+from pallas_gateway.web import guards
+from tests.support.asgi import respond_json
+
+if TYPE_CHECKING:
+    from tests.support.asgi import Message, Receive, Scope, Send
+
+HOST = "fd00::1"
+
+
+class Client:
+    """Both ends of one ASGI exchange: sends `pieces` (then hangs), and remembers what was sent back."""
+
+    def __init__(self, pieces: list[Message], **headers: str) -> None:
+        self.pieces = pieces
+        self.sent: list[Message] = []
+        self.scope: Scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/agents/echo/mcp",
+            "scheme": "http",
+            "server": ("192.0.2.1", 24200),
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+
+    @property
+    def status(self) -> int | None:
+        return next((message["status"] for message in self.sent if "status" in message), None)
+
+    async def receive(self) -> Message:
+        if not self.pieces:
+            await asyncio.Event().wait()
+        return self.pieces.pop(0)
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+def piece(*, more: bool) -> Message:
+    return {"type": "http.request", "body": b"x" * 1000, "more_body": more}
+
+
+def answering(status: int) -> Any:
+    """An app that answers `status` without a look at the body."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond_json(send, status, {})
+
+    return app
+
+
+async def test_a_refusal_is_sent_once_the_whole_body_was_read() -> None:
+    client = Client([piece(more=True), piece(more=True), piece(more=False)])
+    async with asyncio.timeout(5):
+        await guards.RefusalAfterBody(answering(413))(client.scope, client.receive, client.send)
+
+    assert (client.pieces, client.status) == ([], 413)
+
+
+async def test_a_refusal_waits_no_longer_for_a_client_that_left() -> None:
+    client = Client([piece(more=True), {"type": "http.disconnect"}])
+    async with asyncio.timeout(5):
+        await guards.RefusalAfterBody(answering(404))(client.scope, client.receive, client.send)
+
+    assert client.status == 404
+
+
+async def test_a_refusal_waits_only_so_long_for_a_body_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "REST_OF_BODY_SECONDS", 0.05)
+    client = Client([piece(more=True)])
+    async with asyncio.timeout(5):
+        await guards.RefusalAfterBody(answering(413))(client.scope, client.receive, client.send)
+
+    assert client.status == 413
+
+
+async def test_an_answer_that_is_no_refusal_waits_for_no_body() -> None:
+    client = Client([piece(more=True)])
+    async with asyncio.timeout(5):
+        await guards.RefusalAfterBody(answering(200))(client.scope, client.receive, client.send)
+
+    assert (len(client.pieces), client.status) == (1, 200)
+
+
+async def test_a_refusal_after_a_body_that_was_read_waits_for_nothing() -> None:
+    async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await respond_json(send, 400, {})
+
+    client = Client([piece(more=False)])
+    async with asyncio.timeout(5):
+        await guards.RefusalAfterBody(reading)(client.scope, client.receive, client.send)
+
+    assert client.status == 400
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("[fd00::1]:24200", None, 200),
+        ("[FD00::1]", None, 200),
+        ("[fd00::2]:24200", None, 421),
+        ("192.0.2.1:24200", None, 200),
+        ("192.0.2.2:24200", None, 421),
+        ("[fd00::1]:24200", "http://[fd00::1]:24200", 200),
+        ("[fd00::1]:24200", "https://[fd00::1]", 200),
+        ("[fd00::1]:24200", "http://[::1]:5173", 200),
+        ("[fd00::1]:24200", "http://[fd00::2]:24200", 403),
+        ("[fd00::1]:24200", "http://:", 403),
+    ],
+)
+async def test_addresses_of_either_family_are_guarded_like_names(host: str, origin: str | None, status: int) -> None:
+    deployment = Deployment(name="test", host=HOST, agents={"echo": AgentSettings(module="echo")})
+    configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
+    client = Client([piece(more=False)], host=host, **({"origin": origin} if origin else {}))
+    app = guards.host_and_origin_guard(answering(200), configuration)
+    await app(client.scope, client.receive, client.send)
+
+    assert client.status == status
