@@ -97,7 +97,7 @@ class McpClient:
         """Get a prompt."""
         return await self.sdk.get_prompt(name, arguments)
 
-    async def wait_for_logs(self, count: int, timeout_seconds: float = 5) -> list[LoggingMessageNotificationParams]:
+    async def wait_for_logs(self, count: int, timeout_seconds: float = 20) -> list[LoggingMessageNotificationParams]:
         """Return the log notifications once `count` have arrived."""
         await self._log.changes.until(
             lambda: len(self.logs) >= count, timeout_seconds, what=f"{count} log notifications, {len(self.logs)} so far"
@@ -122,7 +122,7 @@ class ProgressLog:
         self.events.append((progress, total, message))
         self._changes.announce()
 
-    async def wait_for(self, count: int, timeout_seconds: float = 5) -> None:
+    async def wait_for(self, count: int, timeout_seconds: float = 20) -> None:
         """Return once `count` notifications have arrived."""
         await self._changes.until(
             lambda: len(self.events) >= count, timeout_seconds, what=f"{count} progress events, {self.events} so far"
@@ -219,7 +219,7 @@ class RawCall:
         """Wait for the whole response."""
         return await asyncio.wait_for(asyncio.shield(self._task), timeout_seconds)
 
-    async def wait_for_notifications(self, count: int, timeout_seconds: float = 5) -> list[dict[str, Any]]:
+    async def wait_for_notifications(self, count: int, timeout_seconds: float = 20) -> list[dict[str, Any]]:
         """Return the notifications once `count` have arrived."""
         await self._changes.until(
             lambda: len(self.notifications) >= count, timeout_seconds, what=f"{count} notifications of {self.messages}"

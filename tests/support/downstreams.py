@@ -93,20 +93,20 @@ class Recorder:
         """Forget the requests so far; open ones and sessions are still counted."""
         self.requests.clear()
 
-    async def until(self, predicate: Callable[["Recorder"], object], timeout_seconds: float = 5) -> None:
+    async def until(self, predicate: Callable[["Recorder"], object], timeout_seconds: float = 20) -> None:
         """Return once `predicate(self)` holds; looked at again whenever a request begins, answers or ends."""
         await self._changes.until(
             lambda: predicate(self), timeout_seconds, what=f"the recorder (so far: {self.rpc_methods})"
         )
 
     async def wait_for_calls(
-        self, count: int, tool: str | None = None, timeout_seconds: float = 5
+        self, count: int, tool: str | None = None, timeout_seconds: float = 20
     ) -> list[HttpRequest]:
         """Return the `tools/call` requests once `count` have arrived."""
         await self.until(lambda _: len(self.calls(tool)) >= count, timeout_seconds)
         return self.calls(tool)
 
-    async def wait_until_idle(self, timeout_seconds: float = 5) -> None:
+    async def wait_until_idle(self, timeout_seconds: float = 20) -> None:
         """Return once no request and no stream is open."""
         await self.until(lambda _: not self.open, timeout_seconds)
 

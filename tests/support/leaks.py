@@ -41,7 +41,7 @@ def snapshot() -> Snapshot:
     return Snapshot(tasks, _descriptors())
 
 
-async def assert_nothing_left(before: Snapshot, timeout_seconds: float = 5) -> None:
+async def assert_nothing_left(before: Snapshot, timeout_seconds: float = 20) -> None:
     """Wait until no more is open than `before`; `AssertionError` naming the rest after `timeout_seconds`."""
     deadline = asyncio.get_running_loop().time() + timeout_seconds
     while left := _collected().growth_since(before):

@@ -6,26 +6,33 @@ It keeps the promises of `pallas_gateway.runtime.ports`; one contract test runs 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mcp_types import ContentBlock, TextContent
 
+from pallas_gateway.calls.assistant_stream import Emitter, Payload, chunk
 from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
+from pallas_gateway.calls.channel import Channel, Wishes
 from pallas_gateway.calls.credentials import Credentials
-from pallas_gateway.errors import AgentStartError, CallFailedError
+from pallas_gateway.calls.progress import ProgressEvent, agent_step
+from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.ports import AgentPlan, Downstream, ModelFacts
 
 from .waiting import Changes, Gate
 
 type Answer = Callable[[Call], Reply]
-MODEL = ModelFacts("memory-model", vision=False)
+type Tell = Callable[[Call, Channel], None]
+MODEL = ModelFacts("memory-model")
+NEVER = 3600.0
 TURN = TurnUsage(MODEL.name, Usage(input=3, output=2))
 
 
-def say(text: str, *, stop_reason: str = "endTurn", turns: Sequence[TurnUsage] = (TURN,)) -> Reply:
+def say(
+    text: str, *, stop_reason: str = "endTurn", turns: Sequence[TurnUsage] = (TURN,), halted: Sequence[str] = ()
+) -> Reply:
     """A reply of one text block, of one cheap LLM turn unless told otherwise."""
     content: tuple[ContentBlock, ...] = (TextContent(type="text", text=text),)
-    return Reply(content, stop_reason, len(turns), tuple(turns))
+    return Reply(content, stop_reason, len(turns), tuple(turns), halted=tuple(halted))
 
 
 def repeat(call: Call) -> Reply:
@@ -33,13 +40,49 @@ def repeat(call: Call) -> Reply:
     return say(call.message.text)
 
 
-def fail(sentence: str = "The model could not answer: overloaded", *, reason: str = "llm_error") -> Answer:
-    """An answer that never comes."""
+def fail(
+    sentence: str = "The model could not answer: overloaded",
+    *,
+    reason: str = "llm_error",
+    turns: Sequence[TurnUsage] = (),
+) -> Answer:
+    """An answer that never comes, after the LLM turns it took to find out."""
+    failed = replace(say(sentence, stop_reason=reason, turns=turns), failure=reason)
+    return lambda _: failed
 
-    def failing(call: Call) -> Reply:
-        raise CallFailedError(sentence, reason=reason)
 
-    return failing
+def tell_a_turn(call: Call, channel: Channel) -> None:
+    """What fast-agent's `passthrough` tells of its one turn."""
+    channel.progress(agent_step(call.agent, 1, "llm"))
+    emitter = Emitter(call.agent, call.conversation_id)
+    channel.payload(chunk(emitter, 1, text=call.message.text, tool_calls=[], stop_reason="endTurn"))
+
+
+@dataclass
+class RecordingOutlet:
+    """An `Outlet` that keeps what it is sent."""
+
+    events: list[ProgressEvent] = field(default_factory=list)
+    payloads: list[Payload] = field(default_factory=list)
+
+    async def send_progress(self, event: ProgressEvent) -> None:
+        """Keep it."""
+        self.events.append(event)
+
+    async def send_payload(self, payload: Payload) -> None:
+        """Keep it."""
+        self.payloads.append(payload)
+
+
+def a_channel(outlet: RecordingOutlet | None = None) -> Channel:
+    """A channel without a heartbeat; it sends nothing before somebody opens it."""
+    wishes = Wishes(progress=outlet is not None)
+    return Channel("echo", outlet or RecordingOutlet(), wishes, heartbeat_seconds=NEVER)
+
+
+def a_plan(name: str, module: str | None = None) -> AgentPlan:
+    """How to start `name`, with the defaults of `agents.yaml`."""
+    return AgentPlan(name, module or f"agents.{name}", 15, 3, 3, None, {})
 
 
 def text_of(reply: Reply) -> str:
@@ -61,6 +104,7 @@ class MemoryAgent:
 
     Attributes:
         answer: Reply of a call, or whatever it raises.
+        tells: What the call tells its channel before it waits and answers.
         model: What the agent says it uses.
         downstreams: The MCP servers it says it uses.
         start_failures: Raised by the next starts, one each, the first one first.
@@ -75,6 +119,7 @@ class MemoryAgent:
     """
 
     answer: Answer = repeat
+    tells: Tell = lambda call, channel: None
     model: ModelFacts = MODEL
     downstreams: tuple[Downstream, ...] = ()
     start_failures: list[Exception] = field(default_factory=list)
@@ -88,7 +133,7 @@ class MemoryAgent:
     credentials: list[Credentials] = field(default_factory=list)
     changes: Changes = field(default_factory=Changes)
 
-    async def until(self, predicate: Callable[["MemoryAgent"], object], timeout_seconds: float = 5) -> None:
+    async def until(self, predicate: Callable[["MemoryAgent"], object], timeout_seconds: float = 20) -> None:
         """Return once `predicate(self)` holds."""
         await self.changes.until(lambda: predicate(self), timeout_seconds, what=f"the agent (so far: {self})")
 
@@ -139,11 +184,11 @@ class MemoryAgentRuntime:
         return self.agent.downstreams
 
     @asynccontextmanager
-    async def open(self, call: Call, credentials: Credentials) -> AsyncGenerator["MemoryInstance"]:
+    async def open(self, call: Call, credentials: Credentials, channel: Channel) -> AsyncGenerator["MemoryInstance"]:
         """An instance that lives as long as the block."""
         self.agent.credentials.append(credentials)
         with self._counted():
-            yield MemoryInstance(self.agent)
+            yield MemoryInstance(self.agent, channel)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -162,15 +207,17 @@ class MemoryInstance:
     """The `Instance` of one call."""
 
     agent: MemoryAgent
+    channel: Channel
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer, after waiting at the agent's gate; at the deadline a success that says so."""
         self.agent.calls.append(call)
+        self.agent.tells(call, self.channel)
         self.agent.changes.announce()
         if self.agent.answering is not None:
             try:
                 async with asyncio.timeout(timeout_seconds):
                     await self.agent.answering.enter(call.message.text)
             except TimeoutError:
-                return say("[Stopped: out of time. There is no answer yet.]", turns=())
+                return say("[Stopped: out of time. There is no answer yet.]", turns=(), halted=("deadline",))
         return self.agent.answer(call)

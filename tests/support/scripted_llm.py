@@ -239,16 +239,16 @@ class ScriptedLlm:
         self.surprises: list[str] = []  # what no script foresaw; `scripted_llm` fails the test for them
         self._changes = Changes()
 
-    async def wait_for_requests(self, count: int, timeout_seconds: float = 5) -> list[LlmRequest]:
+    async def wait_for_requests(self, count: int, timeout_seconds: float = 20) -> list[LlmRequest]:
         """Return the first `count` requests once that many have arrived."""
         await self._until(lambda: len(self.requests) >= count, timeout_seconds, f"{count} LLM requests")
         return self.requests[:count]
 
-    async def wait_for_aborted(self, count: int = 1, timeout_seconds: float = 5) -> None:
+    async def wait_for_aborted(self, count: int = 1, timeout_seconds: float = 20) -> None:
         """Return once `count` clients have hung up mid-answer."""
         await self._until(lambda: len(self.aborted) >= count, timeout_seconds, f"{count} aborted LLM requests")
 
-    async def wait_until_idle(self, timeout_seconds: float = 5) -> None:
+    async def wait_until_idle(self, timeout_seconds: float = 20) -> None:
         """Return once no request is running."""
         await self._until(lambda: self.in_flight == 0, timeout_seconds, "an idle LLM")
 

@@ -12,14 +12,16 @@ POLL_SECONDS = 0.005  # long enough not to starve the loop, short enough not to 
 
 
 @overload
-async def eventually[T](predicate: Callable[[], Awaitable[T]], timeout_seconds: float = 5, *, what: str = ...) -> T: ...
+async def eventually[T](
+    predicate: Callable[[], Awaitable[T]], timeout_seconds: float = 20, *, what: str = ...
+) -> T: ...
 
 
 @overload
-async def eventually[T](predicate: Callable[[], T], timeout_seconds: float = 5, *, what: str = ...) -> T: ...
+async def eventually[T](predicate: Callable[[], T], timeout_seconds: float = 20, *, what: str = ...) -> T: ...
 
 
-async def eventually(predicate: Callable[[], Any], timeout_seconds: float = 5, *, what: str = "the condition") -> Any:
+async def eventually(predicate: Callable[[], Any], timeout_seconds: float = 20, *, what: str = "the condition") -> Any:
     """Return the first truthy value of `predicate`, asked again and again (it may be async).
 
     For facts nobody announces; where somebody does, `Changes` answers at once.
@@ -110,13 +112,13 @@ class Gate:
         self.passed.append(label)
         self._changes.announce()
 
-    async def wait_for_entered(self, count: int = 1, timeout_seconds: float = 5) -> None:
+    async def wait_for_entered(self, count: int = 1, timeout_seconds: float = 20) -> None:
         """Return once `count` have entered in all, whatever became of them."""
         await self._changes.until(
             lambda: len(self.entered) >= count, timeout_seconds, what=f"{count} entering, {self.entered} so far"
         )
 
-    async def wait_for_cancelled(self, count: int = 1, timeout_seconds: float = 5) -> None:
+    async def wait_for_cancelled(self, count: int = 1, timeout_seconds: float = 20) -> None:
         """Return once `count` have been cancelled while held."""
         await self._changes.until(
             lambda: len(self.cancelled) >= count, timeout_seconds, what=f"{count} cancelled, {self.cancelled} so far"

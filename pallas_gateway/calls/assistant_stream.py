@@ -1,0 +1,94 @@
+"""What clients see of the assistant while a call runs: payloads of `notifications/message`. Pure.
+
+`assistant_chunk` and `assistant_chunk_results` are version 2 of the format Pallas' clients know; `assistant_delta` is
+the live text. `iteration` counts LLM turns of the emitting agent from 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LOGGER = "pallas.assistant_stream"
+SCHEMA_VERSION = 2
+CHUNK = "assistant_chunk"
+RESULTS = "assistant_chunk_results"
+DELTA = "assistant_delta"
+LONGEST_RESULT = 4000
+"""Characters of a tool result that go into a payload."""
+
+type Payload = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Emitter:
+    """Who emits: the agent under the name clients know, and the client's own conversation id."""
+
+    agent: str
+    conversation_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One tool call an LLM asked for; `server` is None for a tool that is no downstream's."""
+
+    id: str
+    server: str | None
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What one tool call brought."""
+
+    call: ToolCall
+    is_error: bool
+    text: str
+    duration_seconds: float
+
+
+def chunk(
+    emitter: Emitter, iteration: int, *, text: str, tool_calls: Sequence[ToolCall], stop_reason: str | None
+) -> Payload:
+    """After each LLM turn."""
+    calls = [
+        {"id": call.id, "server": call.server, "name": call.name, "arguments": dict(call.arguments)}
+        for call in tool_calls
+    ]
+    return {**_head(CHUNK, emitter, iteration), "text": text, "tool_calls": calls, "stop_reason": stop_reason}
+
+
+def results(emitter: Emitter, iteration: int, outcomes: Sequence[ToolResult]) -> Payload:
+    """After each round of tools."""
+    return {**_head(RESULTS, emitter, iteration), "results": [_result(outcome) for outcome in outcomes]}
+
+
+def delta(emitter: Emitter, iteration: int, text: str) -> Payload:
+    """New characters of the live text."""
+    return {**_head(DELTA, emitter, iteration), "text": text}
+
+
+def _head(kind: str, emitter: Emitter, iteration: int) -> Payload:
+    return {
+        "kind": kind,
+        "schema_version": SCHEMA_VERSION,
+        "agent": emitter.agent,
+        "conversation_id": emitter.conversation_id,
+        "iteration": iteration,
+    }
+
+
+def _result(outcome: ToolResult) -> dict[str, Any]:
+    return {
+        "id": outcome.call.id,
+        "server": outcome.call.server,
+        "name": outcome.call.name,
+        "is_error": outcome.is_error,
+        "text": outcome.text[:LONGEST_RESULT],
+        "truncated": len(outcome.text) > LONGEST_RESULT,
+        "duration_seconds": round(outcome.duration_seconds, 3),
+    }

@@ -1,0 +1,208 @@
+"""The one way notifications leave a call.
+
+The agent loop puts events in and never waits; one task sends them out in order, at the client's pace, and a heartbeat
+when there was nothing to send for a while. What a slow client may cost is bounded: live text is coalesced and its
+oldest part dropped; beyond `LONGEST_BACKLOG` waiting entries the oldest progress goes, and when only chunks and results
+are left, the client counts as lost and gets no more notifications. The call goes on in any case. Once the block of
+`open` has ended, nothing is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pallas_gateway.calls import assistant_stream, progress
+from pallas_gateway.calls.progress import ProgressCounter, ProgressEvent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from pallas_gateway.calls.assistant_stream import Emitter, Payload
+    from pallas_gateway.tasks import TaskOwner
+
+LONGEST_BACKLOG = 1000
+"""Notifications that may wait for a slow client."""
+LONGEST_DELTA = 16_384
+"""Characters of live text that may wait; older ones are dropped."""
+FLUSH_SECONDS = 30.0
+"""How long a finished call waits for its client to take what still waits."""
+DELTA_SECONDS = 0.1
+"""Shortest time between two notifications of live text."""
+
+_log = logging.getLogger("pallas.channel")
+
+
+class Outlet(Protocol):
+    """Where notifications go: the client's own response stream."""
+
+    async def send_progress(self, event: ProgressEvent) -> None:
+        """Send one `notifications/progress`."""
+
+    async def send_payload(self, payload: Payload) -> None:
+        """Send one `notifications/message` of the assistant stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the client asked for: progress (with a heartbeat), and the live text."""
+
+    progress: bool = False
+    deltas: bool = False
+
+
+@dataclass(slots=True)
+class _LiveText:
+    """Text that waits to be sent, of one emitter and turn."""
+
+    emitter: Emitter
+    iteration: int
+    text: str = ""
+
+
+class Channel:
+    """Notifications of one call; see the module."""
+
+    def __init__(
+        self,
+        agent: str,
+        outlet: Outlet,
+        wishes: Wishes,
+        *,
+        heartbeat_seconds: float,
+        on_heartbeat: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._agent = agent
+        self._outlet = outlet
+        self._wishes = wishes
+        self._heartbeat_seconds = heartbeat_seconds
+        self._on_heartbeat = on_heartbeat
+        self._counter = ProgressCounter()
+        self._waiting: deque[ProgressEvent | Payload] = deque()
+        self._live: dict[tuple[str, int], _LiveText] = {}  # by turn: inner agents may speak at once
+        self._something = asyncio.Event()
+        self._closing = False
+        self._lost = False
+
+    @property
+    def wishes(self) -> Wishes:
+        """What the client asked for."""
+        return self._wishes
+
+    def progress(self, message: str, *, ended: bool = False) -> None:
+        """Tell the client what happens; `ended` if the sub-task of the message has ended."""
+        if self._wishes.progress:
+            self._put(self._counter.event(message, ended=ended))
+
+    def payload(self, payload: Payload) -> None:
+        """Tell the client what an assistant said or its tools brought."""
+        if "via_agent" not in payload:
+            self._flush_live((payload["agent"], payload["iteration"]))
+        self._put(payload)
+
+    def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
+        """Add to the live text of one turn."""
+        if not self._wishes.deltas or self._lost or self._closing or not text:
+            return
+        live = self._live.setdefault((emitter.agent, iteration), _LiveText(emitter, iteration))
+        live.text = (live.text + text)[-LONGEST_DELTA:]
+        self._something.set()
+
+    @asynccontextmanager
+    async def open(self, tasks: TaskOwner) -> AsyncIterator[None]:
+        """Send while the block runs; at its end what still waits is sent, and then nothing more."""
+        sender = tasks.spawn(self._send_all(), name=f"notifications {self._agent}", report=True)
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._lost = True  # nobody listens any more
+            raise
+        finally:
+            await self._finish(sender)
+
+    async def _finish(self, sender: asyncio.Task[None]) -> None:
+        self._closing = True
+        self._something.set()
+        try:
+            if not self._lost:
+                await asyncio.wait({sender}, timeout=FLUSH_SECONDS)
+        finally:  # also when the client leaves meanwhile
+            self._lost = True
+            sender.cancel()
+
+    def _put(self, entry: ProgressEvent | Payload) -> None:
+        if self._lost or self._closing:
+            return
+        self._waiting.append(entry)
+        self._something.set()
+        if len(self._waiting) > LONGEST_BACKLOG:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Drop the oldest entry that a client can do without; what assistants said and tools brought is not one."""
+        for index, entry in enumerate(self._waiting):
+            if isinstance(entry, ProgressEvent) or entry.get("kind") == assistant_stream.DELTA:
+                del self._waiting[index]
+                return
+        self._lose("the client reads too slowly")
+
+    def _flush_live(self, turn: tuple[str, int]) -> None:
+        """The live text of a turn goes out before what comes after it."""
+        if live := self._live.pop(turn, None):
+            self._waiting.append(assistant_stream.delta(live.emitter, live.iteration, live.text))
+
+    async def _send_all(self) -> None:
+        now = asyncio.get_running_loop().time
+        began = last_progress = now()
+        next_delta = began
+        while not self._lost:
+            if self._live and not self._waiting and (self._closing or now() >= next_delta):
+                self._flush_live(next(iter(self._live)))
+                next_delta = now() + DELTA_SECONDS
+            if self._waiting:
+                entry = self._waiting.popleft()
+                if isinstance(entry, ProgressEvent):
+                    last_progress = now()
+                await self._send(entry)
+            elif self._closing:
+                return
+            elif self._wishes.progress and now() >= last_progress + self._heartbeat_seconds:
+                self._on_heartbeat()
+                self._put(self._counter.event(progress.heartbeat(self._agent, now() - began)))
+            else:
+                await self._wait_until(self._next_due(last_progress, next_delta))
+
+    def _next_due(self, last_progress: float, next_delta: float) -> float | None:
+        """When something is due even if nothing new comes; None for never."""
+        due = [next_delta] if self._live else []
+        # Counted from the last progress, not from the last notification: progress is what resets clients' patience.
+        due += [last_progress + self._heartbeat_seconds] if self._wishes.progress else []
+        return min(due, default=None)
+
+    async def _wait_until(self, due: float | None) -> None:
+        self._something.clear()
+        try:
+            async with asyncio.timeout_at(due):
+                await self._something.wait()
+        except TimeoutError:
+            return
+
+    async def _send(self, entry: ProgressEvent | Payload) -> None:
+        try:
+            if isinstance(entry, ProgressEvent):
+                await self._outlet.send_progress(entry)
+            else:
+                await self._outlet.send_payload(entry)
+        except Exception as error:  # noqa: BLE001  a client that cannot be told is no reason to end its call
+            self._lose(f"{type(error).__name__}: {error}")
+
+    def _lose(self, why: str) -> None:
+        self._lost = True
+        self._waiting.clear()
+        self._live.clear()
+        self._something.set()
+        _log.warning("client gets no more notifications", extra={"agent": self._agent, "why": why})

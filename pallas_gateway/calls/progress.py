@@ -1,0 +1,66 @@
+"""Progress of one call: numbers that always increase, and the exact words of each message. Pure.
+
+MCP asks that `progress` increases with every notification of a token; `total` equals it where a sub-task has ended
+and is absent otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+LONGEST_RELAYED = 500
+"""Characters of a peer's message that is passed on."""
+_OUR_FORMS = re.compile(r"[^\n]*(?:: (?:started|completed|failed)| step \d+ \((?:llm|tool)\)| working \(\d+s\))")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressEvent:
+    """One `notifications/progress`, without its token."""
+
+    progress: float
+    total: float | None
+    message: str
+
+
+class ProgressCounter:
+    """Numbers the events of one call."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def event(self, message: str, *, ended: bool = False) -> ProgressEvent:
+        """The next event; `ended` says that the sub-task of the message has ended."""
+        self._last += 1
+        return ProgressEvent(float(self._last), float(self._last) if ended else None, message)
+
+
+def tool_started(server: str, tool: str) -> str:
+    """A downstream tool call began."""
+    return f"{server}/{tool}: started"
+
+
+def tool_ended(server: str, tool: str, *, ok: bool) -> str:
+    """A downstream tool call ended."""
+    return f"{server}/{tool}: {'completed' if ok else 'failed'}"
+
+
+def agent_step(agent: str, number: int, kind: Literal["llm", "tool"]) -> str:
+    """An agent asks its model, or runs the tools its model asked for; `number` counts both from 1."""
+    return f"{agent} step {number} ({kind})"
+
+
+def relayed(server: str, tool: str, message: str) -> str:
+    """A message that came from the peer behind a tool call."""
+    return f"{server}/{tool}: {message}"
+
+
+def is_ours(message: str) -> bool:
+    """Whether a message has one of the forms above or the heartbeat's: what a Pallas peer sends, and nobody else."""
+    return len(message) <= LONGEST_RELAYED and _OUR_FORMS.fullmatch(message) is not None
+
+
+def heartbeat(agent: str, seconds: float) -> str:
+    """Nothing else happened for a while; `seconds` since the call began."""
+    return f"{agent} working ({seconds:.0f}s)"

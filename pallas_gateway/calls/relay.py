@@ -1,0 +1,62 @@
+"""Passing on what a peer's assistant did: which payloads, and with what added. Pure.
+
+Each gateway on the way appends one element to `via_agent` (the name under which it called the peer) and one to
+`call_path` (the id of the tool call that made the call). So a reader can rebuild the tree from payloads alone, also
+with parallel calls of one peer at any depth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.calls.assistant_stream import CHUNK, LOGGER, RESULTS, Payload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RELAY_VERSION = 3
+OLDEST_VERSION = 2
+_KINDS = (CHUNK, RESULTS)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCall:
+    """The tool call behind which a peer is working now."""
+
+    server: str
+    tool: str
+    tool_call_id: str
+
+
+def relayed(logger: str | None, data: object, call: PeerCall | None, *, max_depth: int) -> Payload | None:
+    """The payload to pass on, None for what is not passed on.
+
+    Args:
+        logger: the notification's logger.
+        data: its data, as received.
+        call: the tool call it belongs to; None if that is not known.
+        max_depth: a payload that already came through this many agents is dropped.
+    """
+    if call is None or logger != LOGGER or not isinstance(data, dict) or not _is_relayable(data):
+        return None
+    via, path = _strings(data, "via_agent"), _strings(data, "call_path")
+    if len(via) >= max_depth:
+        return None
+    return {
+        **data,
+        "via_agent": [*via, call.server],
+        "call_path": [*path, call.tool_call_id],
+        "parent_call_id": call.tool_call_id,
+        "schema_version": RELAY_VERSION,
+    }
+
+
+def _is_relayable(data: Mapping[str, Any]) -> bool:
+    version = data.get("schema_version")
+    return data.get("kind") in _KINDS and isinstance(version, int) and version >= OLDEST_VERSION
+
+
+def _strings(data: Mapping[str, Any], key: str) -> list[str]:
+    value = data.get(key)
+    return [str(one) for one in value] if isinstance(value, list) else []

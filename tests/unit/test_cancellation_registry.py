@@ -1,0 +1,90 @@
+"""Who can cancel which call: only the very client that made it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pallas_gateway.calls.cancellation import Cancellations, RequestKey
+from pallas_gateway.calls.credentials import Secret
+
+KEY = RequestKey("harper", "session-1", Secret("token-1"), 7)
+
+
+def test_a_request_is_cancelled_by_its_own_key() -> None:
+    cancellations, heard = Cancellations(), list[str]()
+    same_key = RequestKey("harper", "session-1", Secret("token-1"), 7)
+
+    with cancellations.listening(KEY, lambda: heard.append("stop")):
+        assert cancellations.cancel(same_key)
+
+    assert heard == ["stop"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"agent": "jarvis"},
+        {"session": "session-2"},
+        {"bearer": Secret("token-2")},
+        {"bearer": None},
+        {"request_id": 8},
+        {"request_id": "7"},
+    ],
+    ids=str,
+)
+def test_a_request_is_cancelled_by_no_other_key(other: dict[str, Any]) -> None:
+    cancellations, heard = Cancellations(), list[str]()
+
+    with cancellations.listening(KEY, lambda: heard.append("stop")):
+        assert not cancellations.cancel(replace(KEY, **other))
+
+    assert heard == []
+
+
+def test_a_client_without_a_session_cannot_cancel() -> None:
+    cancellations = Cancellations()
+
+    with cancellations.listening(None, pytest.fail):
+        assert len(cancellations) == 0
+
+
+def test_a_finished_request_is_forgotten_even_if_it_failed() -> None:
+    cancellations = Cancellations()
+
+    def fail() -> None:
+        with cancellations.listening(KEY, pytest.fail):
+            assert len(cancellations) == 1
+            raise ValueError("the call failed")
+
+    with pytest.raises(ValueError, match="the call failed"):
+        fail()
+    assert len(cancellations) == 0
+    assert not cancellations.cancel(KEY)
+
+
+def test_two_requests_with_one_key_are_both_cancelled_and_forgotten_one_by_one() -> None:
+    cancellations, heard = Cancellations(), list[str]()
+
+    with cancellations.listening(KEY, lambda: heard.append("outer")):
+        with cancellations.listening(KEY, lambda: heard.append("inner")):
+            assert cancellations.cancel(KEY)
+        assert cancellations.cancel(KEY)
+
+    assert heard == ["outer", "inner", "outer"]
+    assert len(cancellations) == 0
+
+
+def test_a_request_that_ends_while_it_is_being_cancelled_does_no_harm() -> None:
+    cancellations = Cancellations()
+    listening = cancellations.listening(KEY, lambda: listening.__exit__(None, None, None))
+    listening.__enter__()
+
+    assert cancellations.cancel(KEY)
+    assert len(cancellations) == 0
+
+
+def test_a_key_shows_no_token() -> None:
+    assert "token-1" not in repr(KEY)

@@ -1,0 +1,472 @@
+"""The channel between a call and its client: order kept, the producer never held up, a slow client bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pallas_gateway.calls import channel as channels
+from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, Emitter, Payload, chunk
+from pallas_gateway.calls.channel import LONGEST_BACKLOG, LONGEST_DELTA, Channel, Wishes
+from pallas_gateway.calls.progress import ProgressEvent
+from pallas_gateway.tasks import TaskOwner
+from tests.support.waiting import Changes, Gate, eventually, tick
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+EVERYTHING = Wishes(progress=True, deltas=True)
+NEVER = 3600.0  # heartbeat_seconds of tests about something else
+HARPER, SCOUT = Emitter("harper", None), Emitter("scout", None)
+
+
+@dataclass
+class FakeOutlet:
+    """Remembers what was sent and when. `gate` holds each notification, `breaks_at` fails that one (from 1)."""
+
+    gate: Gate | None = None
+    breaks_at: int | None = None
+    taken: list[ProgressEvent | Payload] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    attempts: int = 0
+    changes: Changes = field(default_factory=Changes)
+
+    async def send_progress(self, event: ProgressEvent) -> None:
+        await self._take(event)
+
+    async def send_payload(self, payload: Payload) -> None:
+        await self._take(payload)
+
+    @property
+    def events(self) -> list[ProgressEvent]:
+        return [one for one in self.taken if isinstance(one, ProgressEvent)]
+
+    @property
+    def payloads(self) -> list[Payload]:
+        return [one for one in self.taken if not isinstance(one, ProgressEvent)]
+
+    @property
+    def words(self) -> list[str]:
+        """All of it as text: a message of progress, the text of a payload."""
+        return [one.message if isinstance(one, ProgressEvent) else one["text"] for one in self.taken]
+
+    async def until_sent(self, count: int) -> None:
+        await self.changes.until(lambda: len(self.taken) >= count, 5, what=f"{count} sent, {self.words} so far")
+
+    async def _take(self, one: ProgressEvent | Payload) -> None:
+        self.attempts += 1
+        if self.gate is not None:
+            await self.gate.enter()
+        if self.attempts == self.breaks_at:
+            raise ConnectionError("the client is gone")
+        self.taken.append(one)
+        self.times.append(asyncio.get_running_loop().time())
+        self.changes.announce()
+
+
+def a_channel(
+    outlet: FakeOutlet,
+    wishes: Wishes = EVERYTHING,
+    *,
+    heartbeat_seconds: float = NEVER,
+    on_heartbeat: Callable[[], None] = lambda: None,
+) -> Channel:
+    return Channel("harper", outlet, wishes, heartbeat_seconds=heartbeat_seconds, on_heartbeat=on_heartbeat)
+
+
+def said(text: str, emitter: Emitter = HARPER, iteration: int = 1) -> Payload:
+    return chunk(emitter, iteration, text=text, tool_calls=[], stop_reason=None)
+
+
+# --- order and end ---------------------------------------------------------------------------------------------------
+
+
+async def test_notifications_leave_in_the_order_in_which_things_happened() -> None:
+    outlet = FakeOutlet()
+    channel = a_channel(outlet)
+    async with TaskOwner() as tasks, channel.open(tasks):
+        channel.progress("harper step 1 (llm)")
+        channel.payload(said("Let me see."))
+        channel.progress("tools/add: started")
+        channel.progress("tools/add: completed", ended=True)
+        channel.payload(said("It is 3."))
+
+    assert outlet.words == [
+        "harper step 1 (llm)",
+        "Let me see.",
+        "tools/add: started",
+        "tools/add: completed",
+        "It is 3.",
+    ]
+    assert [(event.progress, event.total) for event in outlet.events] == [(1, None), (2, None), (3, 3)]
+
+
+async def test_each_notification_leaves_at_once_however_long_nothing_happened() -> None:
+    outlet = FakeOutlet()
+    channel = a_channel(outlet)
+    happenings: list[Callable[[], None]] = [
+        lambda: channel.progress("harper step 1 (llm)"),
+        lambda: channel.live_text(HARPER, 1, "It is 3."),
+        lambda: channel.payload(said("It is 3.")),
+    ]
+    async with TaskOwner() as tasks, channel.open(tasks):
+        for count, happen in enumerate(happenings, start=1):
+            await tick()  # the sender has long been waiting
+            happen()
+            await outlet.until_sent(count)
+
+
+@dataclass
+class Step:
+    """One thing a call may do; `pause` gives the sender the loop for that many turns."""
+
+    kind: str
+    emitter: Emitter
+    iteration: int
+    text: str
+    pause: int
+
+
+steps = st.builds(
+    Step,
+    st.sampled_from(["progress", "ended", "chunk", "live", "live", "live"]),
+    st.sampled_from([HARPER, SCOUT]),
+    st.integers(1, 2),
+    st.text(min_size=1, max_size=6),
+    st.integers(0, 3),
+)
+
+
+@settings(deadline=None)
+@given(happened=st.lists(steps, max_size=40))
+def test_whatever_happens_the_client_can_put_it_together_again(happened: list[Step]) -> None:
+    outlet = FakeOutlet()
+    asyncio.run(_play(happened, outlet))
+
+    assert all(earlier.progress < later.progress for earlier, later in pairwise(outlet.events))
+    assert all(event.total in {None, event.progress} for event in outlet.events)
+    assert [e.message for e in outlet.events] == [s.text for s in happened if s.kind in {"progress", "ended"}]
+    assert [p["text"] for p in outlet.payloads if p["kind"] == CHUNK] == [s.text for s in happened if s.kind == "chunk"]
+    for turn in {(s.emitter.agent, s.iteration) for s in happened}:
+        # Between two chunks of one turn stands exactly its live text of that time.
+        assert _story_told(outlet, turn) == _story(happened, turn)
+
+
+async def _play(happened: Sequence[Step], outlet: FakeOutlet) -> None:
+    channel = a_channel(outlet)
+    async with TaskOwner() as tasks, channel.open(tasks):
+        for step in happened:
+            if step.kind == "live":
+                channel.live_text(step.emitter, step.iteration, step.text)
+            elif step.kind == "chunk":
+                channel.payload(said(step.text, step.emitter, step.iteration))
+            else:
+                channel.progress(step.text, ended=step.kind == "ended")
+            for _ in range(step.pause):
+                await asyncio.sleep(0)
+
+
+def _story(happened: Sequence[Step], turn: tuple[str, int]) -> list[tuple[str, str]]:
+    mine = [step for step in happened if (step.emitter.agent, step.iteration) == turn]
+    return _joined([(step.kind, step.text) for step in mine if step.kind in {"chunk", "live"}])
+
+
+def _story_told(outlet: FakeOutlet, turn: tuple[str, int]) -> list[tuple[str, str]]:
+    mine = [payload for payload in outlet.payloads if (payload["agent"], payload["iteration"]) == turn]
+    return _joined([("live" if one["kind"] == DELTA else "chunk", one["text"]) for one in mine])
+
+
+def _joined(told: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    story: list[tuple[str, str]] = []
+    for kind, text in told:
+        if kind == "live" and story and story[-1][0] == "live":
+            story[-1] = ("live", story[-1][1] + text)
+        else:
+            story.append((kind, text))
+    return story
+
+
+async def test_nothing_is_sent_once_the_channel_is_closed() -> None:
+    outlet, beats = FakeOutlet(), list[int]()
+    channel = a_channel(outlet, heartbeat_seconds=0.001, on_heartbeat=lambda: beats.append(1))
+    async with TaskOwner() as tasks:
+        async with channel.open(tasks):
+            channel.progress("harper step 1 (llm)")
+        sent, beaten = len(outlet.taken), len(beats)
+        channel.progress("late")
+        channel.payload(said("late"))
+        channel.live_text(HARPER, 1, "late")
+        await eventually(lambda: len(tasks) == 0, what="no sender left")
+
+    assert (len(outlet.taken), len(beats)) == (sent, beaten)
+
+
+async def test_what_a_call_says_while_its_last_notifications_leave_is_not_sent() -> None:
+    gate = Gate()
+    outlet = FakeOutlet(gate)
+    channel = a_channel(outlet)
+
+    async def call(tasks: TaskOwner) -> None:
+        async with channel.open(tasks):
+            channel.progress("in time")
+
+    async with TaskOwner() as tasks:
+        closing = asyncio.ensure_future(call(tasks))
+        await gate.wait_for_entered()  # the call has ended, and its only notification is on its way
+        channel.progress("late")
+        channel.payload(said("late"))
+        channel.live_text(HARPER, 1, "late")
+        gate.open()
+        await closing
+
+    assert outlet.words == ["in time"]
+
+
+async def test_progress_and_live_text_are_sent_only_to_those_who_asked() -> None:
+    outlet = FakeOutlet()
+    channel = a_channel(outlet, Wishes(), heartbeat_seconds=0.001)
+    async with TaskOwner() as tasks, channel.open(tasks):
+        channel.progress("harper step 1 (llm)")
+        channel.live_text(HARPER, 1, "It")
+        await tick()  # several heartbeats long
+        channel.payload(said("It is 3."))
+
+    assert outlet.words == ["It is 3."]
+
+
+# --- slow and broken clients -----------------------------------------------------------------------------------------
+
+
+async def test_a_client_that_breaks_gets_no_more_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    outlet = FakeOutlet(breaks_at=2)
+    channel = a_channel(outlet)
+    with caplog.at_level(logging.WARNING, "pallas.channel"):
+        async with TaskOwner() as tasks, channel.open(tasks):
+            for number in range(5):
+                channel.progress(f"step {number}")
+            await eventually(lambda: len(tasks) == 0, what="the sender has given up")
+            channel.progress("one more")
+            channel.payload(said("and more"))
+
+    assert outlet.words == ["step 0"]
+    assert outlet.attempts == 2
+    assert [record.__dict__["why"] for record in caplog.records] == ["ConnectionError: the client is gone"]
+
+
+async def test_a_stuck_client_never_holds_up_the_call_and_is_lost_after_so_many_notifications(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gate = Gate()
+    outlet = FakeOutlet(gate)
+    channel = a_channel(outlet)
+    async with TaskOwner() as tasks, channel.open(tasks):
+        channel.progress("on its way")
+        await gate.wait_for_entered()
+        for number in range(LONGEST_BACKLOG):
+            channel.payload(said(f"chunk {number}"))
+        assert not caplog.records
+        channel.payload(said("one too many"))
+        assert [record.__dict__["why"] for record in caplog.records] == ["the client reads too slowly"]
+        gate.open()
+
+    assert outlet.words in ([], ["on its way"])  # cut off in the middle of this one
+
+
+async def test_no_chunk_is_dropped_as_long_as_the_client_is_not_lost() -> None:
+    gate = Gate()
+    outlet = FakeOutlet(gate)
+    channel = a_channel(outlet)
+    chunks = [f"chunk {number}" for number in range(LONGEST_BACKLOG)]
+    async with TaskOwner() as tasks, channel.open(tasks):
+        channel.progress("on its way")
+        await gate.wait_for_entered()
+        for text in chunks:
+            channel.payload(said(text))
+        gate.open()
+
+    assert outlet.words == ["on its way", *chunks]
+
+
+async def test_a_finished_call_waits_for_a_stuck_client_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "FLUSH_SECONDS", 0.02)
+    gate = Gate()
+    outlet = FakeOutlet(gate)
+    channel = a_channel(outlet)
+    async with TaskOwner() as tasks:
+        async with channel.open(tasks):
+            channel.progress("never taken")
+            await gate.wait_for_entered()
+        await gate.wait_for_cancelled()
+        await eventually(lambda: len(tasks) == 0, what="no sender left")
+
+    assert outlet.taken == []
+
+
+async def test_a_client_that_leaves_while_the_last_notifications_wait_leaves_no_sender_behind() -> None:
+    gate = Gate()
+    channel = a_channel(FakeOutlet(gate))
+
+    async def call(tasks: TaskOwner) -> None:
+        async with channel.open(tasks):
+            channel.progress("never taken")
+
+    async with TaskOwner() as tasks:
+        closing = asyncio.ensure_future(call(tasks))
+        await gate.wait_for_entered()
+        closing.cancel()
+        await asyncio.wait({closing})
+        await gate.wait_for_cancelled()
+        await eventually(lambda: len(tasks) == 0, what="no sender left")
+
+
+async def test_a_cancelled_call_waits_for_no_client() -> None:
+    gate = Gate()
+    channel = a_channel(FakeOutlet(gate))
+    running = asyncio.Event()
+
+    async def call(tasks: TaskOwner) -> None:
+        async with channel.open(tasks):
+            channel.progress("never taken")
+            running.set()
+            await asyncio.Event().wait()
+
+    async with TaskOwner() as tasks:
+        task = asyncio.ensure_future(call(tasks))
+        await running.wait()
+        await gate.wait_for_entered()
+        task.cancel()
+        await asyncio.wait({task})
+        await eventually(lambda: len(tasks) == 0, what="no sender left")
+
+
+# --- live text -------------------------------------------------------------------------------------------------------
+
+
+async def test_live_text_that_comes_faster_than_it_may_be_sent_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert channels.DELTA_SECONDS >= 0.1  # at most ten a second
+    monkeypatch.setattr(channels, "DELTA_SECONDS", NEVER)
+    outlet = FakeOutlet()
+    channel = a_channel(outlet)
+    async with TaskOwner() as tasks, channel.open(tasks):
+        channel.live_text(HARPER, 1, "0")
+        await outlet.until_sent(1)
+        for number in range(1, 100):
+            channel.live_text(HARPER, 1, f" {number}")
+            await asyncio.sleep(0)
+        assert outlet.words == ["0"]
+
+    assert outlet.words == ["0", "".join(f" {number}" for number in range(1, 100))]
+
+
+async def test_live_text_of_agents_that_speak_at_once_is_put_together_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "DELTA_SECONDS", NEVER)
+    outlet = FakeOutlet()
+    channel = a_channel(outlet)
+    async with TaskOwner() as tasks, channel.open(tasks):
+        for number in range(50):
+            channel.live_text(HARPER, 1, f"h{number}")
+            channel.live_text(SCOUT, 1, f"s{number}")
+            await asyncio.sleep(0)
+
+    for emitter in (HARPER, SCOUT):
+        mine = [payload["text"] for payload in outlet.payloads if payload["agent"] == emitter.agent]
+        assert "".join(mine) == "".join(f"{emitter.agent[0]}{number}" for number in range(50))
+        assert len(mine) <= 2
+
+
+async def test_live_text_leaves_before_the_chunk_that_ends_its_turn() -> None:
+    gate = Gate()
+    outlet = FakeOutlet(gate)
+    channel = a_channel(outlet)
+    async with TaskOwner() as tasks, channel.open(tasks):
+        channel.progress("harper step 1 (llm)")
+        await gate.wait_for_entered()
+        channel.live_text(HARPER, 1, "It is ")
+        channel.live_text(HARPER, 1, "3.")
+        channel.payload(said("It is 3."))
+        channel.live_text(HARPER, 2, "And 4.")
+        gate.open()
+
+    assert [(payload["kind"], payload["iteration"], payload["text"]) for payload in outlet.payloads] == [
+        (DELTA, 1, "It is 3."),
+        (CHUNK, 1, "It is 3."),
+        (DELTA, 2, "And 4."),
+    ]
+
+
+async def test_the_oldest_live_text_is_dropped_when_too_much_of_it_waits() -> None:
+    gate = Gate()
+    outlet = FakeOutlet(gate)
+    channel = a_channel(outlet)
+    whole = "".join(f"{number} " for number in range(LONGEST_DELTA))
+    async with TaskOwner() as tasks, channel.open(tasks):
+        channel.progress("on its way")
+        await gate.wait_for_entered()
+        for begin in range(0, len(whole), 1000):
+            channel.live_text(HARPER, 1, whole[begin : begin + 1000])
+        channel.payload(said("the whole text"))
+        gate.open()
+
+    assert outlet.words == ["on its way", whole[-LONGEST_DELTA:], "the whole text"]
+
+
+# --- heartbeat -------------------------------------------------------------------------------------------------------
+
+
+async def test_heartbeats_come_as_long_as_nothing_else_does() -> None:
+    outlet, beats = FakeOutlet(), list[int]()
+    channel = a_channel(outlet, heartbeat_seconds=0.01, on_heartbeat=lambda: beats.append(1))
+    async with TaskOwner() as tasks, channel.open(tasks):
+        await outlet.until_sent(4)
+
+    assert all(re.fullmatch(r"harper working \(\d+s\)", words) for words in outlet.words)
+    assert len(beats) == len(outlet.events)
+    assert [event.progress for event in outlet.events] == list(range(1, len(outlet.events) + 1))
+    assert {event.total for event in outlet.events} == {None}
+
+
+async def test_heartbeats_are_counted_from_the_last_progress() -> None:
+    pause = 0.1
+    outlet = FakeOutlet()
+    channel = a_channel(outlet, heartbeat_seconds=pause)
+    async with TaskOwner() as tasks, channel.open(tasks):
+        for count in (2, 4, 6):
+            channel.progress("busy")
+            await outlet.until_sent(count)
+
+    timed = list(zip(outlet.times, outlet.words, strict=True))
+    gaps = [later - earlier for (earlier, _), (later, words) in pairwise(timed) if "working" in words]
+    assert len(gaps) >= 3
+    assert min(gaps) >= pause / 2  # never a few milliseconds after progress; half is for a busy machine
+
+
+async def test_other_notifications_do_not_stand_in_for_a_heartbeat() -> None:
+    outlet, beats = FakeOutlet(), list[int]()
+    channel = a_channel(outlet, heartbeat_seconds=0.03, on_heartbeat=lambda: beats.append(1))
+
+    async with TaskOwner() as tasks, channel.open(tasks):
+
+        def chat() -> bool:
+            channel.payload(said("still talking"))
+            return len(beats) >= 2
+
+        await eventually(chat, what="two heartbeats amid the chunks")  # asks, and so talks, every few milliseconds
+
+
+async def test_a_stuck_client_is_not_sent_one_heartbeat_after_the_other() -> None:
+    gate = Gate()
+    outlet, beats = FakeOutlet(gate), list[int]()
+    channel = a_channel(outlet, heartbeat_seconds=0.001, on_heartbeat=lambda: beats.append(1))
+    async with TaskOwner() as tasks, channel.open(tasks):
+        await gate.wait_for_entered()
+        await tick()  # several heartbeats long
+        assert len(beats) == 1
+        gate.open()

@@ -1,0 +1,54 @@
+"""Progress numbers and words: whatever happens in whatever order, clients see numbers that only rise."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pallas_gateway.calls import progress
+from pallas_gateway.calls.progress import ProgressCounter, ProgressEvent
+
+happenings = st.lists(st.tuples(st.text(max_size=10), st.booleans()), max_size=60)
+
+
+@given(happenings)
+def test_any_interleaving_of_events_gives_strictly_increasing_progress(happened: list[tuple[str, bool]]) -> None:
+    counter = ProgressCounter()
+    numbers = [counter.event(message, ended=ended).progress for message, ended in happened]
+
+    assert all(earlier < later for earlier, later in itertools.pairwise(numbers))
+
+
+@given(happenings)
+def test_total_equals_progress_exactly_where_a_sub_task_has_ended(happened: list[tuple[str, bool]]) -> None:
+    counter = ProgressCounter()
+    for message, ended in happened:
+        event = counter.event(message, ended=ended)
+        assert event == ProgressEvent(event.progress, event.progress if ended else None, message)
+
+
+def test_the_counters_of_two_calls_know_nothing_of_each_other() -> None:
+    one, other = ProgressCounter(), ProgressCounter()
+    one.event("first")
+
+    assert other.event("first").progress == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (progress.tool_started("argos", "web_search"), "argos/web_search: started"),
+        (progress.tool_ended("argos", "web_search", ok=True), "argos/web_search: completed"),
+        (progress.tool_ended("argos", "web_search", ok=False), "argos/web_search: failed"),
+        (progress.agent_step("harper", 1, "llm"), "harper step 1 (llm)"),
+        (progress.agent_step("harper", 2, "tool"), "harper step 2 (tool)"),
+        (progress.relayed("peer", "send_message", "peer step 1 (llm)"), "peer/send_message: peer step 1 (llm)"),
+        (progress.heartbeat("harper", 15.04), "harper working (15s)"),
+        (progress.heartbeat("harper", 0.2), "harper working (0s)"),
+    ],
+)
+def test_messages_have_exactly_the_words_clients_know(message: str, words: str) -> None:
+    assert message == words
