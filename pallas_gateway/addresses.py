@@ -5,6 +5,7 @@ Known only after the listeners are bound (a port may be 0), hence apart from the
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
@@ -27,10 +28,12 @@ class Addresses:
         configuration: with the port that was bound.
         nested_port: port of the plain loopback listener for nested calls, only with TLS: a certificate is made for
             the public name, not for the loopback address.
+        bound_host: the address that was bound, as a number; `gateway.host` may be a name.
     """
 
     configuration: Configuration
     nested_port: int | None = None
+    bound_host: str | None = None
 
     @property
     def registry_port(self) -> int:
@@ -54,6 +57,16 @@ class Addresses:
                 found[address] = target
         return found
 
+    @property
+    def internal_hosts(self) -> tuple[str, ...]:
+        """The hosts under which the gateway reaches its own agents."""
+        return (self._own_host, LOOPBACK, "localhost", "::1")
+
+    @property
+    def _own_host(self) -> str:
+        bound = self.bound_host or self.configuration.bind_host
+        return LOOPBACK if bound in _ANY else bound
+
     def _written(self, name: str) -> Iterable[str]:
         """The documented port-per-agent addresses, and the single-port ones."""
         deployment = self.configuration.deployment
@@ -67,15 +80,25 @@ class Addresses:
                     yield f"{scheme}://{host}:{self.registry_port}/agents/{name}/mcp"
         if port is not None or not self.configuration.per_port:
             yield self.public(name)
+            yield self._internal(name)  # where another agent of the same module was led already
 
     def _internal(self, name: str) -> str:
         if self.nested_port is not None:
             return f"http://{LOOPBACK}:{self.nested_port}/agents/{name}/mcp"
-        bound = self.configuration.bind_host
-        host = LOOPBACK if bound in _ANY else _bracketed(bound)
+        host = _bracketed(self._own_host)
         if self.configuration.per_port:
             return f"http://{host}:{self.configuration.deployment.agents[name].port}/mcp"
         return f"http://{host}:{self.registry_port}/agents/{name}/mcp"
+
+
+def keep_off_proxies(hosts: Iterable[str]) -> None:
+    """Have HTTP clients of this process reach these hosts directly, whatever `HTTP_PROXY` says.
+
+    A proxy cannot reach this machine's loopback address, and it must not see nested-call tokens.
+    """
+    present = [host for host in os.environ.get("NO_PROXY", os.environ.get("no_proxy", "")).split(",") if host]
+    value = ",".join(dict.fromkeys([*present, *hosts]))
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = value
 
 
 def _bracketed(host: str) -> str:

@@ -41,7 +41,6 @@ class Gateway:
         self.loaded_at = datetime.now(UTC)
         self.metrics = Metrics()
         self.running = RunningCalls()
-        self.draining = False
         self._runtime = runtime
         self._calls = TaskOwner()
         self._background = TaskOwner(close_seconds=3.5)
@@ -78,6 +77,11 @@ class Gateway:
             yield
 
     @property
+    def draining(self) -> bool:
+        """Whether no new calls are taken, because the gateway is stopping."""
+        return self.running.draining
+
+    @property
     def all_tried(self) -> bool:
         """Whether every agent has been ready or failed once."""
         return self._supervisor is not None and self._supervisor.all_tried
@@ -89,23 +93,26 @@ class Gateway:
 
     async def drain(self, seconds: float) -> int:
         """Take no new calls and let running ones end; returns how many were still running after `seconds`."""
-        self.draining = True
+        self.running.draining = True
         try:
             async with asyncio.timeout(seconds):
                 await self._calls.wait_until_idle()
         except TimeoutError:
-            return len(self._calls)
+            return len(self.running)
         return 0
+
+    async def end_calls(self) -> None:
+        """Cancel what still runs; each client gets a clean error while the listeners are still open."""
+        await self._calls.cancel_all()
 
     async def check_health(self, agent: HostedAgent) -> Verdict:
         """What `get_health` of one agent says."""
-        status, runtime = agent.status, agent.runtime
-        not_ready = None if runtime else (status.reason or f"the agent is {status.state.value}")
-        return await self._health[agent.name].check(runtime.downstreams if runtime else None, not_ready=not_ready)
+        downstreams = agent.runtime.downstreams if agent.runtime else None
+        return await self._health[agent.name].check(downstreams, not_ready=agent.why_not_ready)
 
     def _hosted_agents(self) -> dict[str, HostedAgent]:
         settings = self.configuration.deployment.gateway
-        around = Surroundings(self.running, self._calls, self.metrics, settings.max_nesting)
+        around = Surroundings(self.running, self._calls, self.metrics, settings.max_nesting, settings.heartbeat_seconds)
         shared = Limit(settings.max_in_flight)
         agents = {}
         for name, agent in self.configuration.deployment.agents.items():
@@ -132,7 +139,13 @@ class Gateway:
         )
 
     def _checker(self, name: str) -> HealthChecker:
-        return HealthChecker(name, client=self._probes, tasks=self._background, metrics=self.metrics)
+        return HealthChecker(
+            name,
+            client=self._probes,
+            tasks=self._background,
+            metrics=self.metrics,
+            peer_problem=lambda peer: self.agents[peer].why_not_ready,
+        )
 
 
 def agent_plan(configuration: Configuration, addresses: Addresses, name: str) -> AgentPlan:
@@ -143,6 +156,8 @@ def agent_plan(configuration: Configuration, addresses: Addresses, name: str) ->
         name=name,
         module=agent.module,
         max_iterations=agent.max_iterations,
+        loop_repeat_threshold=agent.loop_repeat_threshold,
+        max_relay_depth=configuration.deployment.gateway.max_relay_depth,
         model_capabilities=configuration.capabilities_of(name),
         peers=addresses.peers(hosted),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import hypercorn.asyncio
 import hypercorn.config
 from hypercorn.asyncio.tcp_server import TCPServer
 
-from pallas_gateway.errors import PlatformError
+from pallas_gateway.errors import GatewayError, PlatformError
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -35,15 +36,19 @@ CLOSE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Bound sockets with their routes; `nested` is the plain loopback one that TLS needs."""
+    """Bound sockets with their routes; `nested` is the plain loopback one that TLS needs, `host` the bound address."""
 
     sockets: Mapping[int, socket.socket]
     routes: Mapping[int, PortRoutes]
     nested: int | None
+    host: str
 
 
 class Accepting:
-    """Hypercorn accepting connections on bound sockets, as an async context manager."""
+    """Hypercorn accepting connections on bound sockets, as an async context manager that yields the serving task.
+
+    The task ends only when the block does, or with the error that made serving impossible.
+    """
 
     def __init__(self, app: ASGIApp, listeners: Listeners, configuration: Configuration) -> None:
         self._app = app
@@ -51,13 +56,35 @@ class Accepting:
         self._stop = asyncio.Event()
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> asyncio.Task[None]:
         serving = hypercorn.asyncio.serve(self._app, self._config, shutdown_trigger=self._stop.wait)  # type: ignore[arg-type]  # its own ASGI types
-        self._tasks.spawn(serving, name="listeners")
+        return self._tasks.spawn(serving, name="listeners")
 
     async def __aexit__(self, *_: object) -> None:
         self._stop.set()
         await self._tasks.__aexit__()  # bounded: Hypercorn waits for open connections without end
+
+
+class TlsError(GatewayError):
+    """The configured certificate and key cannot be used."""
+
+    reason = "bad_tls"
+
+
+def check_tls(configuration: Configuration) -> None:
+    """Load the certificate and its key once, before anything depends on them.
+
+    Raises:
+        TlsError: they cannot be read, or do not fit each other; names the certificate.
+    """
+    if configuration.tls_files is None:
+        return
+    certfile, keyfile = configuration.tls_files
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certfile, keyfile)
+    except (ssl.SSLError, OSError) as error:
+        why = getattr(error, "reason", None) or error.strerror or "no PEM certificate"
+        raise TlsError(f"gateway.tls: {certfile} is no certificate that fits {keyfile.name} ({why})") from error
 
 
 def _hypercorn_config(listeners: Listeners, configuration: Configuration) -> hypercorn.config.Config:

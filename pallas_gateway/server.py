@@ -14,10 +14,10 @@ import socket
 from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING
 
-from pallas_gateway.addresses import LOOPBACK, Addresses
+from pallas_gateway.addresses import LOOPBACK, Addresses, keep_off_proxies
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.gateway import Gateway
-from pallas_gateway.http_server import Accepting, Listeners
+from pallas_gateway.http_server import BACKLOG, Accepting, Listeners, check_tls
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.web.app import PortRoutes, create_app
 
@@ -34,6 +34,12 @@ class BindError(GatewayError):
     """A port cannot be had."""
 
     reason = "bind_failed"
+
+
+class ServingError(GatewayError):
+    """The listeners ended by themselves."""
+
+    reason = "serving_failed"
 
 
 async def serve(
@@ -53,22 +59,36 @@ async def serve(
 
     Raises:
         BindError: a port is taken or not allowed; names it.
+        TlsError: the certificate cannot be used.
+        ServingError: the listeners ended by themselves; says why.
     """
+    check_tls(configuration)
     with ExitStack() as sockets:
         listeners = bind(configuration, sockets)
         if not configuration.per_port:
             configuration = configuration.with_bound_port(next(iter(listeners.sockets)))
-        gateway = Gateway(configuration, Addresses(configuration, listeners.nested), runtime)
+        addresses = Addresses(configuration, listeners.nested, listeners.host)
+        keep_off_proxies(addresses.internal_hosts)
+        gateway = Gateway(configuration, addresses, runtime)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)
             app = create_app(gateway, listeners.routes)
-            await stack.enter_async_context(Accepting(app, listeners, configuration))
+            serving = await stack.enter_async_context(Accepting(app, listeners, configuration))
             await stack.enter_async_context(gateway.hosting())
             tasks = await stack.enter_async_context(TaskOwner())
-            tasks.spawn(_announce(gateway, on_ready), name="announce")
-            await stop.wait()
+            tasks.spawn(_announce(gateway, on_ready), name="announce", report=True)
+            await _stopped(stop, serving, tasks)
             await tasks.cancel_all()
             await _drain(gateway, configuration.deployment.gateway.drain_seconds)
+
+
+async def _stopped(stop: asyncio.Event, serving: asyncio.Task[None], tasks: TaskOwner) -> None:
+    """Until `stop` is set; a gateway that cannot serve any more ends with the reason instead of looking alive."""
+    stopping = tasks.spawn(stop.wait(), name="stop")
+    await asyncio.wait({stopping, serving}, return_when=asyncio.FIRST_COMPLETED)
+    if serving.done() and not stop.is_set():
+        error = serving.exception()
+        raise ServingError(f"the listeners ended: {error or 'without a reason'}") from error
 
 
 async def _announce(gateway: Gateway, on_ready: Callable[[Gateway], None]) -> None:
@@ -80,6 +100,7 @@ async def _drain(gateway: Gateway, seconds: float) -> None:
     _log.info("stopping", extra={"drain_seconds": seconds})
     if unfinished := await gateway.drain(seconds):
         _log.warning("calls were still running at the end of the drain", extra={"calls": unfinished})
+        await gateway.end_calls()
 
 
 def bind(configuration: Configuration, sockets: ExitStack) -> Listeners:
@@ -102,7 +123,7 @@ def bind(configuration: Configuration, sockets: ExitStack) -> Listeners:
         nested = listener.getsockname()[1]
         bound[nested] = listener
         routes[nested] = PortRoutes(nested_only=True)
-    return Listeners(bound, routes, nested)
+    return Listeners(bound, routes, nested, next(iter(bound.values())).getsockname()[0])
 
 
 def _wanted_ports(configuration: Configuration) -> list[tuple[int, PortRoutes]]:
@@ -122,6 +143,9 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(
+            BACKLOG
+        )  # now, not when serving begins: two that only bind the port would not notice each other
     except OSError as error:
         listener.close()
         raise BindError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error

@@ -48,35 +48,21 @@ class TaskOwner:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._close_seconds)
 
-    def spawn[T](self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start `work`; a failure nobody awaits is logged once, under `name`."""
+    def spawn[T](self, work: Coroutine[Any, Any, T], *, name: str, report: bool = False) -> asyncio.Task[T]:
+        """Start `work`; with `report`, for work that nobody awaits, a failure is logged as an error under `name`."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._forget)
+        if report:
+            task.add_done_callback(_report_failure)
         return task
-
-    async def run[T](self, work: Coroutine[Any, Any, T], *, name: str, timeout_seconds: float | None = None) -> T:
-        """Await `work` in a task of its own, so that cancelling the caller cancels it exactly once.
-
-        anyio cancels a scope's task again at every await, and fast-agent re-arms a cancellation it has seen; in a task
-        of its own the work's clean-up can still await.
-
-        Raises:
-            TimeoutError: `work` took longer than `timeout_seconds`; it has been cancelled.
-        """
-        task = self.spawn(work, name=name)
-        try:
-            done, _ = await asyncio.wait({task}, timeout=timeout_seconds)
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        if not done:
-            task.cancel()
-            raise TimeoutError(name)
-        return task.result()
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # Whoever awaits the task reports the error; this line is for those that nobody awaits.
-            _log.debug("task failed", extra={"task": task.get_name()}, exc_info=error)
+        if not task.cancelled():
+            task.exception()  # seen here, so that asyncio does not complain where a waiter was cancelled meanwhile
+
+
+def _report_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("background task failed", extra={"task": task.get_name()}, exc_info=error)

@@ -6,6 +6,7 @@ refuse a call), results carry `_meta`, and schemas are exact, none of which a fr
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import (
     INVALID_PARAMS,
     CallToolResult,
+    CancelledNotificationParams,
     EmptyResult,
     GetPromptResult,
     Icon,
@@ -29,6 +31,7 @@ from mcp_types import (
     TextContent,
 )
 
+from pallas_gateway.agent_server.outlet import ClientOutlet, wishes_of
 from pallas_gateway.agent_server.tools import (
     GET_HEALTH,
     call_meta,
@@ -38,19 +41,20 @@ from pallas_gateway.agent_server.tools import (
     parse_call,
     reply_result,
 )
-from pallas_gateway.calls.call import Caller
+from pallas_gateway.calls.call import Call, Caller, Message
+from pallas_gateway.calls.cancellation import Cancellations, RequestKey
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, bearer_of
-from pallas_gateway.errors import GatewayError
+from pallas_gateway.errors import CallFailedError, GatewayError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from mcp.server.context import ServerRequestContext
     from mcp_types import CallToolRequestParams, GetPromptRequestParams, PaginatedRequestParams, Tool
     from starlette.requests import Request
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
-    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.call import Reply
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.health.verdict import Verdict
 
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pallas.agent_server")
 _ANONYMOUS = Caller()
+SESSION_HEADER = "mcp-session-id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,8 @@ class AgentServer:
         self._agent = agent
         self._running = running
         self._check_health = check_health
-        title = agent.settings.title or agent.name.title()
+        self._cancellations = Cancellations()
+        title = agent.settings.shown_title(agent.name)
         description = agent.settings.description or f"Send a message to {title} and get its answer."
         names = dict.fromkeys(name.replace("{agent}", agent.name) for name in face.tool_names)
         self._message_names = frozenset(names)
@@ -111,6 +117,7 @@ class AgentServer:
         )
         # Registered by name: the constructor's parameter warns, because newer clients no longer send this request.
         server.add_request_handler("logging/setLevel", SetLevelRequestParams, _accept_level)
+        server.add_notification_handler("notifications/cancelled", CancelledNotificationParams, self._on_cancelled)
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -130,10 +137,11 @@ class AgentServer:
         try:
             call = self._parse(context, arguments)
         except GatewayError as refusal:
-            self._agent.refuse(refusal)
-            return error_result(str(refusal))
+            unparsed = Call(self._agent.name, Message("user", ""))
+            self._agent.refuse(unparsed, refusal)
+            return error_result(str(refusal), call_meta(unparsed, stop_reason=refusal.reason, seconds=0.0))
         try:
-            reply = await self._agent.answer(call)
+            reply = await self._answer(context, call)
         except GatewayError as failure:
             meta = call_meta(call, stop_reason=failure.reason, seconds=monotonic() - started)
             return error_result(str(failure), meta)
@@ -143,8 +151,44 @@ class AgentServer:
             return error_result(f"The gateway failed to answer; its log has the reason under {call.call_id}.", meta)
         return reply_result(reply, call, seconds=monotonic() - started)
 
+    async def _answer(self, context: Context, call: Call) -> Reply:
+        """The agent's answer, with the client told what happens; all notifications are out when this returns.
+
+        Raises:
+            CallFailedError: `cancelled` by the client, or `stopped` because the gateway is stopping.
+        """
+        async with self._agent.channel(ClientOutlet(context), wishes_of(context)) as channel:
+            work = self._agent.begin(call, channel)
+            with self._cancellations.listening(self._key(context, context.request_id), work.cancel):
+                try:
+                    await asyncio.wait({work})
+                except asyncio.CancelledError:
+                    work.cancel()
+                    raise
+            if work.cancelled():
+                raise self._cancelled()
+            return work.result()
+
+    def _cancelled(self) -> CallFailedError:
+        if self._running.draining:
+            message = "The gateway is stopping and could not wait for this call any longer. Send it again in a moment."
+            return CallFailedError(message, reason="stopped")
+        return CallFailedError("The call was cancelled.", reason="cancelled")
+
+    async def _on_cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
+        key = self._key(context, params.request_id)
+        if key is not None and self._cancellations.cancel(key):
+            _log.info("client cancelled a call", extra={"agent": self._agent.name})
+
+    def _key(self, context: Context, request_id: str | int | None) -> RequestKey | None:
+        headers = _headers(context)
+        session = headers.get(SESSION_HEADER)
+        if session is None or request_id is None:
+            return None
+        return RequestKey(self._agent.name, session, bearer_of(headers.get("authorization")), request_id)
+
     def _parse(self, context: Context, arguments: dict[str, Any]) -> Call:
-        headers = context.request.headers if context.request is not None else {}
+        headers = _headers(context)
         parent = self._running.parent_of(headers.get(NESTED_CALL_HEADER))
         # A nested call acts for the caller of the call above it; the token is what this hop brought.
         caller = Caller((parent.caller if parent else _ANONYMOUS).name, bearer_of(headers.get("authorization")))
@@ -171,6 +215,10 @@ class AgentServer:
         if params.name != self._history_prompt:
             raise MCPError(INVALID_PARAMS, f"Unknown prompt '{params.name}'. The prompt is: {self._history_prompt}.")
         return GetPromptResult(messages=[])
+
+
+def _headers(context: Context) -> Mapping[str, str]:
+    return context.request.headers if context.request is not None else {}
 
 
 async def _accept_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:

@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pallas_gateway.calls.call import Reply
+    from pallas_gateway.calls.conversation import SkippedRow
 
 GET_HEALTH = "get_health"
 META_KEY = "pallas/call"
 """Where a result's `_meta` holds the facts of its call."""
+LONGEST_ID = 1000
+"""Characters of a conversation id, which stands in every log record and notification of its call."""
+LOGGED_ROWS = 100
+"""Skipped rows of one call's history that are logged one by one."""
 _log = logging.getLogger("pallas.agent_server")
 
 _IMAGE_SCHEMA = {
@@ -90,9 +95,7 @@ def parse_call(agent: str, arguments: Mapping[str, Any], *, caller: Caller, nest
         nesting=nesting,
         trace_id=trace_id,
     )
-    for row in skipped:
-        ids = {"agent": agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
-        _log.warning("history entry skipped", extra={**ids, "index": row.index, "why": row.why})
+    _warn_of_skipped(call, skipped)
     return call
 
 
@@ -107,15 +110,30 @@ def _checked(arguments: Mapping[str, Any]) -> str:
         raise CallRefusedError("Argument 'message' is required and must be a string.", reason="bad_input")
     if not is_text(message):
         raise CallRefusedError("Argument 'message' holds half a surrogate pair; send whole text.", reason="bad_input")
-    if conversation_id is not None and not isinstance(conversation_id, str):
-        raise CallRefusedError("Argument 'conversation_id' must be a string.", reason="bad_input")
+    if conversation_id is not None and not _is_identifier(conversation_id):
+        limit = f"a string of at most {LONGEST_ID} characters"
+        raise CallRefusedError(f"Argument 'conversation_id' must be {limit}.", reason="bad_input")
     return message
 
 
+def _is_identifier(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_ID and is_text(value)
+
+
+def _warn_of_skipped(call: Call, skipped: tuple[SkippedRow, ...]) -> None:
+    """One line a row, up to a number that no log minds."""
+    ids = {"agent": call.agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
+    for row in skipped[:LOGGED_ROWS]:
+        _log.warning("history entry skipped", extra={**ids, "index": row.index, "why": row.why})
+    if len(skipped) > LOGGED_ROWS:
+        _log.warning("more history entries skipped", extra={**ids, "entries": len(skipped) - LOGGED_ROWS})
+
+
 def reply_result(reply: Reply, call: Call, *, seconds: float) -> CallToolResult:
-    """The result of an answered call."""
+    """The result of a call that was started."""
     meta = call_meta(call, stop_reason=reply.stop_reason, seconds=seconds, reply=reply)
-    return CallToolResult(content=list(reply.content), meta={META_KEY: meta})
+    failed = reply.failure is not None
+    return CallToolResult(content=list(reply.content), is_error=failed, meta={META_KEY: meta})
 
 
 def error_result(message: str, meta: dict[str, Any] | None = None) -> CallToolResult:

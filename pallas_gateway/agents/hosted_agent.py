@@ -5,19 +5,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.conversation import without_images
+from pallas_gateway.calls.channel import Channel
+from pallas_gateway.calls.conversation import first_foreign_image, without_foreign_images
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from pallas_gateway.agents.admission import Admission
     from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.channel import Outlet, Wishes
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.schema import AgentSettings
     from pallas_gateway.errors import GatewayError
@@ -53,6 +59,7 @@ class Surroundings:
     tasks: TaskOwner
     metrics: Metrics
     max_nesting: int
+    heartbeat_seconds: float
 
 
 class HostedAgent:
@@ -75,6 +82,11 @@ class HostedAgent:
         return self._runtime
 
     @property
+    def why_not_ready(self) -> str | None:
+        """Why the agent cannot take calls, None if it can."""
+        return None if self._runtime else (self.status.reason or f"the agent is {self.status.state.value}")
+
+    @property
     def model(self) -> ModelFacts | None:
         """The model the agent uses, known once it has been ready."""
         return self._runtime.model if self._runtime else None
@@ -94,21 +106,44 @@ class HostedAgent:
         self.status, self._runtime = Status(State.PENDING, "the gateway is stopping"), None
         self._count_state()
 
-    async def answer(self, call: Call) -> Reply:
-        """Answer one call on a fresh instance.
+    @asynccontextmanager
+    async def channel(self, outlet: Outlet, wishes: Wishes) -> AsyncIterator[Channel]:
+        """The way notifications of one call take to its client; open for the block."""
+        channel = Channel(
+            self.name,
+            outlet,
+            wishes,
+            heartbeat_seconds=self._around.heartbeat_seconds,
+            on_heartbeat=self._around.metrics.heartbeats.labels(self.name).inc,
+        )
+        async with channel.open(self._around.tasks):
+            yield channel
+
+    def begin(self, call: Call, channel: Channel) -> asyncio.Task[Reply]:
+        """Start answering in a task of its own.
+
+        A vanished client's own task is cancelled again at every await; this one exactly once, by whoever waits for it,
+        so its clean-up can still await.
+        """
+        return self._around.tasks.spawn(self.answer(call, channel), name=f"call {call.call_id}")
+
+    async def answer(self, call: Call, channel: Channel) -> Reply:
+        """Answer one call on a fresh instance; a failure of the model or the runtime is a `Reply` as well.
+
+        Args:
+            call: what was asked.
+            channel: told what happens meanwhile.
 
         Raises:
             CallRefusedError: `busy`, `images_unsupported`, `nesting_too_deep`.
             AgentUnavailableError: the agent is not ready; says why.
-            CallFailedError: the model or the runtime failed.
         """
         metrics = self._around.metrics
         started = monotonic()
         outcome = "error"
         try:
-            # In a task of its own: a vanished client cancels it exactly once, and its clean-up can still await.
-            reply = await self._around.tasks.run(self._run(call), name=f"call {call.call_id}")
-            outcome = "ok"
+            reply = await self._run(call, channel)
+            outcome = "ok" if reply.failure is None else "error"
             return reply
         except (CallRefusedError, AgentUnavailableError) as refusal:
             metrics.calls_refused.labels(self.name, refusal.reason).inc()
@@ -117,12 +152,14 @@ class HostedAgent:
             metrics.send_message.labels(self.name, outcome).inc()
             metrics.send_message_seconds.labels(self.name).observe(monotonic() - started)
 
-    def refuse(self, refusal: GatewayError) -> None:
-        """Count a call that was refused before it became one."""
+    def refuse(self, call: Call, refusal: GatewayError) -> None:
+        """Count a call whose arguments were refused, and log it: it is the caller's to mend."""
+        extra = {"agent": self.name, "call_id": call.call_id, "reason": refusal.reason, "why": str(refusal)}
+        _log.info("call refused", extra=extra)
         self._around.metrics.calls_refused.labels(self.name, refusal.reason).inc()
         self._around.metrics.send_message.labels(self.name, "error").inc()
 
-    async def _run(self, call: Call) -> Reply:
+    async def _run(self, call: Call, channel: Channel) -> Reply:
         runtime = self._require_runtime()
         self._refuse_too_deep(call)
         call = fit_to_model(call, runtime.model)
@@ -131,16 +168,16 @@ class HostedAgent:
                 self._around.running.token_for(call) as token,
                 self._around.metrics.calls_in_flight.labels(self.name).track_inprogress(),
             ):
-                async with runtime.open(call, Credentials(call.caller.bearer, token)) as instance:
+                async with runtime.open(call, Credentials(call.caller.bearer, token), channel) as instance:
                     reply = await instance.generate(call, timeout_seconds=self.settings.call_timeout_seconds)
-        self._count_tokens(reply)
+        self._count(reply)
         return reply
 
     def _require_runtime(self) -> AgentRuntime:
         if self._runtime is not None:
             return self._runtime
-        why = self.status.reason or f"it is {self.status.state.value}, try again in a moment"
-        raise AgentUnavailableError(f"Agent '{self.name}' cannot take calls: {why}")
+        hint = "" if self.status.state is State.FAILED else "; try again in a moment"
+        raise AgentUnavailableError(f"Agent '{self.name}' cannot take calls: {self.why_not_ready}{hint}")
 
     def _refuse_too_deep(self, call: Call) -> None:
         if call.nesting > self._around.max_nesting:
@@ -150,7 +187,9 @@ class HostedAgent:
             )
             raise CallRefusedError(message, reason="nesting_too_deep")
 
-    def _count_tokens(self, reply: Reply) -> None:
+    def _count(self, reply: Reply) -> None:
+        for reason in reply.halted:
+            self._around.metrics.loops_aborted.labels(self.name, reason).inc()
         for turn in reply.turns:
             self._around.metrics.llm_turns.labels(self.name, turn.model).inc()
             for kind, tokens in turn.usage.as_dict().items():
@@ -166,18 +205,22 @@ class HostedAgent:
 
 
 def fit_to_model(call: Call, model: ModelFacts) -> Call:
-    """The call as its model can take it: images in history are dropped when the model has no vision.
+    """The call as its model can take it: images in history that the model does not take are dropped.
 
     Raises:
-        CallRefusedError: `images_unsupported`, for images of the current turn.
+        CallRefusedError: `images_unsupported`, for such an image of the current turn.
     """
-    if model.vision:
-        return call
-    if call.message.images:
-        message = f"Agent '{call.agent}' uses the model '{model.name}', which takes no images. Send text only."
+    if (foreign := first_foreign_image(call.message, model.image_types)) is not None:
+        index, image = foreign
+        takes = ", ".join(sorted(model.image_types)) or "no images; send text only"
+        message = (
+            f"Agent '{call.agent}' uses the model '{model.name}', which does not take image {index} "
+            f"({image.mime_type}). It takes {takes}."
+        )
         raise CallRefusedError(message, reason="images_unsupported")
-    history, dropped = without_images(call.history)
+    history, dropped = without_foreign_images(call.history, model.image_types)
     if dropped:
-        extra = {"agent": call.agent, "call_id": call.call_id, "images": dropped, "model": model.name}
-        _log.warning("images in history dropped, the model takes none", extra=extra)
+        ids = {"agent": call.agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
+        extra = {**ids, "images": dropped, "model": model.name}
+        _log.warning("images in history dropped, the model does not take them", extra=extra)
     return replace(call, history=history)

@@ -44,7 +44,8 @@ class Supervisor:
     async def __aenter__(self) -> Self:
         """Begin starting the agents."""
         self._tasks = {
-            name: self._lives.spawn(self._live(agent), name=f"agent {name}") for name, agent in self._agents.items()
+            name: self._lives.spawn(self._live(agent), name=f"agent {name}", report=True)
+            for name, agent in self._agents.items()
         }
         return self
 

@@ -1,1 +1,5 @@
-"""One call as values and pure functions: what was asked, by whom, what came back. No I/O and no fast-agent here."""
+"""One call: what was asked, by whom, what came back and what was told meanwhile.
+
+Values and pure functions, beside three small keepers of a running process: the channel, the running calls and the
+requests that can be cancelled. No HTTP and no fast-agent here.
+"""

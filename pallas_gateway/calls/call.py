@@ -106,15 +106,19 @@ class TurnUsage:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an agent answered.
+    """What became of a call that was started.
 
-    `content` holds MCP content blocks, text first; `stop_reason` is fast-agent's word (`endTurn`, `maxIterations`, …).
+    `content` holds MCP content blocks, text first. `stop_reason` is fast-agent's word (`endTurn`, `maxIterations`, …),
+    for a failed call its `failure` (`llm_error`, …), and `content` is then one sentence for the user. `halted` holds
+    why loops were stopped (`repeat`, `oscillation`, `deadline`). What was spent is known in every case.
     """
 
     content: tuple[ContentBlock, ...]
     stop_reason: str
     iterations: int = 0
     turns: tuple[TurnUsage, ...] = ()
+    failure: str | None = None
+    halted: tuple[str, ...] = ()
 
     @property
     def usage(self) -> Usage:

@@ -15,7 +15,7 @@ from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.errors import CallRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 _ROLES = ("user", "assistant")
 
@@ -62,17 +62,24 @@ def parse_history(history: object) -> tuple[tuple[Message, ...], tuple[SkippedRo
     return tuple(messages), tuple(skipped)
 
 
-def without_images(messages: Iterable[Message]) -> tuple[tuple[Message, ...], int]:
-    """The messages without their images, and how many images were dropped.
+def first_foreign_image(message: Message, types: Collection[str]) -> tuple[int, Image] | None:
+    """The first image whose type is not one of `types`, with its index."""
+    foreign = ((index, image) for index, image in enumerate(message.images) if image.mime_type not in types)
+    return next(foreign, None)
+
+
+def without_foreign_images(messages: Iterable[Message], types: Collection[str]) -> tuple[tuple[Message, ...], int]:
+    """The messages without images of other than these types, and how many images were dropped.
 
     A turn that held nothing but images keeps its place with a note, so that the roles still alternate.
     """
     dropped = 0
     bare: list[Message] = []
     for message in messages:
-        dropped += len(message.images)
-        text = message.text or ("[image left out]" if message.images else "")
-        bare.append(replace(message, text=text, images=()))
+        kept = tuple(image for image in message.images if image.mime_type in types)
+        dropped += len(message.images) - len(kept)
+        text = message.text or ("[image left out]" if message.images and not kept else "")
+        bare.append(replace(message, text=text, images=kept))
     return tuple(bare), dropped
 
 
@@ -112,7 +119,7 @@ def _images(images: object) -> Iterable[Image]:
 def _image(index: int, image: object) -> Image:
     if not isinstance(image, dict):
         raise _Malformed(f"image {index} must be an object, got {_kind(image)}")
-    data, mime_type = _text(image, "data", index), _text(image, "mime_type", index)
+    data, mime_type = _text(image, "data", index), _canonical(_text(image, "mime_type", index))
     if not mime_type.startswith("image/"):
         raise _Malformed(f"image {index} has mime_type {mime_type!r:.40}, which is not an image type")
     try:
@@ -122,6 +129,12 @@ def _image(index: int, image: object) -> Image:
     if not decoded:
         raise _Malformed(f"image {index} is empty")
     return Image(data, mime_type)
+
+
+def _canonical(mime_type: str) -> str:
+    """`image/JPG; q=1` → `image/jpeg`."""
+    bare = mime_type.partition(";")[0].strip().lower()
+    return {"image/jpg": "image/jpeg"}.get(bare, bare)
 
 
 def _text(image: Mapping[str, Any], key: str, index: int) -> str:

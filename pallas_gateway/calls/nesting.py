@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 class RunningCalls:
-    """The running calls of this process by their nested-call token."""
+    """The running calls of this process by their nested-call token; `draining` says that they are the last ones."""
 
     def __init__(self) -> None:
         self._by_token: dict[str, Call] = {}
+        self.draining = False
 
     def __len__(self) -> int:
         """How many calls hold a token now."""

@@ -7,22 +7,20 @@ import base64
 import json
 import mimetypes
 import sys
-from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pallas_gateway.agent_server.outlet import STREAM_META_KEY
+from pallas_gateway.cli.live import EventView, View, stream_payload, terminal_view
 from pallas_gateway.cli.output import problem, result
 from pallas_gateway.cli.remote import DEFAULT_URL, BearerOption, UrlOption, connected, fetch_agents, find_agent
 from pallas_gateway.cli.usage import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from mcp_types import CallToolResult
-
-INTERRUPTED = 130
+    from mcp_types import CallToolResult, LoggingMessageNotificationParams
 
 
 def call(
@@ -34,7 +32,9 @@ def call(
     bearer: BearerOption = None,
     url: UrlOption = DEFAULT_URL,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what agents and their tools do.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is written.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
 ) -> None:
     """Call one agent of a running gateway and print its answer."""
     arguments: dict[str, Any] = {"message": _standard_input() if message == "-" else message}
@@ -44,51 +44,60 @@ def call(
         arguments["history"] = _history(history)
     if conversation_id is not None:
         arguments["conversation_id"] = conversation_id
+    request = _Request(agent, arguments, url, bearer, stream=stream)
     try:
-        answer = asyncio.run(_call(agent, arguments, url, bearer))
+        if as_json:
+            _call_with_events(request)
+        else:
+            _call_with_view(request, verbose=verbose)
     except KeyboardInterrupt:
-        problem("cancelled")
-        raise typer.Exit(INTERRUPTED) from None
-    _print(answer, as_json=as_json)
+        problem("cancelled")  # closing the connection, or telling so, is what stops the agent
+        raise typer.Exit(1) from None
 
 
-async def _call(name: str, arguments: dict[str, Any], url: str, bearer: str | None) -> CallToolResult:
-    agent = find_agent(await fetch_agents(url), name)
-    with _live_status(f"{agent.name} …") as show:
-
-        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            del progress, total
-            if message:
-                show(message)
-
-        async with connected(agent, bearer=bearer) as client:
-            tools = (await client.list_tools()).tools
-            # The message tool comes first; `gateway.tool_names` may have named it otherwise.
-            return await client.call_tool(tools[0].name, arguments, progress_callback=on_progress)
+@dataclass(frozen=True, slots=True)
+class _Request:
+    agent: str
+    arguments: dict[str, Any]
+    url: str
+    bearer: str | None = field(repr=False)
+    stream: bool = field(kw_only=True)
 
 
-@contextmanager
-def _live_status(first: str) -> Iterator[Callable[[str], None]]:
-    """A status line on stderr that each message replaces; a line for each where stderr is no terminal."""
-    if not sys.stderr.isatty():
-        yield problem
-        return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    with Console(stderr=True).status(Text(first)) as status:
-        yield lambda message: status.update(Text(message))
+def _call_with_events(request: _Request) -> None:
+    view = EventView()
+    answer = asyncio.run(_call(request, view))
+    view.result(answer)
+    if answer.is_error:
+        raise typer.Exit(1)
 
 
-def _print(answer: CallToolResult, *, as_json: bool) -> None:
+def _call_with_view(request: _Request, *, verbose: bool) -> None:
+    with terminal_view(f"{request.agent} …", verbose=verbose, stream=request.stream) as view:
+        answer = asyncio.run(_call(request, view))
     text = "\n".join(block.text for block in answer.content if block.type == "text")
-    if as_json:
-        result(json.dumps(answer.model_dump(mode="json", by_alias=True, exclude_none=True), indent=2))
-    elif not answer.is_error:
-        result(text)
     if answer.is_error:
         problem(text)
         raise typer.Exit(1)
+    if not (sys.stdout.isatty() and view.last_live_text == text):  # already on the screen, live
+        result(text)
+
+
+async def _call(request: _Request, view: View) -> CallToolResult:
+    agent = find_agent(await fetch_agents(request.url), request.agent)
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        view.progress(progress, total, message)
+
+    async def on_message(params: LoggingMessageNotificationParams) -> None:
+        if (payload := stream_payload(params)) is not None:
+            view.payload(payload)
+
+    meta: Any = {STREAM_META_KEY: "delta"} if request.stream else {}
+    async with connected(agent, bearer=request.bearer, on_message=on_message) as client:
+        tools = (await client.list_tools()).tools
+        # The message tool comes first; `gateway.tool_names` may have named it otherwise.
+        return await client.call_tool(tools[0].name, request.arguments, progress_callback=on_progress, meta=meta)
 
 
 def _standard_input() -> str:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import sys
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import typer
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.fastagent_file import FastAgentFile
     from pallas_gateway.config.yaml_source import UnsetVariable
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
 
@@ -56,7 +58,43 @@ def _further_problems(configuration: Configuration, known: Sequence[Problem]) ->
             agents = asyncio.run(_agent_problems(configuration, names))
     finally:
         logging.disable(logging.NOTSET)
-    return [*_unset_variables(configuration.fastagent.unset), *agents]
+    fastagent = configuration.fastagent
+    return [*_unset_variables(fastagent.unset), *_url_problems(fastagent), *_tls_problems(configuration), *agents]
+
+
+def _url_problems(fastagent: FastAgentFile) -> list[Problem]:
+    """Addresses in fast-agent's file that nothing could be reached at; those with unset variables are told already."""
+    servers = [
+        (f"mcp.servers.{server.name}.url", server.url, server.line)
+        for server in fastagent.servers.values()
+        if server.transport != "stdio"
+    ]
+    providers = [(f"{name}.base_url", url, None) for name, url in fastagent.base_urls.items() if url is not None]
+    unset = {one.path for one in fastagent.unset}
+    return [
+        Problem(str(fastagent.path), line, path, "must be an http:// or https:// URL with a host")
+        for path, url, line in [*servers, *providers]
+        if path not in unset and not _is_web_url(url or "")
+    ]
+
+
+def _is_web_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _tls_problems(configuration: Configuration) -> list[Problem]:
+    from pallas_gateway.http_server import TlsError, check_tls  # noqa: PLC0415  as in `serve`
+
+    path = "gateway.tls.certfile"
+    try:
+        check_tls(configuration)
+    except TlsError as error:
+        return [Problem(str(configuration.path), configuration.lines.get(path), path, str(error))]
+    return []
 
 
 def _unset_variables(unset: Sequence[UnsetVariable]) -> list[Problem]:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from pallas_gateway.addresses import keep_off_proxies
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mcp.client import Client
+    from mcp.client.session import LoggingFnT
 
 DEFAULT_URL = "http://127.0.0.1:24200"
 URL_VARIABLE = "PALLAS_GATEWAY_URL"
@@ -26,7 +28,7 @@ CALL_SECONDS = 3600.0
 """Longest silence of a stream; the gateway's own limits end a call long before."""
 
 UrlOption = Annotated[
-    str, typer.Option("--url", envvar=URL_VARIABLE, help="Base URL of the gateway.", show_default=DEFAULT_URL)
+    str, typer.Option("--url", envvar=URL_VARIABLE, help="Base URL of the gateway.", show_default=True)
 ]
 BearerOption = Annotated[
     str | None, typer.Option("--bearer", envvar="PALLAS_BEARER", help="Token to send as Authorization: Bearer.")
@@ -68,6 +70,7 @@ async def fetch_agents(base_url: str) -> list[RemoteAgent]:
     # Imported here, as below: they take a second that `--help`, `serve` and `check` should not cost.
     import httpx  # noqa: PLC0415
 
+    keep_off_proxies(("127.0.0.1", "localhost", "::1"))
     base_url = base_url.rstrip("/")
     try:
         async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
@@ -111,8 +114,15 @@ def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:
 
 
 @asynccontextmanager
-async def connected(agent: RemoteAgent, *, bearer: str | None = None) -> AsyncIterator[Client]:
+async def connected(
+    agent: RemoteAgent, *, bearer: str | None = None, on_message: LoggingFnT | None = None
+) -> AsyncIterator[Client]:
     """An MCP client of one agent, in whichever protocol era the gateway speaks best.
+
+    Args:
+        agent: whom to connect to.
+        bearer: sent with every request.
+        on_message: called with each log message; without it none are asked for.
 
     Raises:
         UnreachableError: the agent's endpoint does not answer.
@@ -133,7 +143,11 @@ async def connected(agent: RemoteAgent, *, bearer: str | None = None) -> AsyncIt
     try:
         async with (
             httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]}) as http,
-            Client(streamable_http_client(agent.url, http_client=http)) as client,
+            Client(
+                streamable_http_client(agent.url, http_client=http),
+                logging_callback=on_message,
+                log_level="info" if on_message else None,
+            ) as client,
         ):
             yield client
     except Exception as error:

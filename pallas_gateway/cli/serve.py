@@ -32,14 +32,14 @@ _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 def serve(
     config: ConfigOption = None,
-    host: Annotated[str | None, typer.Option(help="Address to bind.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to bind.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to bind, instead of gateway.host.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to bind, instead of gateway.port; 0 takes any.")] = None,
     public_url: Annotated[str | None, typer.Option(help="Base of every URL that clients see.")] = None,
     *,
     per_port: Annotated[bool, typer.Option("--per-port", help="Each agent at /mcp on its own port.")] = False,
     agent: Annotated[str | None, typer.Option(help="Serve this agent alone, at /mcp on its own port.")] = None,
 ) -> None:
-    """Run the gateway."""
+    """Run the gateway until SIGTERM or Ctrl-C; a second one does not wait for running calls."""
     overrides = Overrides(host=host, port=port, public_url=public_url, per_port=per_port or None, agent=agent)
     configuration = load_project(config, overrides)
     logs.set_up(os.environ, configured_level=configuration.fastagent.logger_level)

@@ -84,7 +84,7 @@ gateway reads these keys and leaves all others to fast-agent:
 
 | key | what the gateway does with it |
 |---|---|
-| `default_model` | `provider.model-name`: its provider counts in `get_health`, its model is shown in the registry |
+| `default_model` | `provider.model-name`: shown in the registry until the agent is up and its own is known |
 | `model_capabilities` | `vision`, `context_window`, `max_output_tokens` of every agent that declares none itself |
 | `mcp.servers.<name>` | `url` or `command`, `transport`, `headers` and `access_token`: what health checks probe |
 | `mcp.servers.<name>.forward_inbound_auth` | `true`: gets the caller's bearer, unless it has a header of its own |

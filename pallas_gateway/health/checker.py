@@ -6,10 +6,12 @@ import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pallas_gateway.health.probe import probe
+from pallas_gateway.health.probe import ProbeResult, probe
 from pallas_gateway.health.verdict import WORTH, Verdict, cannot_take_calls, judge
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import httpx
 
     from pallas_gateway.runtime.ports import Downstream
@@ -23,9 +25,18 @@ FRESH_SECONDS = 5.0
 class HealthChecker:
     """Answers "is this agent well?" and keeps the health gauges."""
 
-    def __init__(self, agent: str, *, client: httpx.AsyncClient, tasks: TaskOwner, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        agent: str,
+        *,
+        client: httpx.AsyncClient,
+        tasks: TaskOwner,
+        metrics: Metrics,
+        peer_problem: Callable[[str], str | None],
+    ) -> None:
         self._agent = agent
         self._client = client
+        self._peer_problem = peer_problem
         self._tasks = tasks
         self._metrics = metrics
         self._round: asyncio.Task[Verdict] | None = None
@@ -49,7 +60,13 @@ class HealthChecker:
 
     async def _probe_all(self, downstreams: tuple[Downstream, ...]) -> Verdict:
         remote = [downstream for downstream in downstreams if downstream.url is not None]
-        results = await asyncio.gather(*(probe(downstream, self._client) for downstream in remote))
+        results = await asyncio.gather(*(self._look_at(downstream) for downstream in remote))
         for result in results:
             self._metrics.downstream_up.labels(self._agent, result.server).set(result.error is None)
         return judge(results)
+
+    async def _look_at(self, downstream: Downstream) -> ProbeResult:
+        """A peer is judged by its state: its endpoint answers in every state, so a probe would find it well."""
+        if downstream.peer is not None:
+            return ProbeResult(downstream.name, 0.0, self._peer_problem(downstream.peer))
+        return await probe(downstream, self._client)

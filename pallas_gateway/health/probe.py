@@ -23,18 +23,20 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.ports import Downstream
 
 PROBE_SECONDS = 3.0
+_ID = 1
+_MOST_REDIRECTS = 3
 _ACCEPT = "application/json, text/event-stream"
 _MODERN = "2026-07-28"
 _CLIENT = {"name": "pallas-gateway-health", "version": __version__}
 _INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
-    "id": 1,
+    "id": _ID,
     "method": "initialize",
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _CLIENT},
 }
 _DISCOVER: dict[str, Any] = {
     "jsonrpc": "2.0",
-    "id": 1,
+    "id": _ID,
     "method": "server/discover",
     "params": {
         "_meta": {
@@ -85,6 +87,8 @@ def _connect_error(failure: httpx.ConnectError) -> str:
 
 
 async def _ask(downstream: Downstream, client: httpx.AsyncClient) -> tuple[str | None, str | None]:
+    if downstream.transport == "sse":
+        return await _ask_for_stream(downstream, client)
     status, body, session = await _post(client, downstream, _INITIALIZE, {})
     if status in (401, 403) and downstream.forwards_bearer:
         return None, None  # probed without a caller's token: refusing it is a sign of life
@@ -100,6 +104,15 @@ async def _ask(downstream: Downstream, client: httpx.AsyncClient) -> tuple[str |
     return ("not an MCP answer" if _is_success(status) else f"HTTP {status}"), None
 
 
+async def _ask_for_stream(downstream: Downstream, client: httpx.AsyncClient) -> tuple[str | None, str | None]:
+    """The older SSE transport: reachable when it opens its event stream."""
+    headers = {**downstream.headers, "Accept": "text/event-stream"}
+    async with client.stream("GET", str(downstream.url), headers=headers) as response:
+        if _is_success(response.status_code) or (response.status_code in (401, 403) and downstream.forwards_bearer):
+            return None, None
+        return f"HTTP {response.status_code}", None
+
+
 def _is_success(status: int) -> bool:
     return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
 
@@ -107,23 +120,32 @@ def _is_success(status: int) -> bool:
 async def _post(
     client: httpx.AsyncClient, downstream: Downstream, message: dict[str, Any], extra: dict[str, str]
 ) -> tuple[int, dict[str, Any], str | None]:
-    """Send one JSON-RPC request; returns status, the first message of the answer ({} if none), and a session id."""
+    """Send one JSON-RPC request; returns status, its answer ({} if none), and a session id."""
     headers = {**downstream.headers, "Accept": _ACCEPT, **extra}
-    async with client.stream("POST", str(downstream.url), json=message, headers=headers) as response:
-        session = response.headers.get("mcp-session-id")
-        streamed = response.headers.get("content-type", "").startswith("text/event-stream")
-        body = await (_first_event(response) if streamed else response.aread())
-    return response.status_code, _message(body), session
+    url = httpx.URL(str(downstream.url))
+    for _ in range(_MOST_REDIRECTS + 1):
+        async with client.stream("POST", url, json=message, headers=headers) as response:
+            target = url.join(response.headers.get("location", "")) if response.has_redirect_location else url
+            if target == url or _origin(target) != _origin(url):  # elsewhere, headers have no business
+                return response.status_code, await _answer(response), response.headers.get("mcp-session-id")
+        url = target
+    return HTTPStatus.LOOP_DETECTED, {}, None
 
 
-async def _first_event(response: httpx.Response) -> bytes:
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+async def _answer(response: httpx.Response) -> dict[str, Any]:
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        return _message(await response.aread())
     async for line in response.aiter_lines():
-        if line.startswith("data:") and (data := line.removeprefix("data:").strip()):
-            return data.encode()
-    return b""
+        if line.startswith("data:") and (message := _message(line.removeprefix("data:"))).get("id") == _ID:
+            return message
+    return {}
 
 
-def _message(body: bytes) -> dict[str, Any]:
+def _message(body: bytes | str) -> dict[str, Any]:
     try:
         message = json.loads(body)
     except ValueError:

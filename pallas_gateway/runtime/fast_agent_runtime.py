@@ -7,14 +7,14 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
-from fast_agent.core.exceptions import FastAgentError, format_fast_agent_error
-
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.credentials import presenting
+from pallas_gateway.runtime.failures import told
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
-from pallas_gateway.runtime.models import limit_iterations, model_facts, register_unknown_models
-from pallas_gateway.runtime.modules import forget, load_fast
+from pallas_gateway.runtime.models import model_facts, register_unknown_models
+from pallas_gateway.runtime.modules import Imports, forget
+from pallas_gateway.runtime.observer import Observer
 from pallas_gateway.runtime.ports import ModelFacts
 from pallas_gateway.runtime.settings import prepare_servers, settings_for_hosting
 from pallas_gateway.tasks import TaskOwner
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fast_agent.core.harness import AgentHarness, HarnessSession
 
     from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.channel import Channel
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.runtime.ports import AgentPlan, Downstream
 
@@ -40,7 +41,7 @@ class FastAgentRuntime:
 
     def __init__(self, *, config_file: Path | None) -> None:
         self._config_file = config_file
-        self._importing = asyncio.Lock()
+        self._imports = Imports()
 
     async def __aenter__(self) -> Self:
         """Check and prepare fast-agent.
@@ -53,12 +54,13 @@ class FastAgentRuntime:
 
     async def __aexit__(self, *_: object) -> None:
         """End fast-agent's process-wide parts."""
+        self._imports.give_up()
         await platform.shut_down()
 
     @asynccontextmanager
     async def start(self, plan: AgentPlan) -> AsyncIterator[FastAgentAgentRuntime]:
         """Import and start one agent; see `Runtime.start`."""
-        fast = await load_fast(plan.module, one_at_a_time=self._importing)
+        fast = await self._imports.load_fast(plan.module)
         entered = _Entered(fast)
         try:
             try:
@@ -77,7 +79,6 @@ class FastAgentRuntime:
         settings = settings_for_hosting(fast, config_file=self._config_file)
         downstreams = prepare_servers(settings, plan.peers)
         register_unknown_models(fast, settings, plan.model_capabilities)
-        limit_iterations(fast, plan.max_iterations)
         fast.args.no_home = True
         fast.args.quiet = True
         platform.keep_globals_when_leaving(fast)
@@ -118,7 +119,7 @@ class FastAgentAgentRuntime:
         self._connections = Connections(plan.name)
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
-        self._model = ModelFacts("unknown", vision=False)  # until rehearse(), which runs before anybody asks
+        self._model = ModelFacts("unknown")  # until rehearse(), which runs before anybody asks
         self._live = 0
 
     @property
@@ -150,45 +151,44 @@ class FastAgentAgentRuntime:
         await self._tasks.__aexit__()
 
     @asynccontextmanager
-    async def open(self, call: Call, credentials: Credentials) -> AsyncIterator[FastAgentInstance]:
+    async def open(self, call: Call, credentials: Credentials, channel: Channel) -> AsyncIterator[FastAgentInstance]:
         """A fresh instance for `call`; see `AgentRuntime.open`."""
         creation = self._tasks.spawn(self._create(call.call_id), name=f"create {call.call_id}")
         self._live += 1
         try:
             # Shielded: cancelled half-way, an instance would stay in the harness's books for ever.
             session = await asyncio.shield(creation)
+            observer = Observer(call, channel, self._plan, self._served)
+            instance = FastAgentInstance(session, self._served, self._connections, observer, self._answers)
         except BaseException:
-            self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}")
+            self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}", report=True)
             raise
-        instance = FastAgentInstance(session, self._served, self._connections, self._answers)
         bearer = credentials.bearer.reveal() if credentials.bearer else None
         with (
             presenting(credentials, self._downstreams),
             self._harness.request_context(bearer_token=bearer),
-            platform.connecting(self._connections.connect),
+            platform.connecting(instance.connect_one),
+            platform.asking_for_logs(),
         ):
             try:
-                await instance.connect()
                 yield instance
             finally:
                 # Inside the block: ending a downstream session takes the same credentials as using it did.
-                self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}")
+                self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}", report=True)
 
     async def _create(self, session_id: str) -> HarnessSession:
         with platform.connecting(defer_connections):
             return await self._harness.sessions.create(session_id)
 
     async def _dispose(self, instance: FastAgentInstance) -> None:
-        try:
-            await instance.dispose()
-        finally:
-            self._live -= 1
+        await instance.dispose()
+        self._live -= 1  # not before: what could not be released is still there
 
     async def _dispose_unused(self, creation: asyncio.Task[HarnessSession]) -> None:
-        try:
-            await (await creation).delete()
-        finally:
-            self._live -= 1
+        await asyncio.wait({creation})
+        if creation.exception() is None:
+            await creation.result().delete()
+        self._live -= 1
 
 
 def served_agent(fast: FastAgent, module: str) -> str:
@@ -228,5 +228,4 @@ def _start_failure(plan: AgentPlan, error: BaseException) -> str:
         return f"agent '{plan.name}' did not start within {START_SECONDS:.0f} s"
     if isinstance(error, AgentStartError):
         return str(error)
-    text = format_fast_agent_error(error) if isinstance(error, FastAgentError) else f"{type(error).__name__}: {error}"
-    return f"agent '{plan.name}' failed to start: {' '.join(text.split())[:400]}"
+    return f"agent '{plan.name}' failed to start: {told(error)}"

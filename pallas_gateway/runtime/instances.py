@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from traceback import walk_tb
+from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-import httpx2
-from fast_agent.core.exceptions import FastAgentError, walk_exception_chain
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 from fast_agent.mcp.mcp_aggregator import MCPAttachOptions
 
-from pallas_gateway.errors import CallFailedError
-from pallas_gateway.runtime.messages import deadline_reply, to_fast_agent, to_reply
+from pallas_gateway.runtime.failures import failure_of, one_line
+from pallas_gateway.runtime.messages import deadline_reply, failed, to_fast_agent, to_reply, turns_of, workflow_failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,16 +27,22 @@ if TYPE_CHECKING:
     from fast_agent.types import PromptMessageExtended
 
     from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.runtime.observer import Observer
     from pallas_gateway.tasks import TaskOwner
 
 ATTACH_SECONDS = 5.0
 """How long a call waits for one downstream before it runs without that server's tools."""
+ATTACH_SECONDS_STDIO = 20.0
+"""The same for a server that is a child process: it starts anew for the call, and a busy machine takes its time."""
 ATTACH_SECONDS_AFTER_TIMEOUT = 1.0
-"""The same for a downstream that made the last call wait in vain: it should not cost every call the full time."""
+"""The same for a downstream that has just made a call wait in vain: it should not cost every call the full time."""
+IMPATIENT_SECONDS = 30.0
+"""For how long after such a time-out."""
 DISPOSE_SECONDS = 10.0
 """A hung MCP child must not be waited for for ever."""
 
 _log = logging.getLogger("pallas.runtime")
+_guard_log = logging.getLogger("pallas.loop_guard")
 _options = MCPAttachOptions(startup_timeout_seconds=None)  # type: ignore[arg-type]  # None is taken, and does not poll
 
 
@@ -46,7 +51,8 @@ class Connections:
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
-        self._down: dict[str, str] = {}
+        self._down: set[str] = set()
+        self._timed_out_at: dict[str, float] = {}
 
     async def connect(self, aggregator: MCPAggregator) -> None:
         """Attach every server of `aggregator` that wants to be loaded; go on without those that fail."""
@@ -57,23 +63,35 @@ class Connections:
                 await self._attach(aggregator, name)
 
     async def _attach(self, aggregator: MCPAggregator, name: str) -> None:
-        seconds = ATTACH_SECONDS_AFTER_TIMEOUT if self._down.get(name) == "timeout" else ATTACH_SECONDS
+        seconds = self._patience(aggregator, name)
         try:
             async with asyncio.timeout(seconds):
                 await aggregator.attach_server(server_name=name, options=_options)
         except TimeoutError:
-            self._went_down(name, "timeout", f"no answer within {seconds:g} s")
+            if seconds > ATTACH_SECONDS_AFTER_TIMEOUT:
+                self._timed_out_at[name] = monotonic()
+            self._went_down(name, f"no answer within {seconds:g} s")
         except Exception as error:  # noqa: BLE001  whatever a downstream does wrong, the call goes on without it
-            self._went_down(name, "error", _one_line(error))
+            self._went_down(name, one_line(error))
         else:
-            if self._down.pop(name, None) is not None:
+            self._timed_out_at.pop(name, None)
+            if name in self._down:
+                self._down.remove(name)
                 _log.info("downstream is back", extra={"agent": self._agent, "server": name})
 
-    def _went_down(self, name: str, kind: str, why: str) -> None:
+    def _patience(self, aggregator: MCPAggregator, name: str) -> float:
+        config = aggregator.context.config
+        server = config.mcp.servers.get(name) if config and config.mcp else None
+        if server is not None and server.transport == "stdio":
+            return ATTACH_SECONDS_STDIO
+        just_now = monotonic() - self._timed_out_at.get(name, float("-inf")) < IMPATIENT_SECONDS
+        return ATTACH_SECONDS_AFTER_TIMEOUT if just_now else ATTACH_SECONDS
+
+    def _went_down(self, name: str, why: str) -> None:
         if name not in self._down:
             extra = {"agent": self._agent, "server": name, "error": why}
             _log.warning("downstream unreachable, calls go on without its tools", extra=extra)
-        self._down[name] = kind
+        self._down.add(name)
 
 
 async def defer_connections(aggregator: MCPAggregator) -> None:
@@ -84,21 +102,35 @@ async def defer_connections(aggregator: MCPAggregator) -> None:
 class FastAgentInstance:
     """The `Instance` of one call."""
 
-    def __init__(self, session: HarnessSession, served: str, connections: Connections, tasks: TaskOwner) -> None:
+    def __init__(
+        self, session: HarnessSession, served: str, connections: Connections, observer: Observer, tasks: TaskOwner
+    ) -> None:
         self._session = session
         self._served = served
         self._connections = connections
+        self._observer = observer
         self._tasks = tasks
         self._generation: asyncio.Task[PromptMessageExtended] | None = None
+        observer.watch_agents(self._agents.values())
 
     @property
     def _agents(self) -> Mapping[str, AgentProtocol]:
         return self._session.agent_app.registered_agents()
 
-    async def connect(self) -> None:
-        """Attach the downstreams of every agent of the instance, agents side by side."""
+    @property
+    def _is_workflow(self) -> bool:
+        """A chain, parallel and the like: no model and no history of its own, it hands all of it on."""
+        return getattr(self._agents[self._served], "llm", None) is None
+
+    async def connect_one(self, aggregator: MCPAggregator) -> None:
+        """Watch and connect one aggregator: an agent's own, or that of a clone made while the call runs."""
+        self._observer.watch_connections(aggregator)
+        await self._connections.connect(aggregator)
+
+    async def _connect(self) -> None:
+        """Connect every agent of the instance, agents side by side."""
         aggregators = [agent.aggregator for agent in self._agents.values() if hasattr(agent, "aggregator")]
-        await asyncio.gather(*(self._connections.connect(aggregator) for aggregator in aggregators))
+        await asyncio.gather(*(self.connect_one(aggregator) for aggregator in aggregators))
         for agent in self._agents.values():
             # Instructions with {{serverInstructions}} were built before there was anything to put in.
             if "{{serverInstructions}}" in (getattr(agent, "instruction_template", None) or ""):
@@ -112,62 +144,58 @@ class FastAgentInstance:
         except asyncio.CancelledError:
             self._generation.cancel()
             raise
-        if not done:
+        if done:
+            reply = _reply_of(self._generation)
+            if self._is_workflow and reply.failure is None and self._observer.failed_turn is not None:
+                reply = workflow_failure(self._observer.failed_turn)
+        else:
             self._generation.cancel()
-            _log.warning(
-                "call stopped at its deadline",
-                extra={"event": "loop_halt", "reason": "deadline", "agent": call.agent, "call_id": call.call_id},
-            )
-            return deadline_reply(timeout_seconds, self._agents.values())
-        return to_reply(_result(self._generation), self._agents.values())
+            self._observer.abandon_tools()
+            extra = {"event": "loop_halt", "reason": "deadline", "agent": call.agent, "call_id": call.call_id}
+            _guard_log.warning("call stopped at its deadline", extra=extra)
+            reply = deadline_reply(timeout_seconds, self._observer.latest_text)
+        halted = (*self._observer.halted, *reply.halted)
+        turns = turns_of(self._agents.values(), self._observer.accumulators)
+        return replace(reply, iterations=self._observer.iterations, turns=turns, halted=halted)
 
     async def _answer(self, call: Call) -> PromptMessageExtended:
+        await self._connect()
         messages = [to_fast_agent(message) for message in (*call.history, call.message)]
         agent = self._agents[self._served]
-        if getattr(agent, "llm", None) is None:
-            # A workflow (chain, parallel, router …) has no model and no history of its own: it hands all of it on.
+        if self._is_workflow:
             return await self._session.generate(messages, agent_name=self._served)
         cast("MessageHistoryAgentProtocol", agent).load_message_history(messages[:-1])
         return await self._session.generate(messages[-1], agent_name=self._served)
 
     async def dispose(self) -> None:
-        """Release everything the call held; bounded, and logged when it does not work."""
+        """Release everything the call held, once its work has really ended.
+
+        Raises:
+            Exception: whatever fast-agent raises; the instance then counts as live, as it may well be.
+        """
+        if self._generation is not None:
+            _, running = await asyncio.wait({self._generation}, timeout=DISPOSE_SECONDS)
+            if running:
+                _log.warning("call is slow to stop, its instance is kept until it does", extra=self._ids)
+                await asyncio.wait(running)
         try:
             async with asyncio.timeout(DISPOSE_SECONDS):
-                if self._generation is not None:
-                    await asyncio.wait({self._generation})
                 await self._session.delete()
-        except Exception:  # noqa: BLE001  nobody is left to tell but the log
-            _log.exception("instance could not be released", extra={"call_id": self._session.id})
+        except Exception:
+            _log.exception("instance could not be released", extra=self._ids)
+            raise
+
+    @property
+    def _ids(self) -> dict[str, str]:
+        return {"call_id": self._session.id}
 
 
-def _result(generation: asyncio.Task[PromptMessageExtended]) -> PromptMessageExtended:
+def _reply_of(generation: asyncio.Task[PromptMessageExtended]) -> Reply:
     """The answer; whatever fast-agent raises becomes one sentence, its traceback stays in the log."""
-    try:
-        return generation.result()
-    except asyncio.CancelledError:
-        raise CallFailedError("The agent stopped by itself before it answered.", reason="runtime_error") from None
-    except Exception as error:
-        _log.exception("agent failed")
-        if _came_from_the_model(error):
-            raise CallFailedError(f"The model could not answer: {_one_line(error)}", reason="llm_error") from error
-        raise CallFailedError(f"The agent failed: {_one_line(error)}", reason="runtime_error") from error
-
-
-def _came_from_the_model(error: BaseException) -> bool:
-    """Whether it passed through fast-agent's providers, which return most failures of a model but raise some."""
-    frames = (frame for frame, _ in walk_tb(error.__traceback__))
-    return any(frame.f_globals.get("__name__", "").startswith("fast_agent.llm.") for frame in frames)
-
-
-def _one_line(error: BaseException) -> str:
-    """The most telling line of an exception: fast-agent wraps causes, groups and whole tracebacks into its own."""
-    chain = list(walk_exception_chain(error))
-    telling = [e for e in chain if not isinstance(e, (FastAgentError, BaseExceptionGroup))]
-    # The HTTP library's own error only repeats the status, and shows the URL; the provider's around it has the reason.
-    reasons = [e for e in telling if not isinstance(e, httpx2.HTTPStatusError)] or telling
-    deepest = reasons[-1] if reasons else error
-    if type(deepest).__name__ == "LocalProtocolError":  # h11's and its wrappers': their text shows the header
-        return "a configured header holds a character that HTTP does not allow"
-    lines = [line.strip() for line in str(deepest).splitlines() if line.strip()]
-    return (lines[0] if lines else type(deepest).__name__)[:300]
+    if generation.cancelled():
+        return failed("runtime_error", "The agent stopped by itself before it answered.")
+    error = generation.exception()
+    if error is None:
+        return to_reply(generation.result())
+    _log.error("agent failed", exc_info=error)
+    return failed(*failure_of(error))

@@ -12,13 +12,13 @@ from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import ImageContent, TextContent
 
 from pallas_gateway.calls.call import Reply, TurnUsage, Usage
-from pallas_gateway.errors import CallFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fast_agent.interfaces import AgentProtocol
     from fast_agent.llm.usage_tracking import TurnUsage as FastAgentTurn
+    from fast_agent.llm.usage_tracking import UsageAccumulator
     from mcp_types import ContentBlock
 
     from pallas_gateway.calls.call import Message
@@ -43,39 +43,61 @@ def to_fast_agent(message: Message) -> PromptMessageExtended:
     )
 
 
-def to_reply(answer: PromptMessageExtended, agents: Iterable[AgentProtocol]) -> Reply:
-    """The final message and what it cost.
+def workflow_failure(answer: PromptMessageExtended) -> Reply:
+    """The reply for a workflow one of whose agents got no answer from its model; it would pass the error on as text."""
+    return failed(_FAILURES[answer.stop_reason or LlmStopReason.ERROR], _failure_sentence(answer))
 
-    Raises:
-        CallFailedError: fast-agent returns model failures as messages; here they become what they are.
-    """
+
+def is_failure(answer: PromptMessageExtended) -> bool:
+    """Whether a model's turn is a failure that fast-agent returned as a message."""
+    return answer.stop_reason in _FAILURES
+
+
+def to_reply(answer: PromptMessageExtended) -> Reply:
+    """The final message of a call; what was spent is added by who counted it."""
     stop_reason = answer.stop_reason or LlmStopReason.END_TURN
     if stop_reason is LlmStopReason.CANCELLED:
-        raise CallFailedError("The call was stopped before it was answered.", reason="cancelled")
+        return failed("cancelled", "The call was stopped before it was answered.")
     if stop_reason in _FAILURES:
-        raise CallFailedError(_failure_sentence(answer), reason=_FAILURES[stop_reason])
-    turns = turns_of(agents)
-    content = list(answer.content)
-    if stop_reason is LlmStopReason.MAX_ITERATIONS:
-        content.append(TextContent(type="text", text=_STOPPED_AT_LIMIT))
-    text_first = sorted(content, key=lambda block: not isinstance(block, TextContent))
-    return Reply(tuple(text_first), stop_reason.value, len(turns), turns)
+        return failed(_FAILURES[stop_reason], _failure_sentence(answer))
+    if not answer.content and stop_reason is LlmStopReason.SAFETY:
+        return failed("llm_error", "The model could not answer: its provider's content filter stopped it.")
+    if answer.first_text() == _ROUTER_WITHOUT_MODEL:
+        return failed(
+            "llm_error", "The model could not answer: the agent that chooses who answers got no choice from it."
+        )
+    text_first = sorted(answer.content, key=lambda block: not isinstance(block, TextContent))
+    return Reply(tuple(text_first), stop_reason.value)
 
 
-_STOPPED_AT_LIMIT = "[Stopped: the agent reached its limit of steps for one call. This answer is partial.]"
+def failed(reason: str, sentence: str) -> Reply:
+    """A call that failed, as one sentence."""
+    return Reply((TextContent(type="text", text=sentence),), reason, failure=reason)
 
 
-def deadline_reply(seconds: float, agents: Iterable[AgentProtocol]) -> Reply:
-    """A success that says the time was up."""
-    text = f"[Stopped: the agent did not finish within its {seconds:g} s for one call. There is no answer yet.]"
-    turns = turns_of(agents)
-    return Reply((TextContent(type="text", text=text),), LlmStopReason.END_TURN.value, len(turns), turns)
+# fast-agent's router swallows the failure of its model and answers with this.
+_ROUTER_WITHOUT_MODEL = "No routing response received from LLM"
+STOPPED_AT_LIMIT = "[Stopped: the agent reached its limit of steps for one call. This answer is partial.]"
 
 
-def turns_of(agents: Iterable[AgentProtocol]) -> tuple[TurnUsage, ...]:
-    """Every LLM turn of the call. Workflow agents have no accumulator of their own: their parts do."""
-    accumulators = (getattr(agent, "usage_accumulator", None) for agent in agents)
-    return tuple(_turn(turn) for accumulator in accumulators if accumulator for turn in accumulator.turns)
+def deadline_reply(seconds: float, latest_text: str) -> Reply:
+    """A success that says the time was up, with what the agent said last."""
+    text = f"[Stopped: the agent did not finish within its {seconds:g} s for one call."
+    text += " This answer is partial.]" if latest_text else " There is no answer yet.]"
+    parts = [latest_text, text] if latest_text else [text]
+    content = tuple(TextContent(type="text", text=part) for part in parts)
+    return Reply(content, LlmStopReason.END_TURN.value, halted=("deadline",))
+
+
+def turns_of(agents: Iterable[AgentProtocol], watched: Iterable[UsageAccumulator]) -> tuple[TurnUsage, ...]:
+    """Every LLM turn of the call. Workflow agents have no accumulator of their own: their parts do.
+
+    What clones (agents-as-tools) spent is copied to the agent they were made of when they end, but not if the call ends
+    before them; so those that were `watched` are asked too, and each turn counts once. Turns carry their time.
+    """
+    accumulators = [*(getattr(agent, "usage_accumulator", None) for agent in agents), *watched]
+    turns = [turn for accumulator in accumulators if accumulator for turn in accumulator.turns]
+    return tuple(_turn(turn) for number, turn in enumerate(turns) if turn not in turns[:number])
 
 
 def _turn(turn: FastAgentTurn) -> TurnUsage:

@@ -1,11 +1,10 @@
-"""What the gateway knows and decides about models: capabilities, unknown models, the limit of iterations."""
+"""What the gateway knows and decides about models: their capabilities, and those it does not know."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
-from fast_agent.types import RequestParams
 
 from pallas_gateway.runtime.ports import ModelFacts
 
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
     from fast_agent.core.fastagent import FastAgent
 
     from pallas_gateway.config.schema import ModelCapabilities
+
+_IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/heic")
 
 
 def register_unknown_models(fast: FastAgent, settings: Settings, capabilities: ModelCapabilities | None) -> None:
@@ -51,19 +52,7 @@ def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | No
     ordered = [agents[served], *(agent for name, agent in agents.items() if name != served)]
     llm = next((llm for agent in ordered if (llm := getattr(agent, "llm", None)) is not None), None)
     name = (llm.model_name if llm is not None else None) or "unknown"
-    if capabilities is not None:
-        return ModelFacts(name, capabilities.vision)
-    return ModelFacts(name, ModelDatabase.supports_mime(name, "image/png"))
-
-
-def limit_iterations(fast: FastAgent, limit: int) -> None:
-    """Cap every agent's tool loop at `limit`; a module may ask for fewer, never for more."""
-    for data in fast.agents.values():
-        config = data["config"]
-        if config is None:
-            continue
-        if config.default_request_params is None:
-            config.default_request_params = RequestParams()
-        params = config.default_request_params
-        asked = params.max_iterations if "max_iterations" in params.model_fields_set else limit
-        params.max_iterations = min(asked, limit)
+    if capabilities is not None and not capabilities.vision:
+        return ModelFacts(name)
+    # What fast-agent does not pass on it drops without a word, whatever was declared.
+    return ModelFacts(name, frozenset(kind for kind in _IMAGE_TYPES if ModelDatabase.supports_mime(name, kind)))

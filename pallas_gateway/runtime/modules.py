@@ -10,8 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from fast_agent.core.fastagent import FastAgent
+from pydantic import ValidationError
 
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.runtime.failures import what_is_invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,30 +24,40 @@ IMPORT_TURN_SECONDS = 5.0
 """How long the others wait for an import that is under way before they begin theirs beside it: it may hang."""
 
 
-async def load_fast(module_name: str, *, one_at_a_time: asyncio.Lock) -> FastAgent:
-    """Import `module_name` and return its `fast`.
+class Imports:
+    """Imports modules, as a rule one by one: FastAgent's constructor swaps a global while it reads its file."""
 
-    Args:
-        module_name: as in `agents.<name>.module`.
-        one_at_a_time: FastAgent's constructor swaps a global while it reads its configuration; two imports at once
-            could read each other's.
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._running: dict[str, asyncio.Task[FastAgent]] = {}
 
-    Raises:
-        AgentStartError: `module_missing`, `import_failed` or `no_fast`, with where and why.
-    """
-    async with one_at_a_time:
-        loading = asyncio.create_task(_in_thread(lambda: _load(module_name)), name=f"import {module_name}")
+    async def load_fast(self, module_name: str) -> FastAgent:
+        """Import `module_name` and return its `fast`.
+
+        Raises:
+            AgentStartError: `module_missing`, `import_failed` or `no_fast`, with where and why.
+        """
+        loading = self._running.get(module_name)
+        if loading is None:  # else an earlier try still hangs in it; a second thread would hang beside it
+            loading = await self._begin(module_name)
         try:
+            return await asyncio.wait_for(asyncio.shield(loading), IMPORT_SECONDS - IMPORT_TURN_SECONDS)
+        except TimeoutError:
+            message = f"module '{module_name}' is still importing after {IMPORT_SECONDS:.0f} s"
+            raise AgentStartError(message, reason="import_failed") from None
+
+    async def _begin(self, module_name: str) -> asyncio.Task[FastAgent]:
+        async with self._turn:
+            loading = asyncio.create_task(_in_thread(lambda: _load(module_name)), name=f"import {module_name}")
+            self._running[module_name] = loading
+            loading.add_done_callback(lambda _: self._running.pop(module_name, None))
             await asyncio.wait({loading}, timeout=IMPORT_TURN_SECONDS)
-        except asyncio.CancelledError:
+        return loading
+
+    def give_up(self) -> None:
+        """Stop waiting for imports that hang; their threads end with the process."""
+        for loading in list(self._running.values()):
             loading.cancel()
-            raise
-    try:
-        return await asyncio.wait_for(loading, IMPORT_SECONDS - IMPORT_TURN_SECONDS)
-    except TimeoutError:
-        raise AgentStartError(
-            f"module '{module_name}' is still importing after {IMPORT_SECONDS:.0f} s", reason="import_failed"
-        ) from None
 
 
 def forget(module_name: str) -> None:
@@ -73,7 +85,7 @@ def _import(module_name: str) -> Any:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise AgentStartError(f"no module '{module_name}' on the import path", reason="module_missing") from error
         raise AgentStartError(_import_failure(module_name, error), reason="import_failed") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # a module may raise anything, and no Ctrl-C or cancellation of ours gets here
         raise AgentStartError(_import_failure(module_name, error), reason="import_failed") from error
 
 
@@ -90,6 +102,8 @@ def _import_failure(module_name: str, error: BaseException) -> str:
                 where = f" ({traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno})"
             traceback = traceback.tb_next
     text = str(error.msg if isinstance(error, SyntaxError) else error).strip().splitlines()
+    if isinstance(error, ValidationError):
+        text = [what_is_invalid(error)]
     return f"module '{module_name}' failed to import: {type(error).__name__}: {text[0] if text else ''}{where}"
 
 

@@ -1,4 +1,4 @@
-"""Every place where the gateway reaches into fast-agent, with the reason, checked before anything starts.
+"""Every place where the gateway reaches into fast-agent and its HTTP clients, with the reason; checked before use.
 
 Deliberately the only module that replaces anything of fast-agent's. If an upgrade removes or reshapes one of these
 names, `prepare()` says so at once instead of a call failing later.
@@ -9,19 +9,26 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import ssl
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, cast
 
 import fast_agent.config
 import fast_agent.context
+import httpx._transports.default as httpx_transports
+import httpx2._transports.default as httpx2_transports
+from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.core.core_app import Core
+from fast_agent.llm import fastagent_llm
 from fast_agent.mcp import client_gateway
 from fast_agent.mcp.client_gateway import PreparedHttpAuth
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 from fast_agent.ui import console as consoles
+from mcp_types import LOG_LEVEL_META_KEY
 
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.runtime.credentials import CallAuth
@@ -49,8 +56,11 @@ _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (MCPConnectionManager, "_suppress_mcp_streamable_http_errors", ("self",)),
     (MCPConnectionManager, "_suppress_mcp_oauth_cancel_errors", ("self",)),
     (Core, "cleanup", ("self",)),
+    (ToolRunner, "_advance_iteration", ("self",)),
+    (fastagent_llm, "_mcp_metadata_var", ()),
+    (httpx_transports, "create_ssl_context", ("verify", "cert", "trust_env")),
+    (httpx2_transports, "create_ssl_context", ("verify", "cert", "trust_env")),
 )
-
 _BRACED_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
 _prepared = False
 
@@ -69,6 +79,7 @@ def prepare() -> None:
     _authorise_each_request()
     _let_calls_connect()
     _add_log_filters_once()
+    _share_trust_store()
     for console in (consoles.console, consoles.error_console, consoles.server_console):
         console.quiet = True  # its chat and progress have no place in a server's output
     # Modules that leave parse_cli_args on would read the gateway's own options as fast-agent's.
@@ -80,11 +91,14 @@ def check() -> None:
     """Raise `PlatformError` unless every relied-on name is there and takes the parameters it is called with."""
     for owner, name, parameters in _RELIED_ON:
         found = getattr(owner, name, None)
-        known = set(inspect.signature(found).parameters) if callable(found) else set()
+        known = set(inspect.signature(found).parameters) if parameters and callable(found) else set()
         if found is None or not set(parameters) <= known:
             where = getattr(owner, "__name__", str(owner))
             message = f"fast-agent {_version()} does not fit: {where}.{name} is missing or has changed"
             raise PlatformError(f"{message}. Install the versions of requirements.lock.")
+    if "_request_params" not in ToolRunner._advance_iteration.__code__.co_names:
+        message = f"fast-agent {_version()} does not fit: ToolRunner does not read its limits from _request_params"
+        raise PlatformError(f"{message}. Install the versions of requirements.lock.")
 
 
 def keep_globals_when_leaving(fast: FastAgent) -> None:
@@ -105,6 +119,16 @@ def connecting(connect: Connect) -> Iterator[None]:
         yield
     finally:
         _connect.reset(token)
+
+
+@contextmanager
+def asking_for_logs() -> Iterator[None]:
+    """Tool calls made inside the block ask for log messages, as servers of the 2026-07-28 era want to be asked."""
+    token = fastagent_llm._mcp_metadata_var.set({LOG_LEVEL_META_KEY: "info"})
+    try:
+        yield
+    finally:
+        fastagent_llm._mcp_metadata_var.reset(token)
 
 
 async def shut_down() -> None:
@@ -161,9 +185,37 @@ def _add_log_filters_once() -> None:
         setattr(MCPConnectionManager, method, _once(getattr(MCPConnectionManager, method)))
 
 
+def _share_trust_store() -> None:
+    """Every HTTP client reads the whole trust store anew, 20 to 40 ms of a blocked event loop: read it once.
+
+    Clients that bring their own settings, or a client certificate, get a context of their own as before.
+    """
+    for module in (httpx_transports, httpx2_transports):
+        original = module.create_ssl_context
+        shared: dict[tuple[bool, str | None, str | None], ssl.SSLContext] = {}
+
+        def create_ssl_context(
+            verify: Any = True,
+            cert: Any = None,
+            trust_env: bool = True,
+            *,
+            original: Any = original,
+            shared: Any = shared,
+        ) -> ssl.SSLContext:
+            if verify is not True or cert is not None:
+                return cast("ssl.SSLContext", original(verify=verify, cert=cert, trust_env=trust_env))
+            key = (trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+            if key not in shared:
+                shared[key] = original(verify=True, cert=None, trust_env=trust_env)
+            return cast("ssl.SSLContext", shared[key])
+
+        setattr(module, "create_ssl_context", create_ssl_context)  # noqa: B010  the stubs do not export the name
+
+
 def _once(method: Callable[[MCPConnectionManager], None]) -> Callable[[MCPConnectionManager], None]:
     done = False
 
+    @wraps(method)  # so that `check()` still finds what it looks for
     def call_once(manager: MCPConnectionManager) -> None:
         nonlocal done
         if not done:

@@ -14,24 +14,30 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.channel import Channel
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.config.schema import ModelCapabilities
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The model an agent really uses: `name` without its provider, and whether it takes images."""
+    """The model an agent really uses: its `name` without the provider, and the types of images it takes, if any."""
 
     name: str
-    vision: bool
+    image_types: frozenset[str] = frozenset()
+
+    @property
+    def vision(self) -> bool:
+        """Whether the model takes images at all."""
+        return bool(self.image_types)
 
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
     """One MCP server an agent calls, as configured and with peers resolved.
 
-    `url` is None for a stdio server. `forwards_bearer` says that the caller's token may go there; `peer` names the
-    hosted agent behind the URL, if it is one.
+    `url` is None for a stdio server; otherwise `transport` is `http` or `sse`. `forwards_bearer` says that the caller's
+    token may go there; `peer` names the hosted agent behind the URL, if it is one.
     """
 
     name: str
@@ -39,6 +45,7 @@ class Downstream:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     forwards_bearer: bool = False
     peer: str | None = None
+    transport: str = "http"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,8 @@ class AgentPlan:
     name: str
     module: str
     max_iterations: int
+    loop_repeat_threshold: int
+    max_relay_depth: int
     model_capabilities: ModelCapabilities | None
     peers: Mapping[str, tuple[str, str]]
 
@@ -56,11 +65,7 @@ class Instance(Protocol):
     """fast-agent state of one call."""
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
-        """Answer the call.
-
-        Raises:
-            CallFailedError: the model or the runtime failed; the message is one sentence for the user.
-        """
+        """Answer the call; a failure of the model or the runtime is a `Reply` too, with `failure` saying which."""
 
 
 class AgentRuntime(Protocol):
@@ -78,8 +83,8 @@ class AgentRuntime(Protocol):
     def instances_live(self) -> int:
         """Instances made for calls and not yet disposed of."""
 
-    def open(self, call: Call, credentials: Credentials) -> AbstractAsyncContextManager[Instance]:
-        """A fresh instance for `call`; it is disposed of after the block, whatever happens in it."""
+    def open(self, call: Call, credentials: Credentials, channel: Channel) -> AbstractAsyncContextManager[Instance]:
+        """A fresh instance for `call` that tells `channel` what happens; disposed of after the block in any case."""
 
 
 class Runtime(Protocol):

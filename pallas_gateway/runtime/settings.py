@@ -90,4 +90,4 @@ def _prepare_server(
     server.auth = auth
     peer, url = peers.get((server.url or "").rstrip("/"), (None, server.url))
     server.url = url
-    return Downstream(name, url, dict(server.headers or {}), forwards, peer)
+    return Downstream(name, url, dict(server.headers or {}), forwards, peer, server.transport)

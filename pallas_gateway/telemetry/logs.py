@@ -50,6 +50,12 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=str)
 
 
+def _on_one_line(value: object) -> str:
+    """A value as text; what could pass for another line, or move a terminal's cursor, is escaped."""
+    text = str(value)
+    return text if text.isprintable() else repr(text)
+
+
 class HumanFormatter(logging.Formatter):
     """`12:00:01 WARNING message key=value …`, with the exception's last line instead of its traceback."""
 
@@ -57,7 +63,7 @@ class HumanFormatter(logging.Formatter):
         """The record as one line."""
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         level = "" if record.levelno == logging.INFO else f"{record.levelname} "
-        extra = "".join(f" {name}={value}" for name, value in fields_of(record).items())
+        extra = "".join(f" {name}={_on_one_line(value)}" for name, value in fields_of(record).items())
         raised = record.exc_info[1] if record.exc_info else None
         error = f" ({type(raised).__name__}: {raised})" if raised else ""
         return f"{time} {level}{record.getMessage()}{extra}{error}"

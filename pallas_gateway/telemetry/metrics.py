@@ -49,6 +49,10 @@ class Metrics:
         self.calls_in_flight = self._gauge("pallas_calls_in_flight", "Calls running now.", "agent")
         self.instances_live = self._gauge("pallas_instances_live", "Instances made and not yet released.", "agent")
         self.calls_refused = self._counter("pallas_calls_refused_total", "Calls not started.", "agent", "reason")
+        self.loops_aborted = self._counter(
+            "pallas_agent_loop_aborted_total", "Loops stopped by a guard or deadline.", "agent", "reason"
+        )
+        self.heartbeats = self._counter("pallas_heartbeats_total", "Heartbeats sent to waiting clients.", "agent")
         self.health_status = self._gauge(
             "pallas_agent_health_status", "Last get_health: 1 ok, 0.5 degraded, 0 error.", "agent"
         )

@@ -7,18 +7,25 @@ method, the body or (behind an ingress) the scheme.
 from __future__ import annotations
 
 import re
+import secrets
 from typing import TYPE_CHECKING
 
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
+from pallas_gateway.agent_server.server import SESSION_HEADER
+
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
     from pallas_gateway.agent_server.server import AgentServer
     from pallas_gateway.gateway import Gateway
 
 _AGENT_PATH = re.compile(r"/agents/([^/]+)/mcp/?")
 _OWN_PORT_PATH = re.compile(r"/mcp/?")
+_INITIALIZE = re.compile(rb'"method"\s*:\s*"initialize"')
+_LOOKED_AT = 65_536  # bytes of a request in which its method is looked for
 
 
 async def serve_by_path(gateway: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,4 +63,29 @@ async def _serve(server: AgentServer, scope: Scope, receive: Receive, send: Send
         message = {"error": f"{scope['method']} is not used here: this MCP server keeps no sessions. Use POST."}
         await JSONResponse(message, status_code=405, headers={"Allow": "POST"})(scope, receive, send)
         return
-    await server.manager.handle_request(scope, receive, send)
+    await server.manager.handle_request(scope, *_with_session_id(scope, receive, send))
+
+
+def _with_session_id(scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Hand a client that initializes an opaque session id.
+
+    It costs no state and any id is accepted later: it only ties a client's `notifications/cancelled`, which comes on
+    another request, to the call it means.
+    """
+    headers = Headers(scope=scope)
+    if SESSION_HEADER in headers or headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
+        return receive, send
+    initializes = False
+
+    async def look() -> Message:
+        nonlocal initializes
+        message = await receive()
+        initializes = initializes or _INITIALIZE.search(message.get("body", b"")[:_LOOKED_AT]) is not None
+        return message
+
+    async def stamp(message: Message) -> None:
+        if message["type"] == "http.response.start" and initializes:
+            MutableHeaders(scope=message)[SESSION_HEADER] = secrets.token_urlsafe(16)
+        await send(message)
+
+    return look, stamp

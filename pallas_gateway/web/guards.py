@@ -38,7 +38,7 @@ def host_and_origin_guard(app: ASGIApp, configuration: Configuration) -> ASGIApp
     """421 for a Host that is not this gateway's, 403 for a foreign Origin (DNS rebinding)."""
     settings = configuration.deployment.gateway
     public = urlsplit(configuration.public_base_url)
-    names = {configuration.deployment.host, public.hostname or ""} - {""}
+    names = {configuration.deployment.host, public.hostname or "", configuration.bind_host} - {""}
     own = {f"{scheme}://{_host_pattern(name)}:*" for name in names | _LOOPBACK for scheme in ("http", "https")}
     # A pattern with `:*` wants a port; browsers leave the default one out, and the guard puts it back in.
     return HostOriginGuardMiddleware(

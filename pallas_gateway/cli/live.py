@@ -1,0 +1,147 @@
+"""What a running call looks like on a terminal, or as events for a script.
+
+The answer belongs to stdout; everything here goes to stderr, except the events of `--json`, which are the result.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import Console
+from rich.text import Text
+
+from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, LOGGER, RESULTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mcp_types import CallToolResult, LoggingMessageNotificationParams
+
+_SHOWN = 100
+"""Characters of a text, of arguments or of a result that one line shows."""
+
+
+class View(Protocol):
+    """Shows one call."""
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """One `notifications/progress`."""
+
+    def payload(self, payload: dict[str, Any]) -> None:
+        """One payload of the assistant stream."""
+
+
+class EventView:
+    """Every event as one line of JSON on stdout: `type` is `progress`, `assistant` or `result`, the last one."""
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """A `progress` event."""
+        self.write({"type": "progress", "progress": progress, "total": total, "message": message})
+
+    def payload(self, payload: dict[str, Any]) -> None:
+        """An `assistant` event."""
+        self.write({"type": "assistant", **payload})
+
+    def result(self, answer: CallToolResult) -> None:
+        """The `result` event."""
+        self.write({"type": "result", **answer.model_dump(mode="json", by_alias=True, exclude_none=True)})
+
+    def write(self, event: dict[str, Any]) -> None:
+        """One event."""
+        sys.stdout.write(f"{json.dumps(event)}\n")
+        sys.stdout.flush()
+
+
+class TerminalView:
+    """A status line that is replaced; with `verbose` also what agents and tools do, with `stream` the live text."""
+
+    def __init__(self, console: Console, status: Callable[[str], None], *, verbose: bool, stream: bool) -> None:
+        self._console = console
+        self._status = status
+        self._verbose = verbose
+        self._stream = stream
+        self._in_live_text = False
+        self.last_live_text = ""
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Replace the status line."""
+        del progress, total
+        if message:
+            self._status(message)
+
+    def payload(self, payload: dict[str, Any]) -> None:
+        """Print what the payload says."""
+        if payload.get("kind") == DELTA:
+            if self._stream:
+                self._show_live(str(payload.get("text", "")))
+            return
+        self.end_live_text()
+        if self._verbose:
+            for line in tree_lines(payload):
+                self._console.print(Text(line, style="dim"))
+
+    def _show_live(self, text: str) -> None:
+        self.last_live_text = self.last_live_text + text if self._in_live_text else text
+        self._in_live_text = True
+        self._console.out(text, end="", style="dim")
+
+    def end_live_text(self) -> None:
+        """Begin a new line if live text was being printed."""
+        if self._in_live_text:
+            self._in_live_text = False
+            self._console.out("")
+
+
+@contextmanager
+def terminal_view(first: str, *, verbose: bool, stream: bool) -> Iterator[TerminalView]:
+    """A view on stderr; where that is no terminal, with a line for each status."""
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    if not console.is_terminal or stream:
+
+        def status_line(text: str) -> None:
+            if not stream:  # it would redraw over, or cut in two, the text that is still being written
+                console.print(Text(text))
+
+        view = TerminalView(console, status_line, verbose=verbose, stream=stream)
+        yield view
+        view.end_live_text()
+        return
+    with console.status(first) as status:
+        yield TerminalView(console, lambda text: status.update(Text(text)), verbose=verbose, stream=stream)
+
+
+def tree_lines(payload: dict[str, Any]) -> list[str]:
+    """A payload as lines of a tree: indented by how many agents it came through, named by who did it."""
+    indent = "  " * len(payload.get("via_agent") or [])
+    agent = payload.get("agent", "?")
+    lines = []
+    if payload.get("kind") == CHUNK:
+        if text := payload.get("text"):
+            lines.append(f"{indent}{agent}: {_short(text)}")
+        lines += [
+            f"{indent}{agent} → {_tool(call)} {_short(json.dumps(call.get('arguments')))}"
+            for call in payload.get("tool_calls", [])
+        ]
+    elif payload.get("kind") == RESULTS:
+        for one in payload.get("results", []):
+            mark = "✗" if one.get("is_error") else "←"
+            seconds = one.get("duration_seconds", 0.0)
+            lines.append(f"{indent}{agent} {mark} {_tool(one)} {seconds:.1f}s {_short(one.get('text', ''))}")
+    return lines
+
+
+def stream_payload(params: LoggingMessageNotificationParams) -> dict[str, Any] | None:
+    """The assistant stream's payload of a log message, None for any other message."""
+    return params.data if params.logger == LOGGER and isinstance(params.data, dict) else None
+
+
+def _tool(call: dict[str, Any]) -> str:
+    return f"{call['server']}/{call['name']}" if call.get("server") else str(call.get("name"))
+
+
+def _short(text: str) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

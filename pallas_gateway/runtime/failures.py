@@ -1,0 +1,58 @@
+"""What a user is told when fast-agent or a model fails: the kind of failure and one sentence.
+
+Neither URLs nor tracebacks: those are for the log.
+"""
+
+from __future__ import annotations
+
+import json
+from traceback import walk_tb
+
+import httpx2
+from fast_agent.core.exceptions import FastAgentError, format_fast_agent_error, walk_exception_chain
+from pydantic import ValidationError
+
+_LONGEST = 300
+
+
+def failure_of(error: BaseException) -> tuple[str, str]:
+    """The kind of failure (`llm_error`, `runtime_error`) and a sentence for the user."""
+    if _came_from_the_model(error):
+        unreadable = any(isinstance(cause, json.JSONDecodeError) for cause in walk_exception_chain(error))
+        why = "what its provider sent is not a complete answer" if unreadable else one_line(error)
+        return "llm_error", f"The model could not answer: {why}"
+    return "runtime_error", f"The agent failed: {one_line(error)}"
+
+
+def one_line(error: BaseException) -> str:
+    """The most telling line of an exception: fast-agent wraps causes, groups and whole tracebacks into its own."""
+    chain = list(walk_exception_chain(error))
+    telling = [e for e in chain if not isinstance(e, (FastAgentError, BaseExceptionGroup))]
+    # The HTTP library's own error only repeats the status, and shows the URL; the provider's around it has the reason.
+    reasons = [e for e in telling if not isinstance(e, httpx2.HTTPStatusError)] or telling
+    deepest = reasons[-1] if reasons else error
+    if type(deepest).__name__ == "LocalProtocolError":  # h11's and its wrappers': their text shows the header
+        return "a configured header holds a character that HTTP does not allow"
+    lines = [line.strip() for line in str(deepest).splitlines() if line.strip()]
+    return (lines[0] if lines else type(deepest).__name__)[:_LONGEST]
+
+
+def _came_from_the_model(error: BaseException) -> bool:
+    """Whether it passed through fast-agent's providers, which return most failures of a model but raise some."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    return any(frame.f_globals.get("__name__", "").startswith("fast_agent.llm.") for frame in frames)
+
+
+def what_is_invalid(error: ValidationError) -> str:
+    """The places and rules of a failed validation, without the values."""
+    wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False))
+    return f"{error.title}: {'; '.join(wrong)}"[:_LONGEST]
+
+
+def told(error: BaseException) -> str:
+    """An exception at an agent's start as one line, without the values that were wrong: they may be secrets."""
+    for cause in walk_exception_chain(error):
+        if isinstance(cause, ValidationError):
+            return what_is_invalid(cause)
+    text = format_fast_agent_error(error) if isinstance(error, FastAgentError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:_LONGEST]
