@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pallas_gateway.telemetry.logs import QUIET_LOGGERS
 from tests.cli.program import Command, Program, started
 from tests.support.gateway import Agent, write_project
 
@@ -47,13 +48,15 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     monkeypatch.setenv("COLUMNS", "200")
     environ, path, argv = dict(os.environ), list(sys.path), list(sys.argv)
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    loggers = [root, *(logging.getLogger(name) for name in ("pallas", *QUIET_LOGGERS))]
+    handlers, levels = list(root.handlers), [logger.level for logger in loggers]
     root.handlers.clear()  # `serve` closes what it replaces, and these are pytest's
     yield Command(capsys)
     for handler in root.handlers:
         handler.close()
     root.handlers[:] = handlers
-    root.setLevel(level)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
     sys.path[:], sys.argv = path, argv
     os.environ.clear()
     os.environ.update(environ)

@@ -3,6 +3,8 @@
 import base64
 import io
 import json
+import os
+import signal
 import sys
 import threading
 from collections.abc import Generator, Mapping
@@ -15,7 +17,8 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.cli.program import Command, Program
+from pallas_gateway.calls.assistant_stream import LOGGER
+from tests.cli.program import Command, Program, Ran
 from tests.support.listener import reserved_port
 
 PNG = bytes.fromhex("89504e470d0a1a0a")
@@ -80,9 +83,9 @@ def test_health_as_json_is_each_agents_answer(asking: Command) -> None:
 # call
 
 
-def test_call_prints_the_answer_and_nothing_else_on_stdout(asking: Command) -> None:
+def test_call_prints_the_answer_on_stdout_and_progress_on_stderr(asking: Command) -> None:
     ran = asking("call", "echo", "hello there")
-    assert (ran.code, ran.out, ran.err) == (0, "hello there\n", "")
+    assert (ran.code, ran.out, ran.err) == (0, "hello there\n", "echo step 1 (llm)\n")
 
 
 def test_an_agent_may_be_called_by_its_registry_name(asking: Command) -> None:
@@ -96,19 +99,35 @@ def test_a_failed_call_is_a_sentence_on_stderr_and_exit_1(asking: Command) -> No
     assert len(ran.err.splitlines()) == 1
 
 
-def test_call_as_json_is_the_whole_result(asking: Command) -> None:
+def events(ran: Ran) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def test_call_as_json_is_an_event_a_line_and_the_whole_result_last(asking: Command) -> None:
     ran = asking("call", "echo", "hello", "--conversation-id", "c-1", "--json")
-    assert ran.code == 0
-    assert ran.json["content"] == [{"type": "text", "text": "hello"}]
-    assert ran.json["isError"] is False
-    meta = ran.json["_meta"]["pallas/call"]
+    assert (ran.code, ran.err) == (0, "")
+    progress, assistant, result = events(ran)
+    assert progress == {"type": "progress", "progress": 1, "total": None, "message": "echo step 1 (llm)"}
+    assert (assistant["type"], assistant["kind"], assistant["text"]) == ("assistant", "assistant_chunk", "hello")
+    assert (assistant["agent"], assistant["conversation_id"]) == ("echo", "c-1")
+    assert result["type"] == "result"
+    assert result["content"] == [{"type": "text", "text": "hello"}]
+    assert result["isError"] is False
+    meta = result["_meta"]["pallas/call"]
     assert (meta["agent"], meta["conversation_id"], meta["stop_reason"]) == ("echo", "c-1", "endTurn")
 
 
 def test_a_failed_call_as_json_is_whole_too_and_still_exit_1(asking: Command) -> None:
     ran = asking("call", "broken", "hello", "--json")
-    assert (ran.code, ran.json["isError"]) == (1, True)
-    assert ran.err == f"{ran.json['content'][0]['text']}\n"
+    [result] = events(ran)
+    assert (ran.code, ran.err, result["type"], result["isError"]) == (1, "", "result", True)
+    assert result["content"][0]["text"].startswith("Agent 'broken' cannot take calls: module 'test_project_")
+
+
+def test_verbose_shows_what_agents_do_and_leaves_the_answer_alone(asking: Command) -> None:
+    ran = asking("call", "echo", "hello", "--verbose")
+    assert (ran.code, ran.out) == (0, "hello\n")
+    assert ran.err.splitlines() == ["echo step 1 (llm)", "echo: hello"]
 
 
 def test_a_message_may_come_from_standard_input(asking: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +146,10 @@ def test_images_are_sent_along(asking: Command) -> None:
         Path(name).write_bytes(PNG)
     ran = asking("call", "echo", "look", "--image", "a.png", "--image", "b.jpg")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "Agent 'echo' uses the model 'passthrough', which takes no images. Send text only.\n"
+    assert ran.err == (
+        "Agent 'echo' uses the model 'passthrough', which does not take image 0 (image/png). "
+        "It takes no images; send text only.\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +230,10 @@ def odd_server(documents: Mapping[str, tuple[int, object]]) -> Generator[Answers
 
         def log_message(self, format: str, *arguments: object) -> None: ...  # noqa: A002  as in the base class
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None: ...  # a client that hung up is no news
+
+    with Server(("127.0.0.1", 0), Handler) as server:
         answers.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -347,20 +372,39 @@ def test_the_bearer_may_come_from_the_environment_and_is_not_for_the_registry(
     assert bearers == {("GET", None), ("POST", "Bearer anns-token")}
 
 
+def test_a_health_tool_that_says_something_else_is_an_error(run: Command) -> None:
+    with odd_server(modern_agent(["send_message", "get_health"], ANSWER)) as server:
+        ran = run("health", "--url", server.url)
+    assert (ran.code, ran.out.splitlines()[1:]) == (1, ["echo    error    done"])
+
+
+def test_an_interrupted_call_is_cancelled_without_a_traceback(run: Command) -> None:
+    def interrupt(rpc: dict[str, Any]) -> list[object]:
+        os.kill(os.getpid(), signal.SIGINT)
+        hung_up.wait(10)
+        return []
+
+    hung_up = threading.Event()
+    with odd_server(modern_agent(["send_message"], interrupt)) as server:
+        ran = run("call", "echo", "hi", "--url", server.url)
+        hung_up.set()
+    assert (ran.code, ran.out, ran.err) == (1, "", "cancelled\n")
+
+
 PROGRESS = ["echo step 1 (llm)", "tools/add: started", "[bold]not markup"]
 
 
 def with_progress(rpc: dict[str, Any]) -> list[object]:
     token = rpc["params"]["_meta"]["progressToken"]
     notices = [
-        {
-            "jsonrpc": "2.0",
-            "method": "notifications/progress",
-            "params": {"progressToken": token, "progress": number, "message": message},
-        }
+        notice("notifications/progress", progressToken=token, progress=number, message=message)
         for number, message in enumerate(PROGRESS)
     ]
     return [*notices, ANSWER]
+
+
+def notice(method: str, **params: object) -> object:
+    return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
 def test_progress_is_on_stderr_line_by_line_where_that_is_no_terminal(run: Command) -> None:
@@ -370,16 +414,46 @@ def test_progress_is_on_stderr_line_by_line_where_that_is_no_terminal(run: Comma
     assert ran.err.splitlines() == PROGRESS
 
 
-def test_progress_on_a_terminal_leaves_the_answer_alone(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_on_a_terminal_is_one_line_that_is_gone_in_the_end(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     with odd_server(modern_agent(["send_message"], with_progress)) as server:
         ran = run("call", "echo", "hi", "--url", server.url)
     assert (ran.code, ran.out) == (0, "done\n")
-    assert "echo …" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[1A\x1b[2K")
+    assert terminal.getvalue().count("\n") == 1
+
+
+def test_the_live_text_is_asked_for_only_with_stream(run: Command) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def with_live_text(rpc: dict[str, Any]) -> list[object]:
+        asked.append(rpc["params"]["_meta"])
+        deltas = [{"kind": "assistant_delta", "text": text} for text in ("do", "ne")]
+        return [*(notice("notifications/message", level="info", logger=LOGGER, data=data) for data in deltas), ANSWER]
+
+    with odd_server(modern_agent(["send_message"], with_live_text)) as server:
+        plain = run("call", "echo", "hi", "--url", server.url)
+        live = run("call", "echo", "hi", "--url", server.url, "--stream")
+    assert (plain.code, plain.out, plain.err) == (0, "done\n", "")
+    assert (live.code, live.out, live.err) == (0, "done\n", "done\n")
+    assert [meta.get("pallas/stream") for meta in asked] == [None, "delta"]
+    assert {meta["io.modelcontextprotocol/logLevel"] for meta in asked} == {"info"}
+
+
+def test_other_messages_are_no_part_of_the_stream(run: Command) -> None:
+    def talkative(_: dict[str, Any]) -> list[object]:
+        return [notice("notifications/message", level="info", logger="other", data={"kind": "x"}), ANSWER]
+
+    with odd_server(modern_agent(["send_message"], talkative)) as server:
+        ran = run("call", "echo", "hi", "--url", server.url, "--json")
+    assert [event["type"] for event in events(ran)] == ["result"]
 
 
 # schema

@@ -87,7 +87,7 @@ def test_every_module_that_would_not_start_is_a_line(run: Command, folder: Path)
     assert sentences[0].endswith(f"ValueError: no key ({folder / project.package / 'broken.py'}:2)")
     assert sentences[1] == f"module '{project.package}.empty' has no `fast`; define `fast = FastAgent(…)`"
     assert sentences[2].startswith("agent 'modelless' failed to start: ")
-    assert sentences[3] == f"module '{project.package}.agentless' defines no agent"
+    assert sentences[3].startswith("agent 'agentless' failed to start: ")
     assert sentences[4] == "no module 'no.such.module' on the import path"
 
 
@@ -162,7 +162,7 @@ def test_without_a_configuration_the_way_to_one_is_told(run: Command) -> None:
 def test_the_configuration_is_found_by_variable_and_by_option_which_wins(
     run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project = project_in(folder / "project")
+    project = project_in(folder / "project", {"echo": Agent(model="passthrough")})
     monkeypatch.syspath_prepend(project.path)
     file = project.path / "agents.yaml"
     monkeypatch.setenv("PALLAS_AGENTS_CONFIG", str(file))
@@ -172,7 +172,7 @@ def test_the_configuration_is_found_by_variable_and_by_option_which_wins(
 
 
 def test_the_working_directory_is_on_the_import_path(run: Command, folder: Path) -> None:
-    project = project_in(folder / "project")
+    project = project_in(folder / "project", {"echo": Agent(model="passthrough")})
     (folder / project.package).symlink_to(project.path / project.package)
     assert run("check", "--config", project.path / "agents.yaml").code == 0
 
@@ -193,3 +193,22 @@ def test_dotenv_may_name_the_configuration(run: Command, folder: Path) -> None:
     Path("agents.yaml").rename("deployment.yaml")
     Path(".env").write_text("PALLAS_AGENTS_CONFIG=deployment.yaml\n")
     assert run("check").out == "deployment.yaml is fine: 1 agent (echo)\n"
+
+
+@pytest.mark.parametrize("url", ["argos.example/mcp", "ftp://argos.example/mcp", "http:///mcp", "http://[::1/mcp"])
+def test_an_address_that_nothing_can_be_reached_at_is_a_problem(url: str, run: Command, folder: Path) -> None:
+    project_in(folder, servers={"argos": {"transport": "http", "url": url}}, fastagent={"openai": {"base_url": url}})
+    ran = run("check")
+    wrong = "must be an http:// or https:// URL with a host"
+    assert ran.code == 2
+    told = {line.split(": ", 1)[1] for line in lines_of(ran.err)}
+    assert {f"openai.base_url: {wrong}", f"mcp.servers.argos.url: {wrong}"} <= told
+
+
+def test_a_certificate_that_is_none_is_a_problem(run: Command, folder: Path) -> None:
+    for name in ("cert.pem", "key.pem"):
+        (folder / name).write_text("garbage")
+    project_in(folder, gateway={"tls": {"certfile": "cert.pem", "keyfile": "key.pem"}})
+    ran = run("check")
+    assert ran.code == 2
+    assert "gateway.tls: cert.pem is no certificate that fits key.pem" in ran.err

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import io
 import signal
 import socket
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,23 @@ def test_a_port_that_is_taken_ends_serve_with_1_and_says_which(run: Command, fol
         ran = run("serve", "--config", folder / "project" / "agents.yaml", "--port", port)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.splitlines()[-1] == f"cannot listen on 127.0.0.1:{port}: Address already in use"
+
+
+def test_an_unset_variable_in_a_downstream_header_is_warned_about(
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "__stderr__", stderr := io.StringIO())
+    servers = {
+        "tools": {"url": "http://127.0.0.1:9/${SOME_PATH}", "headers": {"Authorization": "Bearer ${SOME_TOKEN}"}}
+    }
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        write_project(folder / "project", {"echo": Agent()}, servers=servers)
+        monkeypatch.chdir(folder / "project")
+        run("serve", "--port", taken.getsockname()[1])
+    warnings = [line for line in stderr.getvalue().splitlines() if "WARNING" in line]
+    assert [line.partition("not set ")[2].split() for line in warnings] == [
+        ["variable=SOME_TOKEN", "key=mcp.servers.tools.headers.Authorization", "file=fastagent.config.yaml", "line=6"]
+    ]
 
 
 def test_a_bad_configuration_ends_serve_with_2_and_every_problem(run: Command, folder: Path) -> None:

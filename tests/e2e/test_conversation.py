@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pallas_gateway.agent_server.tools import LOGGED_ROWS
 from tests.e2e.calling import EACH_VERSION, Answer, ask
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import (
     LlmRequest,
     Reply,
+    Say,
+    Script,
     Turn,
     broken_stream,
     call_tools,
@@ -142,6 +145,18 @@ async def test_every_kind_of_malformed_row_is_skipped_with_a_warning_that_names_
     }
 
 
+async def test_a_history_of_nothing_but_malformed_rows_does_not_flood_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(write_project(tmp_path, {"scribe": Agent()})) as served:
+        with caplog.at_level(logging.WARNING, "pallas.agent_server"):
+            await ask(served.url("scribe"), "now", history=[None] * (LOGGED_ROWS + 500))
+
+    *warnings, last = [vars(record) for record in caplog.records if record.name == "pallas.agent_server"]
+    assert [record["index"] for record in warnings] == list(range(LOGGED_ROWS))
+    assert last["entries"] == 500
+
+
 async def test_text_that_is_no_unicode_costs_its_row_or_is_refused_and_never_reaches_the_model(tmp_path: Path) -> None:
     half_an_emoji = "cut in two \ud83d"  # only clients of 2026-07-28 get so far, the older era's parser refuses it
     async with scripted_llm() as llm:
@@ -208,6 +223,21 @@ async def test_a_history_that_is_no_list_is_left_out_with_a_warning(
         assert turns_seen(llm.requests[0]) == [SYSTEM, ("user", "now")]
     assert not answer.is_error
     assert ["list" in vars(r)["why"] for r in caplog.records if r.name == "pallas.agent_server"] == [True]
+
+
+@each_version
+@pytest.mark.parametrize(
+    ("conversation_id", "refused"), [("c" * 1000, False), ("c" * 1001, True), (7, True), (["c"], True)]
+)
+async def test_a_conversation_id_is_a_string_that_fits_into_a_log(
+    version: str, conversation_id: object, refused: bool, tmp_path: Path
+) -> None:
+    async with running(write_project(tmp_path, {"scribe": Agent()})) as served:
+        answer = await ask(served.url("scribe"), "hi", version=version, conversation_id=conversation_id)
+    assert answer.is_error is refused
+    assert ("conversation_id" in answer.text) is refused
+    assert answer.meta["stop_reason"] == ("bad_input" if refused else "endTurn")
+    assert answer.meta["conversation_id"] == (None if refused else conversation_id)
 
 
 VISION, NO_VISION = {"vision": True}, {"vision": False}
@@ -287,6 +317,66 @@ async def test_images_for_a_model_without_vision_are_refused_with_the_reason(
     assert all(word in answer.text for word in ("scribe", model, "images"))
     assert answer.meta["stop_reason"] == "images_unsupported"
     assert refused == 1
+
+
+async def test_vision_declared_for_a_model_that_fast_agent_knows_as_blind_is_refused(tmp_path: Path) -> None:
+    """It would drop the image without a word, and the model would answer about nothing."""
+    async with scripted_llm() as llm:
+        agent = Agent(model="generic.glm-5.2", settings={"model_capabilities": VISION})
+        project = write_project(tmp_path, {"scribe": agent}, llm_url=llm.base_url)
+        async with running(project) as served:
+            answer = await ask(served.url("scribe"), "look", images=[IMAGE])
+
+        assert llm.requests == []
+    assert answer.is_error
+    assert answer.text == (
+        "Agent 'scribe' uses the model 'glm-5.2', which does not take image 0 (image/png). "
+        "It takes no images; send text only."
+    )
+
+
+@each_version
+async def test_an_image_of_a_type_that_the_model_does_not_take_is_refused_saying_which_it_takes(
+    version: str, tmp_path: Path
+) -> None:
+    async with scripted_llm() as llm:
+        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
+        async with running(project) as served:
+            gif = {"data": PNG, "mime_type": "image/gif"}
+            answer = await ask(served.url("scribe"), "look", version=version, images=[IMAGE, gif])
+            refused = served.metric("pallas_calls_refused_total", agent="scribe", reason="images_unsupported")
+
+        assert llm.requests == []
+    assert answer.is_error
+    assert answer.text == (
+        "Agent 'scribe' uses the model 'gpt-4o', which does not take image 1 (image/gif). "
+        "It takes image/jpeg, image/png, image/webp."
+    )
+    assert refused == 1
+
+
+async def test_history_keeps_the_images_of_the_types_that_the_model_takes(tmp_path: Path) -> None:
+    gif = {"data": PNG, "mime_type": "image/gif"}
+    history = [{"role": "user", "content": "two", "images": [gif, IMAGE]}, {"role": "assistant", "content": "thanks"}]
+    async with scripted_llm() as llm:
+        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
+        async with running(project) as served:
+            await ask(served.url("scribe"), "now", history=history)
+
+        assert images_seen(llm.requests[0]) == [[IMAGE_URL], [], []]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("IMAGE/PNG", "image/png"), ("image/jpg", "image/jpeg"), ("image/png; q=1", "image/png")]
+)
+async def test_an_images_type_may_be_written_in_other_ways(written: str, meant: str, tmp_path: Path) -> None:
+    async with scripted_llm() as llm:
+        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
+        async with running(project) as served:
+            answer = await ask(served.url("scribe"), "look", images=[{"data": PNG, "mime_type": written}])
+
+        assert images_seen(llm.requests[0]) == [[f"data:{meant};base64,{PNG}"]]
+    assert not answer.is_error
 
 
 async def test_images_in_the_history_of_a_model_without_vision_are_dropped_with_a_warning(
@@ -407,6 +497,7 @@ FAILURES: dict[str, Turn | list[Turn]] = {
     "a stream that breaks off at once": cut(()),
     "500 in the second turn": [call_tools([("no_such_tool", {})]), fail(500)],
     "arguments that are no JSON": call_tools([("no_such_tool", "{broken")]),
+    "nothing, for its content filter": Say((), finish_reason="content_filter"),
 }
 
 
@@ -444,6 +535,122 @@ async def test_a_model_that_fails_is_an_error_of_one_sentence_and_soon(
     assert answer.meta["stop_reason"] == "llm_error"
     assert afterwards.text == "heard: and now?"
     assert outcomes == [1, 1]
+
+
+def members(request: LlmRequest) -> str:
+    """Which agent of a workflow asks: their modules instruct `You are <name>.`; a router says otherwise."""
+    system = text_of(request.messages[0])
+    return system.removeprefix("You are ").removesuffix(".") if system.startswith("You are ") else "router"
+
+
+def failing(*names: str) -> Script:
+    """The models of these agents fail, the others say their names."""
+    return lambda request: fail(500) if members(request) in names else say(f"{members(request)} speaks")
+
+
+@each_version
+@pytest.mark.parametrize(
+    ("decorator", "broken"),
+    [
+        ("chain(name='team', sequence=['first', 'second']", ["first"]),
+        ("chain(name='team', sequence=['first', 'second']", ["second"]),
+        ("parallel(name='team', fan_out=['first', 'second']", ["first", "second"]),
+        ("parallel(name='team', fan_out=['first', 'second']", ["second"]),
+        ("parallel(name='team', fan_out=['first'], fan_in='second'", ["second"]),
+        ("router(name='team', agents=['first', 'second']", ["router"]),
+    ],
+)
+async def test_a_workflow_fails_with_the_model_of_any_of_its_members(
+    version: str, decorator: str, broken: list[str], tmp_path: Path
+) -> None:
+    async with scripted_llm(failing(*broken)) as llm:
+        workflow = Agent(source=WORKFLOW.format(decorator=decorator))
+        project = write_project(tmp_path, {"team": workflow}, llm_url=llm.base_url)
+        async with running(project) as served:
+            async with asyncio.timeout(FAILURE_SECONDS):
+                answer = await ask(served.url("team"), "hello", version=version)
+            llm.script = echo
+            errors = served.metric("pallas_send_message_total", agent="team", outcome="error")
+            await until_idle(served)
+
+    assert_is_one_sentence(answer)
+    assert answer.text.startswith("The model could not answer: ")
+    assert answer.meta["stop_reason"] == "llm_error"
+    assert errors == 1
+
+
+async def test_a_router_whose_chosen_agent_fails_fails(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        choice = say('{"agent": "second", "confidence": "high", "reasoning": "it knows"}')
+        return choice if members(request) == "router" else fail(500)
+
+    async with scripted_llm(script) as llm:
+        workflow = Agent(source=WORKFLOW.format(decorator="router(name='team', agents=['first', 'second']"))
+        project = write_project(tmp_path, {"team": workflow}, llm_url=llm.base_url)
+        async with running(project) as served:
+            answer = await ask(served.url("team"), "hello")
+
+        assert [members(request) for request in llm.requests] == ["router", "second"]
+    assert_is_one_sentence(answer)
+    assert answer.meta["stop_reason"] == "llm_error"
+
+
+async def test_an_agent_that_gets_over_the_failure_of_an_agent_it_uses_as_a_tool_succeeds(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        if members(request) != "team":
+            return fail(500)
+        return say("I did it alone.") if request.tool_results else call_tools([("agent__first", {"message": "help"})])
+
+    async with scripted_llm(script) as llm:
+        decorator = "agent(name='team', instruction='You are team.', agents=['first', 'second']"
+        project = write_project(
+            tmp_path, {"team": Agent(source=WORKFLOW.format(decorator=decorator))}, llm_url=llm.base_url
+        )
+        async with running(project) as served:
+            answer = await ask(served.url("team"), "hello")
+            ok = served.metric("pallas_send_message_total", agent="team", outcome="ok")
+
+        assert [members(request) for request in llm.requests] == ["team", "first", "team"]
+    assert (answer.text, answer.is_error, answer.meta["stop_reason"]) == ("I did it alone.", False, "endTurn")
+    assert ok == 1
+
+
+ASKING = """
+from fast_agent import FastAgent
+from fast_agent.types import RequestParams
+
+fast = FastAgent("asking", parse_cli_args=False)
+
+
+@fast.agent(name="scribe", instruction="You are scribe."{params}, default={alone})
+async def scribe() -> None: ...
+"""
+CHAIN = """
+
+@fast.chain(name="chain", sequence=["scribe"], default=True)
+async def chain() -> None: ...
+"""
+
+
+@pytest.mark.parametrize("workflow", ["", CHAIN], ids=["alone", "in a chain"])
+@pytest.mark.parametrize(("asked", "follow_ups"), [(None, 4), (2, 2), (200, 4)])
+async def test_a_module_may_ask_for_fewer_iterations_than_configured_but_not_for_more(
+    asked: int | None, follow_ups: int, workflow: str, tmp_path: Path
+) -> None:
+    params = f", request_params=RequestParams(max_iterations={asked}, temperature=0.25)" if asked else ""
+    source = ASKING.format(params=params, alone=not workflow) + workflow
+    agent = Agent(source=source, settings={"max_iterations": 4, "loop_repeat_threshold": 0})
+    async with scripted_llm(lambda request: call_tools([("no_such_tool", {"n": request.number})])) as llm:
+        project = write_project(tmp_path, {"scribe": agent}, llm_url=llm.base_url)
+        async with running(project) as served:
+            answers = [await ask(served.url("scribe"), "go on") for _ in range(2)]
+
+        # What fast-agent limits are follow-ups: the first turn is not one.
+        assert [answer.meta["iterations"] for answer in answers] == [follow_ups + 1] * 2
+        assert len(llm.requests) == 2 * (follow_ups + 1)
+        assert {request.body.get("temperature") for request in llm.requests} == {0.25 if asked else None}
+    assert not any(answer.is_error for answer in answers)
+    assert all("reached its limit of steps" in answer.text for answer in answers)
 
 
 async def test_the_reason_a_provider_gives_reaches_the_client_and_its_address_does_not(tmp_path: Path) -> None:

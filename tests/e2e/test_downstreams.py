@@ -169,7 +169,7 @@ async def test_tool_error_and_unknown_tool_reach_the_model_as_error_results(tmp_
 async def test_silent_downstream_costs_its_tools_and_a_bounded_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(instances, "ATTACH_SECONDS", 1.5)
+    monkeypatch.setattr(instances, "ATTACH_SECONDS", 4)  # ten at once may take a busy machine a while
     monkeypatch.setattr(instances, "ATTACH_SECONDS_AFTER_TIMEOUT", 0.2)
     monkeypatch.setattr(probe, "PROBE_SECONDS", 0.2)
     with black_hole() as nowhere:

@@ -43,6 +43,8 @@ async def two() -> None: ...
 BROKEN: Mapping[str, tuple[Agent, str]] = {
     "raises": (Agent(source="\nraise ValueError('no such luck')"), "ValueError: no such luck"),
     "exits": (Agent(source="import sys\nsys.exit(3)"), "SystemExit: 3"),
+    "interrupts": (Agent(source="raise KeyboardInterrupt"), "KeyboardInterrupt"),
+    "cancels": (Agent(source="import asyncio\nraise asyncio.CancelledError"), "CancelledError"),
     "misspelt": (Agent(source="def ("), "SyntaxError"),
     "missing": (Agent(settings={"module": "no_such_package.agent"}), "no module 'no_such_package.agent'"),
     "importless": (Agent(source="import no_such_library"), "No module named 'no_such_library'"),
@@ -177,7 +179,7 @@ async def test_listener_answers_while_agents_are_starting(version: str, tmp_path
             assert refused.is_error
             assert "try again" in refused.text
 
-            held.release()
+            await eventually(held.release, 20, what="the import that waits")
             await gateway.until_ready("slow")
             assert (await http.get("/readyz")).status_code == 200
             assert (await ask(gateway.url("slow"), "at last", version=version)).text == "at last"
@@ -209,7 +211,7 @@ async def test_dependant_is_held_back_until_its_dependency_is_ready(tmp_path: Pa
         async with starting(write_project(tmp_path, agents, gateway={"port": port})) as gateway:
             await gateway.until_live()
             assert (await health(gateway.url("above")))["message"] == "the agent is pending"
-            held.release()
+            await eventually(held.release, 20, what="the import that waits")
             await gateway.until_ready("above")
             assert (await ask(gateway.url("below"), "first")).text == "first"
 
@@ -274,7 +276,7 @@ async def test_serve_keeps_stdout_and_arguments_to_itself(tmp_path: Path) -> Non
     with reserved_port() as port:
         base = f"http://127.0.0.1:{port}"
         async with command(project, "serve", "--port", str(port), "--host", "127.0.0.1") as process:
-            await eventually(lambda: is_tried(base), 60, what="every agent tried")
+            await eventually(lambda: is_tried(base), 90, what="every agent tried")
             assert (await ask(f"{base}/agents/chatty/mcp", "quiet")).text == "quiet"
             assert (await ask(f"{base}/agents/parsing/mcp", "all mine")).text == "all mine"
             process.send_signal(signal.SIGTERM)
@@ -323,12 +325,13 @@ class Held:
         source = module_source("held", Agent())
         self.agent = Agent(source=f"import pathlib\npathlib.Path({str(pipe)!r}).read_text()\n{source}")
 
-    def release(self) -> None:
-        """Let every import that waits go on; fine if none does."""
+    def release(self) -> bool:
+        """Let every import that waits go on; whether one did."""
         try:
             os.close(os.open(self._pipe, os.O_WRONLY | os.O_NONBLOCK))
         except OSError:
-            return  # nobody is reading
+            return False  # nobody is reading
+        return True
 
 
 @contextmanager

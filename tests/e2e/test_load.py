@@ -136,7 +136,7 @@ async def test_hanging_calls_of_one_agent_do_not_delay_another(tmp_path: Path) -
         async with running(project) as served, asyncio.TaskGroup() as group:
             for number in range(30):
                 group.create_task(ask(served.url("stuck"), "stay", version=EACH_VERSION[number % 2]))
-            await gate.wait_for_entered(30, timeout_seconds=30)
+            await gate.wait_for_entered(30, timeout_seconds=90)
             for version in EACH_VERSION:
                 free = await asyncio.wait_for(ask(served.url("free"), version=version), 10)
                 assert free.text == "hi"
@@ -204,9 +204,9 @@ class Vanishing:
     async def reached(self, point: str, number: int, tool_gate: Gate) -> None:
         message = f"{point}-{number}"
         if point == "tool":
-            await eventually(lambda: message in tool_gate.entered, 30, what=message)
+            await eventually(lambda: message in tool_gate.entered, 90, what=message)
         else:
-            await self._gates[message].wait_for_entered(1, 30)
+            await self._gates[message].wait_for_entered(1, 90)
 
 
 def drawn_points() -> list[str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pallas_gateway.calls.call import Reply
+    from pallas_gateway.calls.channel import Channel
     from tests.support.gateway import Project, Running
     from tests.support.scripted_llm import ScriptedLlm
 
@@ -235,9 +236,9 @@ def record_calls(served: Running, agent: str, monkeypatch: pytest.MonkeyPatch) -
     hosted, calls = served.gateway.agents[agent], []
     answer = hosted.answer
 
-    async def noting(call: Call) -> Reply:
+    async def noting(call: Call, channel: Channel) -> Reply:
         calls.append(call)
-        return await answer(call)
+        return await answer(call, channel)
 
     monkeypatch.setattr(hosted, "answer", noting)
     return calls

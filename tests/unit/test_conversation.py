@@ -8,15 +8,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pallas_gateway.calls.call import Image, Message
-from pallas_gateway.calls.conversation import current_message, parse_history, without_images
+from pallas_gateway.calls.conversation import (
+    current_message,
+    first_foreign_image,
+    is_text,
+    parse_history,
+    without_foreign_images,
+)
 from pallas_gateway.errors import CallRefusedError
 
 PNG = {"data": "aGk=", "mime_type": "image/png"}
-IMAGE = Image("aGk=", "image/png")
+IMAGE, GIF = Image("aGk=", "image/png"), Image("aGk=", "image/gif")
 steadily = settings(derandomize=True, deadline=None, database=None)  # the same on every run, however busy the machine
+texts = st.text(st.characters())  # halves of surrogate pairs too, which JSON can spell
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
     max_leaves=12,
 )
 images = st.fixed_dictionaries(
@@ -31,7 +38,7 @@ near_rows = st.fixed_dictionaries(
     {},
     optional={
         "role": st.sampled_from(["user", "assistant", "system", "User", ""]) | json_values,
-        "content": st.text() | json_values,
+        "content": texts | json_values,
         "images": json_values
         | st.lists(json_values | images | st.fixed_dictionaries({"data": json_values}), max_size=3),
         "extra": json_values,
@@ -45,6 +52,7 @@ def well_formed(message: Message) -> bool:
     return (
         role in {"user", "assistant"}
         and isinstance(text, str)
+        and is_text(text)
         and all(image.mime_type.startswith("image/") and base64.b64decode(image.data) for image in message.images)
     )
 
@@ -63,10 +71,15 @@ def well_formed(message: Message) -> bool:
         ({"role": "user", "content": None}, "content is missing"),
         ({"role": "user", "content": [{"type": "text", "text": "hi"}]}, "content must be a string, got list"),
         ({"role": "user", "content": 7}, "content must be a string, got int"),
+        ({"role": "user", "content": "half an \ud83d"}, "content holds half a surrogate pair"),
         ({"role": "user", "content": "hi", "images": PNG}, "images must be a list, got dict"),
         ({"role": "user", "content": "hi", "images": ["aGk="]}, "image 0 must be an object, got str"),
         ({"role": "user", "content": "hi", "images": [PNG, {}]}, "image 1 has no data"),
         ({"role": "user", "content": "hi", "images": [{**PNG, "data": ""}]}, "image 0 has no data"),
+        (
+            {"role": "user", "content": "hi", "images": [{**PNG, "mime_type": "image/\ud83d"}]},
+            "image 0 has no mime_type",
+        ),
         ({"role": "user", "content": "hi", "images": [{**PNG, "data": "ä"}]}, "image 0 is not valid base64"),
         ({"role": "user", "content": "hi", "images": [{**PNG, "data": "abc"}]}, "image 0 is not valid base64"),
         ({"role": "user", "content": "hi", "images": [{**PNG, "data": "===="}]}, "image 0 is not valid base64"),
@@ -170,10 +183,48 @@ def test_any_json_value_as_images_is_taken_or_refused(value: object) -> None:
     assert refusal.reason == "bad_image"
 
 
+@pytest.mark.parametrize(
+    ("sent", "taken"),
+    [
+        ("image/png", "image/png"),
+        ("IMAGE/PNG", "image/png"),
+        (" image/png ", "image/png"),
+        ("image/jpg", "image/jpeg"),
+        ("Image/JPG; quality=1", "image/jpeg"),
+        ("image/svg+xml", "image/svg+xml"),
+    ],
+)
+def test_an_images_type_is_taken_under_its_canonical_name(sent: str, taken: str) -> None:
+    assert current_message("see", [{**PNG, "mime_type": sent}]).images == (Image("aGk=", taken),)
+
+
+@pytest.mark.parametrize("sent", ["png", ";image/png", "text/html; image/png", " "])
+def test_a_type_that_is_no_images_is_refused(sent: str) -> None:
+    with pytest.raises(CallRefusedError, match="which is not an image type"):
+        current_message("see", [{**PNG, "mime_type": sent}])
+
+
 def test_images_left_out_are_counted_and_an_empty_turn_keeps_its_place() -> None:
     history = [Message("user", "see", (IMAGE, IMAGE)), Message("assistant", "ok"), Message("user", "", (IMAGE,))]
 
-    bare, dropped = without_images(history)
+    bare, dropped = without_foreign_images(history, ())
 
     assert bare == (Message("user", "see"), Message("assistant", "ok"), Message("user", "[image left out]"))
     assert dropped == 3
+
+
+def test_only_images_of_foreign_types_are_left_out() -> None:
+    history = [Message("user", "", (IMAGE, GIF, IMAGE)), Message("user", "", (GIF,)), Message("user", "")]
+
+    bare, dropped = without_foreign_images(history, {"image/png"})
+
+    assert bare == (Message("user", "", (IMAGE, IMAGE)), Message("user", "[image left out]"), Message("user", ""))
+    assert dropped == 2
+
+
+@pytest.mark.parametrize(
+    ("images", "found"),
+    [((), None), ((IMAGE, IMAGE), None), ((IMAGE, GIF, GIF), (1, GIF)), ((GIF, IMAGE), (0, GIF))],
+)
+def test_the_first_image_of_a_foreign_type_is_found(images: tuple[Image, ...], found: tuple[int, Image] | None) -> None:
+    assert first_foreign_image(Message("user", "see", images), {"image/png"}) == found

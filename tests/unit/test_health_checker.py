@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 import pytest
@@ -24,13 +24,14 @@ STDIO = Downstream("local", None)
 
 @dataclass(frozen=True)
 class Checking:
-    """A checker, one held downstream, and the gate its probes wait at."""
+    """A checker, one held downstream, the gate its probes wait at, and what is wrong with which peer."""
 
     checker: HealthChecker
     tools: Downstream
     gate: Gate
     metrics: Metrics
     tasks: TaskOwner
+    peer_problems: dict[str, str]
 
     async def check(self, *downstreams: Downstream) -> str:
         return (await self.checker.check(downstreams or (self.tools,), not_ready=None)).status
@@ -56,8 +57,10 @@ async def checking_tools() -> AsyncGenerator[Checking]:
         httpx.AsyncClient(timeout=None) as client,  # noqa: S113  each probe has its own deadline
         TaskOwner() as tasks,
     ):
-        checker = HealthChecker("echo", client=client, tasks=tasks, metrics=metrics)
-        yield Checking(checker, Downstream("tools", f"{listener.base_url}/mcp"), gate, metrics, tasks)
+        checker = HealthChecker(
+            "echo", client=client, tasks=tasks, metrics=metrics, peer_problem=(peers := dict[str, str]()).get
+        )
+        yield Checking(checker, Downstream("tools", f"{listener.base_url}/mcp"), gate, metrics, tasks, peers)
 
 
 async def test_those_who_ask_at_once_share_one_round() -> None:
@@ -107,6 +110,21 @@ async def test_an_agent_with_no_remote_server_is_well() -> None:
     async with checking_tools() as one:
         assert await one.check(STDIO) == "ok"
         assert one.metric("agent_health_status") == 1
+        assert one.gate.entered == []
+
+
+async def test_a_peer_is_judged_by_its_state_and_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "FRESH_SECONDS", 0.0)
+    async with checking_tools() as one:
+        peer = replace(one.tools, name="search", peer="tech_research")
+        assert await one.check(peer) == "ok"
+        assert one.metric("downstream_up", server="search") == 1
+
+        one.peer_problems["tech_research"] = "no key"
+        verdict = await one.checker.check((peer,), not_ready=None)
+
+        assert (verdict.status, verdict.message) == ("degraded", "Unreachable: search")
+        assert one.metric("downstream_up", server="search") == 0
         assert one.gate.entered == []
 
 

@@ -11,19 +11,34 @@ from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.hosted_agent import HostedAgent, State, Status, Surroundings, fit_to_model
-from pallas_gateway.calls.call import Call, Caller, Image, Message, TurnUsage, Usage
+from pallas_gateway.calls.call import Call, Caller, Image, Message, Reply, TurnUsage, Usage
+from pallas_gateway.calls.channel import Wishes
 from pallas_gateway.calls.credentials import Secret
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.schema import AgentSettings
-from pallas_gateway.errors import AgentUnavailableError, CallFailedError, CallRefusedError
-from pallas_gateway.runtime.ports import AgentPlan, ModelFacts
+from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
+from pallas_gateway.runtime.ports import ModelFacts
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
-from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime, a_call, fail, say, text_of
-from tests.support.waiting import Gate
+from tests.support.memory_runtime import (
+    NEVER,
+    MemoryAgent,
+    MemoryAgentRuntime,
+    MemoryRuntime,
+    RecordingOutlet,
+    a_call,
+    a_channel,
+    a_plan,
+    fail,
+    say,
+    tell_a_turn,
+    text_of,
+)
+from tests.support.waiting import Gate, eventually, tick
 
-IMAGE = Image("aGk=", "image/png")
-SEEING = ModelFacts("eyes", vision=True)
+IMAGE, GIF = Image("aGk=", "image/png"), Image("aGk=", "image/gif")
+BLIND = ModelFacts("blind")
+SEEING = ModelFacts("eyes", frozenset({"image/png", "image/webp"}))
 
 
 @dataclass(frozen=True)
@@ -48,14 +63,18 @@ class Hosting:
 
 
 def pending(
-    *, settings: AgentSettings | None = None, admission: Admission | None = None, max_nesting: int = 8
+    *,
+    settings: AgentSettings | None = None,
+    admission: Admission | None = None,
+    max_nesting: int = 8,
+    heartbeat_seconds: float = NEVER,
 ) -> Hosting:
     tasks, running, metrics = TaskOwner(), RunningCalls(), Metrics(CollectorRegistry())
     agent = HostedAgent(
         "echo",
         settings or AgentSettings(module="agents.echo"),
         admission or Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0),
-        Surroundings(running, tasks, metrics, max_nesting),
+        Surroundings(running, tasks, metrics, max_nesting, heartbeat_seconds),
     )
     return Hosting(agent, tasks, running, metrics)
 
@@ -70,7 +89,7 @@ async def ready(
 ) -> AsyncGenerator[Hosting]:
     hosting = pending(settings=settings, admission=admission, max_nesting=max_nesting)
     runtime = MemoryRuntime({"echo": agent or MemoryAgent()})
-    async with hosting.tasks, runtime.start(AgentPlan("echo", "agents.echo", 15, None, {})) as started:
+    async with hosting.tasks, runtime.start(a_plan("echo")) as started:
         hosting.agent.enter(State.READY, runtime=started)
         yield hosting
 
@@ -124,14 +143,14 @@ async def test_a_ready_agent_knows_its_model_until_it_is_left() -> None:
         assert hosting.agent.model is None
         assert hosting.states["ready"] == 0
         with pytest.raises(AgentUnavailableError, match="the gateway is stopping"):
-            await hosting.agent.answer(a_call())
+            await hosting.agent.answer(a_call(), a_channel())
 
 
 @pytest.mark.parametrize(
     ("state", "reason", "says"),
     [
-        (State.PENDING, None, "Agent 'echo' cannot take calls: it is pending, try again in a moment"),
-        (State.STARTING, None, "Agent 'echo' cannot take calls: it is starting, try again in a moment"),
+        (State.PENDING, None, "Agent 'echo' cannot take calls: the agent is pending; try again in a moment"),
+        (State.STARTING, None, "Agent 'echo' cannot take calls: the agent is starting; try again in a moment"),
         (State.FAILED, "no key", "Agent 'echo' cannot take calls: no key"),
     ],
 )
@@ -142,7 +161,7 @@ async def test_an_agent_that_is_not_ready_refuses_calls_and_says_why(
     hosting.agent.enter(state, reason=reason)
 
     with pytest.raises(AgentUnavailableError) as raised:
-        await hosting.agent.answer(a_call())
+        await hosting.agent.answer(a_call(), a_channel())
 
     assert str(raised.value) == says
     assert hosting.outcomes() == {"error": 1}
@@ -158,7 +177,7 @@ async def test_an_answered_call_is_counted_with_its_turns_and_tokens() -> None:
     agent = MemoryAgent(lambda call: say("done", turns=(big, small, big)))
 
     async with ready(agent) as hosting:
-        reply = await hosting.agent.answer(a_call())
+        reply = await hosting.agent.answer(a_call(), a_channel())
 
     assert text_of(reply) == "done"
     assert hosting.outcomes() == {"ok": 1}
@@ -172,45 +191,77 @@ async def test_an_answered_call_is_counted_with_its_turns_and_tokens() -> None:
 @pytest.mark.parametrize("stop_reason", ["endTurn", "maxIterations"])
 async def test_a_partial_answer_is_an_answer(stop_reason: str) -> None:
     async with ready(MemoryAgent(lambda call: say("so far", stop_reason=stop_reason))) as hosting:
-        assert (await hosting.agent.answer(a_call())).stop_reason == stop_reason
+        assert (await hosting.agent.answer(a_call(), a_channel())).stop_reason == stop_reason
     assert hosting.outcomes() == {"ok": 1}
 
 
-async def test_a_failed_call_is_an_error_but_not_a_refusal() -> None:
-    agent = MemoryAgent(fail("The model could not answer: overloaded"))
+async def test_a_failed_call_is_an_error_but_not_a_refusal_and_what_it_spent_is_counted() -> None:
+    turn = TurnUsage("big", Usage(input=10))
+    agent = MemoryAgent(fail("The model could not answer: overloaded", turns=[turn]))
     async with ready(agent) as hosting:
-        with pytest.raises(CallFailedError, match="overloaded"):
-            await hosting.agent.answer(a_call())
+        reply = await hosting.agent.answer(a_call(), a_channel())
 
+    assert (text_of(reply), reply.failure) == ("The model could not answer: overloaded", "llm_error")
     assert hosting.outcomes() == {"error": 1}
+    assert hosting.metric("llm_turns_total", model="big") == 1
+    assert hosting.metric("llm_tokens_total", model="big", kind="input") == 10
     assert hosting.metric("calls_refused_total", reason="llm_error") is None
     assert hosting.metric("send_message_duration_seconds_count") == 1
     assert (agent.opened, agent.disposed) == (1, 1)
+
+
+async def test_an_unforeseen_error_is_an_error_and_leaves_nothing() -> None:
+    def surprise(call: Call) -> Reply:
+        raise ValueError("unforeseen")
+
+    agent = MemoryAgent(surprise)
+    async with ready(agent) as hosting:
+        with pytest.raises(ValueError, match="unforeseen"):
+            await hosting.agent.answer(a_call(), a_channel())
+
+    assert hosting.outcomes() == {"error": 1}
+    assert (agent.opened, agent.disposed, len(hosting.running)) == (1, 1, 0)
+
+
+async def test_each_halted_loop_is_counted_and_the_call_is_a_success() -> None:
+    agent = MemoryAgent(lambda call: say("stopped", halted=("repeat", "oscillation", "repeat")))
+    async with ready(agent) as hosting:
+        await hosting.agent.answer(a_call(), a_channel())
+
+    reasons = ("repeat", "oscillation", "deadline")
+    assert [hosting.metric("agent_loop_aborted_total", reason=reason) for reason in reasons] == [2, 1, None]
+    assert hosting.outcomes() == {"ok": 1}
 
 
 async def test_a_refused_call_is_an_error_with_its_reason_and_costs_no_instance() -> None:
     agent, admission = MemoryAgent(), Admission(own=Limit(0), gateway=Limit(None), queue_seconds=0)
     async with ready(agent, admission=admission) as hosting:
         with pytest.raises(CallRefusedError, match="busy"):
-            await hosting.agent.answer(a_call())
+            await hosting.agent.answer(a_call(), a_channel())
 
     assert hosting.outcomes() == {"error": 1}
     assert hosting.metric("calls_refused_total", reason="busy") == 1
     assert agent.opened == 0
 
 
-def test_a_call_refused_before_it_was_one_is_counted_too() -> None:
-    hosting = pending()
-    hosting.agent.refuse(CallRefusedError("no message", reason="bad_input"))
+def test_a_call_refused_for_its_arguments_is_counted_and_logged_as_its_callers_mistake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "pallas.agents")
+    hosting, call = pending(), a_call()
+    hosting.agent.refuse(call, CallRefusedError("no message", reason="bad_input"))
     assert hosting.outcomes() == {"error": 1}
     assert hosting.metric("calls_refused_total", reason="bad_input") == 1
+    [record] = caplog.records
+    assert (record.levelname, record.message, vars(record)["call_id"]) == ("INFO", "call refused", call.call_id)
+    assert (vars(record)["reason"], vars(record)["why"]) == ("bad_input", "no message")
 
 
 async def test_a_running_call_is_in_flight_holds_an_instance_and_a_token_and_then_nothing() -> None:
     agent = MemoryAgent(answering=(gate := Gate()))
     async with ready(agent) as hosting:
         calls = [a_call("one"), a_call("two")]
-        answering = [asyncio.create_task(hosting.agent.answer(call)) for call in calls]
+        answering = [asyncio.create_task(hosting.agent.answer(call, a_channel())) for call in calls]
         await gate.wait_for_entered(2)
         assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (2, 2)
         tokens = [credentials.nested_call_token for credentials in agent.credentials]
@@ -227,22 +278,23 @@ async def test_the_callers_bearer_reaches_its_own_instance_only() -> None:
     agent = MemoryAgent()
     async with ready(agent) as hosting:
         for bearer in (Secret("anns"), None):
-            await hosting.agent.answer(Call("echo", Message("user", "hi"), caller=Caller(bearer=bearer)))
+            await hosting.agent.answer(Call("echo", Message("user", "hi"), caller=Caller(bearer=bearer)), a_channel())
     assert [credentials.bearer for credentials in agent.credentials] == [Secret("anns"), None]
 
 
 async def test_the_configured_deadline_is_the_calls() -> None:
     settings = AgentSettings(module="agents.echo", call_timeout_seconds=0.02)
     async with ready(MemoryAgent(answering=Gate()), settings=settings) as hosting:
-        reply = await hosting.agent.answer(a_call())
+        reply = await hosting.agent.answer(a_call(), a_channel())
     assert text_of(reply).startswith("[Stopped")
+    assert hosting.metric("agent_loop_aborted_total", reason="deadline") == 1
     assert hosting.outcomes() == {"ok": 1}
 
 
-async def test_a_caller_that_goes_away_cancels_the_work_once_and_leaves_nothing() -> None:
+async def test_a_cancelled_call_leaves_nothing() -> None:
     agent = MemoryAgent(answering=(gate := Gate()))
     async with ready(agent) as hosting:
-        answering = asyncio.create_task(hosting.agent.answer(a_call("wait")))
+        answering = hosting.agent.begin(a_call("wait"), a_channel())
         await gate.wait_for_entered()
         answering.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -260,14 +312,56 @@ async def test_a_caller_that_goes_away_cancels_the_work_once_and_leaves_nothing(
 async def test_one_calls_failure_is_not_anothers() -> None:
     agent = MemoryAgent(answering=(gate := Gate()))
     async with ready(agent) as hosting:
-        surviving = asyncio.create_task(hosting.agent.answer(a_call("stay")))
+        surviving = asyncio.create_task(hosting.agent.answer(a_call("stay"), a_channel()))
         await gate.wait_for_entered()
         agent.answering, agent.answer = None, fail()
-        with pytest.raises(CallFailedError):
-            await hosting.agent.answer(a_call("fail"))
+        assert (await hosting.agent.answer(a_call("fail"), a_channel())).failure == "llm_error"
         agent.answer = lambda call: say("still here")
         gate.open()
         assert text_of(await surviving) == "still here"
+
+
+async def test_a_call_that_was_begun_is_one_the_gateway_waits_for() -> None:
+    agent = MemoryAgent(answering=(gate := Gate()))
+    async with ready(agent) as hosting:
+        work = hosting.agent.begin(a_call("wait"), a_channel())
+        await gate.wait_for_entered()
+        idle = asyncio.create_task(hosting.tasks.wait_until_idle())
+        await tick()
+        assert not idle.done()
+        gate.open()
+        await asyncio.wait_for(idle, 5)
+        assert text_of(work.result()) == "wait"
+
+
+# What its client is told
+
+
+async def test_a_call_tells_its_client_through_the_agents_channel_and_nothing_after_it() -> None:
+    outlet = RecordingOutlet()
+    async with ready(MemoryAgent(tells=tell_a_turn)) as hosting:
+        async with hosting.agent.channel(outlet, Wishes(progress=True)) as channel:
+            await hosting.agent.answer(a_call("hi"), channel)
+        tell_a_turn(a_call("too late"), channel)
+        await tick()
+
+    assert [event.message for event in outlet.events] == ["echo step 1 (llm)"]
+    assert [payload["text"] for payload in outlet.payloads] == ["hi"]
+
+
+async def test_a_client_that_asked_for_no_progress_gets_none_but_the_assistant_stream() -> None:
+    outlet = RecordingOutlet()
+    async with ready(MemoryAgent(tells=tell_a_turn)) as hosting, hosting.agent.channel(outlet, Wishes()) as channel:
+        await hosting.agent.answer(a_call("hi"), channel)
+    assert (outlet.events, len(outlet.payloads)) == ([], 1)
+
+
+async def test_heartbeats_are_the_agents_and_are_counted() -> None:
+    hosting, outlet = pending(heartbeat_seconds=0.001), RecordingOutlet()
+    async with hosting.tasks, hosting.agent.channel(outlet, Wishes(progress=True)):
+        await eventually(lambda: len(outlet.events) >= 2, what="two heartbeats")
+    assert {event.message for event in outlet.events} == {"echo working (0s)"}
+    assert hosting.metric("heartbeats_total") == len(outlet.events)
 
 
 # What a call may be
@@ -278,10 +372,10 @@ async def test_calls_nested_deeper_than_the_limit_are_refused(nesting: int, refu
     async with ready(max_nesting=2) as hosting:
         call = a_call(nesting=nesting)
         if not refused:
-            assert text_of(await hosting.agent.answer(call)) == "hello"
+            assert text_of(await hosting.agent.answer(call, a_channel())) == "hello"
             return
         with pytest.raises(CallRefusedError, match="3 calls deep; the limit is 2") as raised:
-            await hosting.agent.answer(call)
+            await hosting.agent.answer(call, a_channel())
     assert raised.value.reason == "nesting_too_deep"
     assert hosting.metric("calls_refused_total", reason="nesting_too_deep") == 1
 
@@ -289,29 +383,45 @@ async def test_calls_nested_deeper_than_the_limit_are_refused(nesting: int, refu
 async def test_a_nested_call_is_answered_when_the_gateway_is_full() -> None:
     admission = Admission(own=Limit(None), gateway=Limit(0), queue_seconds=0)
     async with ready(admission=admission) as hosting:
-        assert text_of(await hosting.agent.answer(a_call("nested", nesting=1))) == "nested"
+        assert text_of(await hosting.agent.answer(a_call("nested", nesting=1), a_channel())) == "nested"
 
 
-def test_a_seeing_model_gets_every_image() -> None:
+def test_a_model_gets_every_image_of_the_types_it_takes() -> None:
     call = Call("echo", Message("user", "see", (IMAGE,)), (Message("user", "before", (IMAGE,)),))
-    assert fit_to_model(call, SEEING) is call
+    assert fit_to_model(call, SEEING) == call
 
 
-def test_images_of_the_turn_are_refused_for_a_model_that_takes_none() -> None:
-    call = Call("echo", Message("user", "see", (IMAGE,)))
-    with pytest.raises(CallRefusedError, match=r"'blind', which takes no images\. Send text only\.$") as raised:
-        fit_to_model(call, ModelFacts("blind", vision=False))
+@pytest.mark.parametrize(
+    ("images", "model", "says"),
+    [
+        ((IMAGE,), BLIND, "image 0 (image/png). It takes no images; send text only."),
+        ((IMAGE, GIF), SEEING, "image 1 (image/gif). It takes image/png, image/webp."),
+    ],
+)
+def test_an_image_of_the_turn_that_the_model_does_not_take_refuses_the_call(
+    images: tuple[Image, ...], model: ModelFacts, says: str
+) -> None:
+    call = Call("echo", Message("user", "see", images))
+    with pytest.raises(CallRefusedError) as raised:
+        fit_to_model(call, model)
+    assert str(raised.value) == f"Agent 'echo' uses the model '{model.name}', which does not take {says}"
     assert raised.value.reason == "images_unsupported"
 
 
-def test_images_in_history_are_dropped_for_a_model_that_takes_none(caplog: pytest.LogCaptureFixture) -> None:
-    call = Call("echo", Message("user", "see"), (Message("user", "before", (IMAGE, IMAGE)), Message("assistant", "ok")))
+@pytest.mark.parametrize(("model", "kept"), [(BLIND, ()), (SEEING, (IMAGE,))])
+def test_images_in_history_that_the_model_does_not_take_are_dropped(
+    model: ModelFacts, kept: tuple[Image, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    history = (Message("user", "before", (IMAGE, GIF)), Message("assistant", "ok"))
+    call = Call("echo", Message("user", "see"), history)
 
-    fitted = fit_to_model(call, ModelFacts("blind", vision=False))
+    fitted = fit_to_model(call, model)
 
-    assert fitted.history == (Message("user", "before"), Message("assistant", "ok"))
+    assert fitted.history == (Message("user", "before", kept), Message("assistant", "ok"))
     assert fitted.call_id == call.call_id
-    assert [(level, message) for level, message, _ in logged(caplog)] == [
-        ("WARNING", "images in history dropped, the model takes none")
-    ]
-    assert vars(caplog.records[0])["images"] == 2
+    [record] = [record for record in caplog.records if record.name == "pallas.agents"]
+    assert (record.levelname, record.message) == (
+        "WARNING",
+        "images in history dropped, the model does not take them",
+    )
+    assert vars(record)["images"] == 2 - len(kept)

@@ -1,4 +1,4 @@
-"""What is known and decided about models: names, capabilities, vision, the limit of iterations."""
+"""What is known and decided about models: names, capabilities, vision."""
 
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -10,10 +10,9 @@ from fast_agent import FastAgent
 from fast_agent.config import Settings
 from fast_agent.core.agent_app import AgentApp
 from fast_agent.llm.model_database import ModelDatabase
-from fast_agent.types import RequestParams
 
 from pallas_gateway.config.schema import ModelCapabilities
-from pallas_gateway.runtime.models import limit_iterations, model_facts, model_name, register_unknown_models
+from pallas_gateway.runtime.models import model_facts, model_name, register_unknown_models
 from pallas_gateway.runtime.ports import ModelFacts
 
 PNG = "image/png"
@@ -105,52 +104,44 @@ def app(**models: str | None) -> AgentApp:
     return cast("AgentApp", SimpleNamespace(registered_agents=lambda: agents))
 
 
+OPENAI_TYPES = frozenset({"image/png", "image/jpeg", "image/webp"})
+
+
 @pytest.mark.parametrize(
-    ("models", "facts"),
+    ("models", "name", "vision"),
     [
-        ({"served": "gpt-4o"}, ModelFacts("gpt-4o", vision=True)),
-        ({"served": "passthrough"}, ModelFacts("passthrough", vision=False)),
-        ({"served": "never-heard-of-it"}, ModelFacts("never-heard-of-it", vision=False)),
-        ({"helper": "gpt-4o", "served": "passthrough"}, ModelFacts("passthrough", vision=False)),
-        ({"part": "gpt-4o", "other": "passthrough", "served": None}, ModelFacts("gpt-4o", vision=True)),
-        ({"served": None}, ModelFacts("unknown", vision=False)),
-        ({"served": ""}, ModelFacts("unknown", vision=False)),
+        ({"served": "gpt-4o"}, "gpt-4o", True),
+        ({"served": "passthrough"}, "passthrough", False),
+        ({"served": "never-heard-of-it"}, "never-heard-of-it", False),
+        ({"helper": "gpt-4o", "served": "passthrough"}, "passthrough", False),
+        ({"part": "gpt-4o", "other": "passthrough", "served": None}, "gpt-4o", True),
+        ({"served": None}, "unknown", False),
+        ({"served": ""}, "unknown", False),
     ],
 )
 def test_the_model_is_the_served_agents_or_the_first_of_its_parts(
-    models: dict[str, str | None], facts: ModelFacts
+    models: dict[str, str | None], name: str, vision: bool
 ) -> None:
-    assert model_facts(app(**models), "served", None) == facts
+    facts = model_facts(app(**models), "served", None)
+    assert (facts.name, facts.vision) == (name, vision)
 
 
-@pytest.mark.parametrize("declared", [True, False])
-def test_declared_vision_wins_over_what_fast_agent_knows(declared: bool) -> None:
-    for model in ("gpt-4o", "passthrough"):
-        facts = model_facts(app(served=model), "served", ModelCapabilities(vision=declared))
-        assert facts == ModelFacts(model, vision=declared)
+def test_the_types_of_images_are_those_that_fast_agent_passes_on() -> None:
+    assert model_facts(app(served="gpt-4o"), "served", SEEING) == ModelFacts("gpt-4o", OPENAI_TYPES)
 
 
-@pytest.mark.parametrize(("asked", "limited"), [(None, 15), (3, 3), (15, 15), (200, 15)])
-def test_a_module_may_ask_for_fewer_iterations_but_not_for_more(asked: int | None, limited: int) -> None:
-    params = None if asked is None else RequestParams(max_iterations=asked)
-    fast = program(lambda fast: fast.agent(name="agent", request_params=params))
-    limit_iterations(fast, 15)
-    assert limits(fast) == {"agent": limited}
+def test_declared_blindness_wins_over_what_fast_agent_knows() -> None:
+    assert model_facts(app(served="gpt-4o"), "served", BLIND) == ModelFacts("gpt-4o")
 
 
-def test_the_limit_holds_for_every_agent_of_the_module_and_changes_nothing_else() -> None:
-    fast = program(
-        lambda fast: fast.agent(name="one", request_params=RequestParams(temperature=0.5)), with_model(None, name="two")
-    )
-    limit_iterations(fast, 4)
-    assert limits(fast) == {"one": 4, "two": 4}
-    assert params_of(fast)["one"].temperature == 0.5
+def test_vision_declared_for_a_model_without_it_does_not_make_it_see() -> None:
+    """fast-agent drops images for a model it knows as text-only, without a word; so none may get there."""
+    register_unknown_models(program(), Settings(default_model="generic.glm-5.2"), SEEING)
+    assert not model_facts(app(served="glm-5.2"), "served", SEEING).vision
 
 
-def params_of(fast: FastAgent) -> dict[str, RequestParams]:
-    params = {name: data["config"].default_request_params for name, data in fast.agents.items()}
-    return {name: one for name, one in params.items() if one is not None}
-
-
-def limits(fast: FastAgent) -> dict[str, int]:
-    return {name: params.max_iterations for name, params in params_of(fast).items()}
+def test_a_model_first_declared_blind_and_then_seeing_sees() -> None:
+    for capabilities in (BLIND, SEEING):
+        register_unknown_models(program(), Settings(default_model=NEW), capabilities)
+    assert model_facts(app(served=model_name(NEW)), "served", SEEING).vision
+    assert not model_facts(app(served=model_name(NEW)), "served", BLIND).vision

@@ -6,13 +6,15 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime import modules
-from pallas_gateway.runtime.modules import load_fast
+from pallas_gateway.runtime.modules import Imports
+from tests.support.waiting import eventually
 
 GOOD = "from fast_agent import FastAgent\nfast = FastAgent('good', parse_cli_args=False)\n"
 _packages = itertools.count()
@@ -38,12 +40,12 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 async def failure(module: str) -> AgentStartError:
     with pytest.raises(AgentStartError) as raised:
-        await load_fast(module, one_at_a_time=asyncio.Lock())
+        await Imports().load_fast(module)
     return raised.value
 
 
 async def test_a_good_module_gives_its_fast(write: Write) -> None:
-    fast = await load_fast(write("agent", GOOD), one_at_a_time=asyncio.Lock())
+    fast = await Imports().load_fast(write("agent", GOOD))
     assert fast.name == "good"
 
 
@@ -106,44 +108,70 @@ async def test_a_mended_module_is_read_anew(write: Write, broken: str) -> None:
     module = write("agent", broken)
     await failure(module)
     write("agent", GOOD)
-    assert (await load_fast(module, one_at_a_time=asyncio.Lock())).name == "good"
+    assert (await Imports().load_fast(module)).name == "good"
+
+
+@dataclass
+class Hanging:
+    """A module whose import does not end before the test does, and how often it began."""
+
+    module: str
+    begun: int = 0
 
 
 @pytest.fixture
-def hanging(write: Write, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
-    """A module whose import does not end before the test does."""
-    lock = threading.Event()
-    monkeypatch.setattr(threading, "a_test_is_over", lock, raising=False)
-    yield write("hanging", "import threading\nthreading.a_test_is_over.wait(30)\n")
-    lock.set()
+def hanging(write: Write, monkeypatch: pytest.MonkeyPatch) -> Generator[Hanging]:
+    one, over = Hanging(write("hanging", "import threading\nthreading.hang_for_a_test()\n")), threading.Event()
+
+    def hang() -> None:
+        one.begun += 1
+        over.wait(30)
+
+    monkeypatch.setattr(threading, "hang_for_a_test", hang, raising=False)
+    yield one
+    over.set()
 
 
-async def test_an_import_that_hangs_is_given_up(hanging: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_import_that_hangs_is_given_up(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
     monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.05)
-    error = await failure(hanging)
+    error = await failure(hanging.module)
     assert error.reason == "import_failed"
-    assert str(error).startswith(f"module '{hanging}' is still importing after")
+    assert str(error).startswith(f"module '{hanging.module}' is still importing after")
 
 
 async def test_an_import_that_hangs_does_not_keep_others_from_theirs(
-    hanging: str, write: Write, monkeypatch: pytest.MonkeyPatch
+    hanging: Hanging, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
-    lock = asyncio.Lock()
-    stuck = asyncio.create_task(load_fast(hanging, one_at_a_time=lock))
-    try:
-        async with asyncio.timeout(5):
-            assert (await load_fast(write("agent", GOOD), one_at_a_time=lock)).name == "good"
+    imports = Imports()
+    stuck = asyncio.create_task(imports.load_fast(hanging.module))
+    await eventually(lambda: hanging.begun, what="the import that hangs")
+    async with asyncio.timeout(5):
+        assert (await imports.load_fast(write("agent", GOOD))).name == "good"
         assert not stuck.done()
-    finally:
-        stuck.cancel()
+        imports.give_up()
         await asyncio.wait({stuck})
+    assert stuck.cancelled()
+
+
+async def test_a_later_try_waits_for_the_import_that_still_hangs_instead_of_hanging_beside_it(
+    hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.05)
+    imports = Imports()
+    for _ in range(3):
+        with pytest.raises(AgentStartError, match="is still importing"):
+            await imports.load_fast(hanging.module)
+    await eventually(lambda: hanging.begun, what="the import that hangs")
+    imports.give_up()
+    assert hanging.begun == 1
 
 
 async def test_importing_does_not_hold_up_the_loop(write: Write) -> None:
     source = f"import threading\nassert threading.current_thread().name == 'agent-import'\n{GOOD}"
-    await load_fast(write("agent", source), one_at_a_time=asyncio.Lock())
+    await Imports().load_fast(write("agent", source))
 
 
 def test_forgetting_a_module_forgets_what_is_inside_it_and_nothing_else(write: Write) -> None:

@@ -23,7 +23,9 @@ def rely_on(monkeypatch: pytest.MonkeyPatch, *needs: tuple[Any, str, tuple[str, 
     monkeypatch.setattr(platform, "_RELIED_ON", needs)
 
 
-def test_the_installed_fast_agent_fits() -> None:
+def test_the_installed_fast_agent_fits_and_still_does_once_it_is_prepared() -> None:
+    platform.check()
+    platform.prepare()
     platform.check()
 
 

@@ -162,7 +162,7 @@ def test_an_agents_own_capabilities_win_over_the_projects() -> None:
 
 def test_the_model_is_the_one_a_started_agent_really_uses() -> None:
     gateway = gateway_of({"echo": {"model_capabilities": CAPABILITIES}}, fastagent={"default_model": "openai.gpt-x"})
-    running = MemoryAgentRuntime(MemoryAgent(model=ModelFacts("gpt-of-its-own", vision=True)))
+    running = MemoryAgentRuntime(MemoryAgent(model=ModelFacts("gpt-of-its-own")))
     gateway.agents["echo"].enter(State.READY, runtime=running)
     assert registry.entry(gateway, gateway.agents["echo"])["server"]["capabilities"]["model"] == "gpt-of-its-own"
 

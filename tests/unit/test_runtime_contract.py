@@ -9,12 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway.calls.call import Message
-from pallas_gateway.errors import AgentStartError, CallFailedError
+from pallas_gateway.calls.call import Message, Reply
+from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
-from pallas_gateway.runtime.ports import AgentPlan, AgentRuntime, ModelFacts, Runtime
+from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts, Runtime
+from pallas_gateway.tasks import TaskOwner
 from tests.support.gateway import Agent, write_project
-from tests.support.memory_runtime import NOBODY, MemoryAgent, MemoryRuntime, a_call, fail, text_of
+from tests.support.memory_runtime import (
+    NOBODY,
+    MemoryAgent,
+    MemoryRuntime,
+    RecordingOutlet,
+    a_call,
+    a_channel,
+    a_plan,
+    fail,
+    tell_a_turn,
+    text_of,
+)
 from tests.support.waiting import Gate, eventually
 
 HELD = """
@@ -67,7 +79,7 @@ class Subject:
     held_at: Callable[[], Gate]
 
     def start(self, name: str) -> AbstractAsyncContextManager[AgentRuntime]:
-        return self.runtime.start(AgentPlan(name, f"{self.package}.{name}", 15, None, {}))
+        return self.runtime.start(a_plan(name, f"{self.package}.{name}"))
 
 
 type Make = Callable[[Path], AbstractAsyncContextManager[Subject]]
@@ -76,9 +88,9 @@ type Make = Callable[[Path], AbstractAsyncContextManager[Subject]]
 @asynccontextmanager
 async def in_memory(folder: Path) -> AsyncGenerator[Subject]:
     del folder
-    gate, passthrough = Gate(), ModelFacts("passthrough", vision=False)
+    gate, passthrough = Gate(), ModelFacts("passthrough")
     agents = {
-        "echo": MemoryAgent(model=passthrough),
+        "echo": MemoryAgent(model=passthrough, tells=tell_a_turn),
         "other": MemoryAgent(model=passthrough),
         "held": MemoryAgent(answering=gate),
         "failing": MemoryAgent(fail("The agent failed: out of paper", reason="runtime_error")),
@@ -131,13 +143,13 @@ async def until_disposed(agent: AgentRuntime) -> None:
 
 async def test_an_agent_starts_answers_and_disposes_of_its_instance(make: Make, folder: Path) -> None:
     async with make(folder) as subject, subject.start("echo") as agent:
-        assert agent.model == ModelFacts("passthrough", vision=False)
+        assert agent.model == ModelFacts("passthrough")
         assert agent.downstreams == ()
         assert agent.instances_live == 0
         history = [Message("user", "earlier"), Message("assistant", "indeed")]
         call = a_call("hello", history=history)
 
-        async with agent.open(call, NOBODY) as instance:
+        async with agent.open(call, NOBODY, a_channel()) as instance:
             reply = await instance.generate(call, timeout_seconds=5)
             assert agent.instances_live == 1
 
@@ -149,42 +161,55 @@ async def test_two_instances_share_nothing(make: Make, folder: Path) -> None:
     async with make(folder) as subject, subject.start("echo") as agent:
         # passthrough keeps this answer for as long as its instance lives
         first, second = a_call("***FIXED_RESPONSE of the first"), a_call("hello")
-        async with agent.open(first, NOBODY) as one, agent.open(second, NOBODY) as another:
+        async with agent.open(first, NOBODY, a_channel()) as one, agent.open(second, NOBODY, a_channel()) as another:
             await one.generate(first, timeout_seconds=5)
             assert agent.instances_live == 2
             assert text_of(await another.generate(second, timeout_seconds=5)) == "hello"
         third = a_call("hello again")
-        async with agent.open(third, NOBODY) as later:
+        async with agent.open(third, NOBODY, a_channel()) as later:
             assert text_of(await later.generate(third, timeout_seconds=5)) == "hello again"
         await until_disposed(agent)
 
 
-async def test_a_failing_call_raises_one_sentence_and_leaves_no_instance(make: Make, folder: Path) -> None:
+async def test_what_an_agent_does_is_told_to_its_channel(make: Make, folder: Path) -> None:
+    outlet, call = RecordingOutlet(), a_call("hello")
+    async with make(folder) as subject, subject.start("echo") as agent, TaskOwner() as tasks:
+        async with (channel := a_channel(outlet)).open(tasks), agent.open(call, NOBODY, channel) as instance:
+            await instance.generate(call, timeout_seconds=5)
+        await until_disposed(agent)
+
+    assert [event.message for event in outlet.events] == ["echo step 1 (llm)"]
+    [payload] = outlet.payloads
+    assert (payload["kind"], payload["agent"], payload["iteration"]) == ("assistant_chunk", "echo", 1)
+    assert (payload["text"], payload["stop_reason"]) == ("hello", "endTurn")
+
+
+async def test_a_failing_call_is_a_reply_of_one_sentence_and_leaves_no_instance(make: Make, folder: Path) -> None:
     async with make(folder) as subject, subject.start("failing") as agent:
         call = a_call(agent="failing")
-        with pytest.raises(CallFailedError, match=r"^The agent failed: out of paper$") as raised:
-            async with agent.open(call, NOBODY) as instance:
-                await instance.generate(call, timeout_seconds=5)
+        async with agent.open(call, NOBODY, a_channel()) as instance:
+            reply = await instance.generate(call, timeout_seconds=5)
 
-        assert raised.value.reason == "runtime_error"
+        assert text_of(reply) == "The agent failed: out of paper"
+        assert (reply.failure, reply.stop_reason) == ("runtime_error", "runtime_error")
         await until_disposed(agent)
 
 
 async def test_a_call_past_its_deadline_is_a_partial_answer(make: Make, folder: Path) -> None:
     async with make(folder) as subject, subject.start("held") as agent:
         call = a_call(agent="held")
-        async with agent.open(call, NOBODY) as instance:
+        async with agent.open(call, NOBODY, a_channel()) as instance:
             reply = await instance.generate(call, timeout_seconds=0.05)
 
         assert text_of(reply).startswith("[Stopped: ")
-        assert reply.stop_reason == "endTurn"
+        assert (reply.stop_reason, reply.failure, reply.halted) == ("endTurn", None, ("deadline",))
         await until_disposed(agent)
 
 
 async def test_an_error_inside_the_block_leaves_no_instance(make: Make, folder: Path) -> None:
     async with make(folder) as subject, subject.start("echo") as agent:
         with pytest.raises(RuntimeError, match="not mine"):
-            async with agent.open(a_call(), NOBODY):
+            async with agent.open(a_call(), NOBODY, a_channel()):
                 raise RuntimeError("not mine")
         await until_disposed(agent)
 
@@ -194,7 +219,7 @@ async def test_a_cancelled_call_leaves_no_instance(make: Make, folder: Path) -> 
         gate, call = subject.held_at(), a_call("wait", agent="held")
 
         async def ask() -> None:
-            async with agent.open(call, NOBODY) as instance:
+            async with agent.open(call, NOBODY, a_channel()) as instance:
                 await instance.generate(call, timeout_seconds=60)
 
         asking = asyncio.create_task(ask())
@@ -211,7 +236,7 @@ async def test_a_call_cancelled_before_it_has_its_instance_leaves_none(make: Mak
     async with make(folder) as subject, subject.start("echo") as agent:
 
         async def ask() -> None:
-            async with agent.open(a_call(), NOBODY):
+            async with agent.open(a_call(), NOBODY, a_channel()):
                 await asyncio.Event().wait()
 
         asking = asyncio.create_task(ask())
@@ -227,7 +252,7 @@ async def test_a_generator_closed_half_way_leaves_no_instance(make: Make, folder
     async with make(folder) as subject, subject.start("echo") as agent:
 
         async def answers() -> AsyncGenerator[str]:
-            async with agent.open(a_call(), NOBODY) as instance:
+            async with agent.open(a_call(), NOBODY, a_channel()) as instance:
                 yield text_of(await instance.generate(a_call(), timeout_seconds=5))
                 yield "never asked for"
 
@@ -255,7 +280,7 @@ async def test_leaving_one_agent_does_not_disturb_another(make: Make, folder: Pa
         for _ in range(2):  # and it can be started and left again
             async with subject.start("other") as leaving:
                 assert leaving.instances_live == 0
-            async with staying.open(a_call("still here?"), NOBODY) as instance:
+            async with staying.open(a_call("still here?"), NOBODY, a_channel()) as instance:
                 reply = await instance.generate(a_call("still here?"), timeout_seconds=5)
             assert text_of(reply) == "still here?"
         await until_disposed(staying)
@@ -267,12 +292,13 @@ async def test_leaving_an_agent_ends_its_running_calls_with_a_sentence(folder: P
         async with subject.start("held") as agent:
             call = a_call(agent="held")
 
-            async def ask() -> None:
-                async with agent.open(call, NOBODY) as instance:
-                    await instance.generate(call, timeout_seconds=60)
+            async def ask() -> Reply:
+                async with agent.open(call, NOBODY, a_channel()) as instance:
+                    return await instance.generate(call, timeout_seconds=60)
 
             asking = asyncio.create_task(ask())
             await subject.held_at().wait_for_entered()
-        with pytest.raises(CallFailedError, match=r"^The agent stopped by itself before it answered\.$"):
-            await asyncio.wait_for(asking, 5)
+        reply = await asyncio.wait_for(asking, 5)
+        assert text_of(reply) == "The agent stopped by itself before it answered."
+        assert reply.failure == "runtime_error"
         assert agent.instances_live == 0

@@ -16,10 +16,9 @@ from pallas_gateway.agents.supervisor import Supervisor, retry_seconds
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.ports import AgentPlan
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
-from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, text_of
+from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, a_channel, a_plan, text_of
 from tests.support.waiting import Gate, eventually, tick
 
 NO_KEY = "agent failed to start: no key"
@@ -42,17 +41,16 @@ class Fleet:
 
 
 def fleet(memory: Mapping[str, MemoryAgent], *, depends_on: Mapping[str, Sequence[str]] | None = None) -> Fleet:
-    around = Surroundings(RunningCalls(), TaskOwner(), Metrics(CollectorRegistry()), max_nesting=8)
+    around = Surroundings(
+        RunningCalls(), TaskOwner(), Metrics(CollectorRegistry()), max_nesting=8, heartbeat_seconds=15
+    )
     agents = {}
     for name in memory:
         settings = AgentSettings(module=f"agents.{name}", depends_on=tuple((depends_on or {}).get(name, ())))
         admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
         agents[name] = HostedAgent(name, settings, admission, around)
 
-    def plan_for(name: str) -> AgentPlan:
-        return AgentPlan(name, f"agents.{name}", 15, None, {})
-
-    return Fleet(dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), plan_for))
+    return Fleet(dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), a_plan))
 
 
 def failing(times: int, sentence: str = NO_KEY) -> MemoryAgent:
@@ -77,7 +75,7 @@ async def test_agents_start_beside_each_other_and_are_left_in_the_end() -> None:
         await asyncio.wait_for(supervisor.wait_until_tried(), 5)
         assert some.states == {"a": "ready", "b": "ready"}
         assert supervisor.all_tried
-        assert text_of(await some.agents["a"].answer(a_call())) == "hello"
+        assert text_of(await some.agents["a"].answer(a_call(), a_channel())) == "hello"
 
     assert some.states == {"a": "pending", "b": "pending"}
     assert [agent.leaves for agent in some.memory.values()] == [1, 1]

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 
-import anyio
 import pytest
 
 from pallas_gateway.tasks import TaskOwner
@@ -49,20 +48,24 @@ async def test_a_task_is_counted_while_it_runs() -> None:
         assert len(owner) == 0
 
 
-async def test_a_failing_task_leaves_its_siblings_alone_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "pallas.tasks")
+@pytest.mark.parametrize("report", [False, True])
+async def test_a_failing_task_leaves_its_siblings_alone_and_is_logged_once_if_nobody_awaits_it(
+    report: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     async with TaskOwner() as owner:
         work = Work()
-        sibling = owner.spawn(work(), name="sibling")
-        failed = owner.spawn(failing(), name="failing")
+        sibling = owner.spawn(work(), name="sibling", report=report)
+        failed = owner.spawn(failing(), name="failing", report=report)
         await asyncio.wait({failed})
         await work.gate.wait_for_entered()
         work.gate.open()
         assert await sibling == "done"
 
-    records = [record for record in caplog.records if record.name == "pallas.tasks"]
-    assert [(record.message, vars(record)["task"]) for record in records] == [("task failed", "failing")]
-    assert records[0].exc_info is not None
+    records = [record for record in caplog.records if record.name in {"pallas.tasks", "asyncio"}]
+    said = [(record.levelname, record.message, vars(record)["task"]) for record in records]
+    assert said == ([("ERROR", "background task failed", "failing")] if report else [])
+    assert all(record.exc_info for record in records)
 
 
 async def test_closing_lets_what_runs_finish() -> None:
@@ -126,52 +129,21 @@ async def test_waiting_until_idle_waits_for_what_is_started_meanwhile() -> None:
         await asyncio.wait_for(idle, 5)
 
 
-async def test_running_gives_the_result_or_the_error() -> None:
+async def test_whoever_awaits_a_task_has_its_result_or_its_error() -> None:
     async with TaskOwner() as owner:
         work = Work()
         work.gate.open()
-        assert await owner.run(work(), name="work") == "done"
+        assert await owner.spawn(work(), name="work") == "done"
         with pytest.raises(ValueError, match="broken"):
-            await owner.run(failing(), name="failing")
+            await owner.spawn(failing(), name="failing")
 
 
-async def test_work_that_takes_too_long_is_cancelled() -> None:
+async def test_a_task_cancelled_by_somebody_else_is_forgotten_after_its_clean_up() -> None:
     async with TaskOwner() as owner:
         work = Work()
-        with pytest.raises(TimeoutError, match="slow work"):
-            await owner.run(work(), name="slow work", timeout_seconds=0.02)
-        await owner.wait_until_idle()
-    assert (work.cancellations, work.cleaned_up.is_set()) == (1, True)
-
-
-async def test_cancelling_the_one_who_waits_cancels_the_work_once() -> None:
-    async with TaskOwner() as owner:
-        work = Work()
-        waiter = asyncio.create_task(owner.run(work(), name="work"))
+        task = owner.spawn(work(), name="work")
         await work.gate.wait_for_entered()
-        waiter.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiter
+        task.cancel()
         await owner.wait_until_idle()
+        assert len(owner) == 0
     assert (work.cancellations, work.cleaned_up.is_set()) == (1, True)
-
-
-async def test_a_cancel_scope_that_cancels_at_every_await_cancels_the_work_once() -> None:
-    async with TaskOwner() as owner:
-        work = Work()
-        async with anyio.create_task_group() as group:
-            group.start_soon(_run_with_awaits_after, owner, work)
-            await work.gate.wait_for_entered()
-            group.cancel_scope.cancel()
-        await owner.wait_until_idle()
-    assert (work.cancellations, work.cleaned_up.is_set()) == (1, True)
-
-
-async def _run_with_awaits_after(owner: TaskOwner, work: Work) -> None:
-    try:
-        await owner.run(work(), name="work")
-    finally:
-        for _ in range(3):
-            with pytest.raises(asyncio.CancelledError):
-                await asyncio.sleep(0)
-        raise asyncio.CancelledError

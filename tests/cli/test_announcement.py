@@ -1,0 +1,89 @@
+"""What `serve` prints once every agent was tried: the table, why agents are not up, and a command that works."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pallas_gateway.addresses import Addresses
+from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.cli.serve import _announce
+from pallas_gateway.config.loader import Overrides, load_deployment
+from pallas_gateway.gateway import Gateway
+from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime
+
+type Announced = Callable[[Gateway], list[str]]
+REGISTRY = "/.well-known/mcp/server.json"
+
+
+def gateway_of(*, up: Mapping[str, bool], overrides: Overrides | None = None, **settings: Any) -> Gateway:
+    agents = {name: {"module": name, "port": port} for port, name in enumerate(up, start=24201)}
+    Path("agents.yaml").write_text(
+        yaml.safe_dump({"name": "test", "agents": agents, "gateway": settings}, sort_keys=False)
+    )
+    configuration = load_deployment(Path("agents.yaml"), environ={}, overrides=overrides or Overrides())
+    gateway = Gateway(configuration, Addresses(configuration), MemoryRuntime({}))
+    for name, agent in gateway.agents.items():
+        if up[name]:
+            agent.enter(State.READY, runtime=MemoryAgentRuntime(MemoryAgent()))
+        else:
+            agent.enter(State.FAILED, reason="no key")
+    return gateway
+
+
+@pytest.fixture
+def lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> Announced:
+    def announced(gateway: Gateway) -> list[str]:
+        _announce(gateway)
+        return capsys.readouterr().out.splitlines()
+
+    return announced
+
+
+def test_all_agents_up_are_a_table_a_registry_and_a_command(lines: Announced) -> None:
+    assert lines(gateway_of(up={"jarvis": True, "a": True})) == [
+        "AGENT    STATE   URL",
+        "jarvis   ready   http://localhost:24200/agents/jarvis/mcp",
+        "a        ready   http://localhost:24200/agents/a/mcp",
+        "",
+        f"Registry: http://localhost:24200{REGISTRY}",
+        "Try:      pallas-gateway call jarvis 'Hello'",
+    ]
+
+
+def test_the_command_names_an_agent_that_is_up(lines: Announced) -> None:
+    printed = lines(gateway_of(up={"broken": False, "well": True}))
+    assert printed[3:5] == ["", "broken: no key"]
+    assert printed[-1] == "Try:      pallas-gateway call well 'Hello'"
+
+
+def test_without_an_agent_that_is_up_there_is_nothing_to_try(lines: Announced) -> None:
+    assert lines(gateway_of(up={"broken": False}))[-1].startswith("Registry: ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        ({"port": 8080}, " --url http://127.0.0.1:8080"),
+        ({"host": "0.0.0.0"}, ""),  # noqa: S104  read, never bound
+        ({"host": "::1"}, " --url http://[::1]:24200"),
+        ({"public_url": "https://agents.example.com"}, ""),
+        ({"host": "10.0.0.7", "public_url": "https://agents.example.com"}, " --url https://agents.example.com"),
+        ({"tls": {"certfile": "cert.pem", "keyfile": "cert.pem"}}, " --url https://localhost:24200"),
+        ({"per_port": True}, ""),
+    ],
+)
+def test_the_command_reaches_the_gateway_from_this_machine(
+    lines: Announced, folder: Path, settings: dict[str, Any], option: str
+) -> None:
+    (folder / "cert.pem").touch()
+    assert lines(gateway_of(up={"a": True}, **settings))[-1] == f"Try:      pallas-gateway call a 'Hello'{option}"
+
+
+def test_one_agent_alone_has_no_registry(lines: Announced) -> None:
+    assert lines(gateway_of(up={"a": True, "b": True}, overrides=Overrides(agent="b"))) == [
+        "AGENT   STATE   URL",
+        "b       ready   http://localhost:24202/mcp",
+    ]

@@ -1,0 +1,43 @@
+"""The commands there are, and the program's name for them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pallas_gateway import __version__
+from tests.cli.program import GATEWAY, Command
+
+
+def test_help_names_every_command(run: Command) -> None:
+    ran = run("--help")
+    assert (ran.code, ran.err) == (0, "")
+    for name in ("serve", "check", "agents", "health", "call", "schema"):
+        assert f" {name} " in ran.out
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("serve", ["--config", "--host", "--port", "--public-url", "--per-port", "--agent"]),
+        ("check", ["--config"]),
+        ("agents", ["--url", "--json"]),
+        ("health", ["--url", "--bearer", "--json"]),
+        ("call", ["--image", "--history", "--conversation-id", "--bearer", "--url", "--json"]),
+    ],
+)
+def test_a_commands_help_names_its_options(run: Command, command: str, options: list[str]) -> None:
+    ran = run(command, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert [option for option in options if option not in ran.out] == []
+
+
+def test_python_m_is_the_same_program() -> None:
+    ran = subprocess.run([sys.executable, *GATEWAY, "--version"], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == (f"pallas-gateway {__version__}\n", "")
+
+
+def test_commands_that_start_no_agent_do_not_wait_for_fast_agent() -> None:
+    code = "import sys, pallas_gateway.cli.app; print([n for n in ('fast_agent', 'mcp', 'httpx') if n in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

@@ -1,0 +1,394 @@
+"""Loops that lead nowhere end before the next LLM request, calls that take too long end too, and the user reads why."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fastmcp import FastMCP
+from mcp_types import ImageContent
+
+from tests.e2e.watching import DESK, EACH_VERSION, PIPELINE, script_of, speaker, stage, turns_so_far, watch
+from tests.support.downstreams import Downstream, stateful_downstream
+from tests.support.gateway import Agent, until_idle
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import call_tools, hang, say, stream, text_of
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.e2e.watching import Stage
+    from tests.support.scripted_llm import CallTools, LlmRequest, Say, Turn
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+LIMIT = "[Stopped: the agent reached its limit of steps"
+
+
+def solo(**settings: Any) -> dict[str, Agent]:
+    return {"solo": Agent(servers=["tools"], settings=settings)}
+
+
+def echoing(*texts: str) -> CallTools:
+    """One round: those texts, in parallel."""
+    return call_tools([("tools__echo", {"text": text}) for text in texts], text="Trying.")
+
+
+def stubborn(_: LlmRequest) -> Turn:
+    """A model that does the same for ever."""
+    return echoing("same")
+
+
+def busy(request: LlmRequest) -> Turn:
+    """A model that does something else every time, for ever."""
+    return call_tools([("tools__echo", {"text": f"{turns_so_far(request)}"})], text=f"Try {turns_so_far(request)}.")
+
+
+def tells(request: LlmRequest) -> Say:
+    """A model that repeats the last thing it was told, by a user or a tool."""
+    return say(f"heard: {text_of(request.messages[-1])}")
+
+
+def aborted(staged: Stage, agent: str, reason: str) -> float:
+    return staged.served.metric("pallas_agent_loop_aborted_total", agent=agent, reason=reason)
+
+
+def halts(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """What the loop guard logged."""
+    records = [record for record in caplog.records if record.name == "pallas.loop_guard"]
+    assert {record.levelno for record in records} <= {logging.WARNING}
+    return [record.__dict__ for record in records]
+
+
+# --- repeat and oscillation ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_three_equal_rounds_end_the_call_without_another_llm_request(
+    version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stage(tmp_path, stubborn, solo()) as staged:
+        watched = await watch(staged.url("solo"), version=version, conversation_id="c-1")
+        await until_idle(staged.served)
+
+        assert len(staged.llm.requests) == 3
+        assert len(staged.tools.recorder.calls("echo")) == 3
+        assert aborted(staged, "solo", "repeat") == 1
+        assert staged.served.metric("pallas_send_message_total", agent="solo", outcome="ok") == 1
+
+    assert not watched.is_error
+    assert watched.text.startswith("[Stopped: the agent called the same tool with the same result for 3 rounds")
+    assert "echo" in watched.text
+    assert watched.call["stop_reason"] == "endTurn"
+    assert watched.call["iterations"] == 3
+    assert watched.call["usage"]["input"] == 30
+    assert watched.progress[-2:] == ["tools/echo: started", "tools/echo: completed"]
+    [halt] = halts(caplog)
+    assert (halt["event"], halt["reason"], halt["agent"], halt["conversation_id"], halt["call_id"]) == (
+        "loop_halt",
+        "repeat",
+        "solo",
+        "c-1",
+        watched.call["call_id"],
+    )
+    assert "echo" in halt["tool"]
+    assert (halt["arguments"], halt["result"]) == ({"text": "same"}, "same")
+
+
+async def test_two_alternating_rounds_end_the_call_at_twice_the_threshold(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stage(tmp_path, lambda request: echoing("ab"[turns_so_far(request) % 2]), solo()) as staged:
+        watched = await watch(staged.url("solo"))
+        await until_idle(staged.served)
+
+        assert len(staged.llm.requests) == 6
+        assert (aborted(staged, "solo", "oscillation"), aborted(staged, "solo", "repeat")) == (1, 0)
+
+    assert "back and forth" in watched.text
+    assert watched.call["stop_reason"] == "endTurn"
+    assert [halt["reason"] for halt in halts(caplog)] == ["oscillation"]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "requests"),
+    [
+        (["ab", "ba", "ab"], 3),  # parallel calls are one round, whatever their order
+        (["a", "ab", "a", "ab", "a"], 6),  # five, and then a last word
+        (["a", "a", "b", "a", "a"], 6),
+    ],
+)
+async def test_parallel_calls_count_as_one_round(rounds: Sequence[str], requests: int, tmp_path: Path) -> None:
+    script = script_of(solo=[*(echoing(*one) for one in rounds), say("done")])
+    async with stage(tmp_path, script, solo()) as staged:
+        watched = await watch(staged.url("solo"))
+
+        assert len(staged.llm.requests) == requests
+    assert watched.text.startswith("[Stopped" if requests == 3 else "done")
+
+
+async def test_arguments_are_equal_however_they_are_written(tmp_path: Path) -> None:
+    ways = ['{"a": 1, "b": 2}', '{"b":2,"a":1}', '{ "a":1, "b" : 2 }']
+    script = script_of(solo=[call_tools([("tools__add", way)]) for way in ways])
+    async with stage(tmp_path, script, solo()) as staged:
+        watched = await watch(staged.url("solo"))
+
+        assert len(staged.llm.requests) == 3
+    assert watched.text.startswith("[Stopped")
+
+
+async def test_a_tool_that_fails_alike_every_time_is_a_loop_too(tmp_path: Path) -> None:
+    async with stage(tmp_path, lambda _: call_tools([("tools__fail", {"message": "no"})]), solo()) as staged:
+        watched = await watch(staged.url("solo"))
+
+        assert len(staged.llm.requests) == 3
+    assert (watched.is_error, watched.call["stop_reason"]) == (False, "endTurn")
+
+
+async def test_polling_a_tool_whose_result_changes_goes_on(tmp_path: Path) -> None:
+    script = script_of(solo=[*([call_tools([("counter__count", {})])] * 10), say("done")])
+    async with stateful_downstream() as counter:
+        servers = {"counter": {"transport": "http", "url": counter.url}}
+        async with stage(tmp_path, script, {"solo": Agent(servers=["counter"])}, peers=servers) as staged:
+            watched = await watch(staged.url("solo"))
+
+    assert watched.text == "done"
+
+
+async def test_polling_a_tool_whose_picture_changes_goes_on(tmp_path: Path) -> None:
+    camera, shots = FastMCP("camera"), itertools.count()
+
+    @camera.tool
+    def look() -> ImageContent:
+        """Take a picture."""
+        return ImageContent(
+            type="image", data=base64.b64encode(f"{next(shots)}".encode()).decode(), mime_type="image/png"
+        )
+
+    script = script_of(solo=[*([call_tools([("camera__look", {})])] * 8), say("done")])
+    server = Downstream(camera, stateless=True)
+    async with server.serve():
+        servers = {"camera": {"transport": "http", "url": server.url}}
+        async with stage(tmp_path, script, {"solo": Agent(servers=["camera"])}, peers=servers) as staged:
+            watched = await watch(staged.url("solo"))
+
+    assert watched.text == "done"
+
+
+@pytest.mark.parametrize(("threshold", "requests"), [(0, 11), (1, 1), (2, 2), (5, 5)])
+async def test_the_threshold_is_the_agents_own_and_0_switches_the_guard_off(
+    threshold: int, requests: int, tmp_path: Path
+) -> None:
+    script = script_of(solo=[*([echoing("same")] * 10), say("done")])
+    async with stage(tmp_path, script, solo(loop_repeat_threshold=threshold)) as staged:
+        watched = await watch(staged.url("solo"))
+
+        assert len(staged.llm.requests) == requests
+    assert watched.text.startswith("done" if threshold == 0 else "[Stopped")
+
+
+async def test_the_next_call_begins_with_a_clean_slate(tmp_path: Path) -> None:
+    script = script_of(solo=[echoing("same"), echoing("same"), say("done")])
+    async with stage(tmp_path, script, solo()) as staged:
+        texts = [(await watch(staged.url("solo"))).text for _ in range(2)]
+
+    assert texts == ["done", "done"]
+
+
+# --- where agents contain or call agents -----------------------------------------------------------------------------
+
+
+async def test_an_agent_of_a_chain_is_stopped_and_the_next_one_learns_why(tmp_path: Path) -> None:
+    script = script_of(drafter=stubborn, editor=tells)
+    async with stage(tmp_path, script, {"pipeline": Agent(source=PIPELINE)}) as staged:
+        watched = await watch(staged.url("pipeline"))
+        await until_idle(staged.served)
+
+        assert [speaker(request) for request in staged.llm.requests] == ["drafter"] * 3 + ["editor"]
+        assert aborted(staged, "pipeline", "repeat") == 1
+    assert watched.text.startswith("heard: [Stopped: the agent called the same tool")
+
+
+async def test_the_last_agent_of_a_chain_is_stopped_and_the_user_reads_why(tmp_path: Path) -> None:
+    source = PIPELINE.replace('["drafter", "editor"]', '["editor", "drafter"]')
+    script = script_of(editor=[say("edited")], drafter=stubborn)
+    async with stage(tmp_path, script, {"pipeline": Agent(source=source)}) as staged:
+        watched = await watch(staged.url("pipeline"))
+
+        assert len(staged.llm.requests) == 4
+    assert watched.text.startswith("[Stopped: the agent called the same tool")
+    assert watched.call["stop_reason"] == "endTurn"
+
+
+async def test_an_agent_used_as_a_tool_is_stopped_and_its_parent_goes_on(tmp_path: Path) -> None:
+    def desk(request: LlmRequest) -> Turn:
+        return tells(request) if request.tool_results else call_tools([("agent__scout", {"message": "find it"})])
+
+    async with stage(tmp_path, script_of(desk=desk, scout=stubborn), {"desk": Agent(source=DESK)}) as staged:
+        watched = await watch(staged.url("desk"))
+        await until_idle(staged.served)
+
+        assert [speaker(request) for request in staged.llm.requests] == ["desk", "scout", "scout", "scout", "desk"]
+        assert aborted(staged, "desk", "repeat") == 1
+    assert watched.text.startswith("heard: [Stopped: the agent called the same tool")
+
+
+async def test_parallel_agents_used_as_tools_are_watched_each_for_itself(tmp_path: Path) -> None:
+    def scout(request: LlmRequest) -> Turn:
+        rounds = turns_so_far(request)
+        return say("found") if rounds == 2 else echoing("same")  # twice each, four times in all
+
+    desk: list[Turn] = [
+        call_tools([("agent__scout", {"message": "a"}), ("agent__scout", {"message": "b"})]),
+        say("done"),
+    ]
+    async with stage(tmp_path, script_of(desk=desk, scout=scout), {"desk": Agent(source=DESK)}) as staged:
+        watched = await watch(staged.url("desk"))
+
+    assert watched.text == "done"
+
+
+async def test_a_peer_is_stopped_and_its_caller_goes_on(tmp_path: Path) -> None:
+    def root(request: LlmRequest) -> Turn:
+        return tells(request) if request.tool_results else call_tools([("peer__send_message", {"message": "find it"})])
+
+    with reserved_port() as port:
+        agents = {"root": Agent(["peer"]), "peer": Agent(["tools"], settings={"port": port})}
+        servers = {"peer": {"url": f"http://localhost:{port}/mcp"}}
+        async with stage(tmp_path, script_of(root=root, peer=stubborn), agents, peers=servers) as staged:
+            watched = await watch(staged.url("root"))
+            await until_idle(staged.served)
+
+            assert [speaker(request) for request in staged.llm.requests] == ["root", "peer", "peer", "peer", "root"]
+            assert (aborted(staged, "peer", "repeat"), aborted(staged, "root", "repeat")) == (1, 0)
+    assert "[Stopped: the agent called the same tool" in watched.text
+
+
+# --- max_iterations --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_the_limit_of_steps_gives_a_partial_answer_that_says_so(version: str, tmp_path: Path) -> None:
+    async with stage(tmp_path, busy, solo(max_iterations=2)) as staged:
+        watched = await watch(staged.url("solo"), version=version)
+
+        assert len(staged.llm.requests) == 3  # fast-agent counts the rounds of tools that are followed by a request
+    assert not watched.is_error
+    assert watched.text.startswith("Try 2.[Stopped: the agent reached its limit of steps")
+    assert watched.call["stop_reason"] == "maxIterations"
+    assert watched.call["iterations"] == 3
+
+
+async def test_the_limit_is_15_steps_by_default(tmp_path: Path) -> None:
+    async with stage(tmp_path, busy) as staged:
+        watched = await watch(staged.url("solo"))
+
+        assert len(staged.llm.requests) == 16
+    assert LIMIT in watched.text
+
+
+@pytest.mark.parametrize(("own_limit", "requests"), [(1, 2), (50, 4)])
+async def test_a_module_may_set_a_lower_limit_but_no_higher_one(own_limit: int, requests: int, tmp_path: Path) -> None:
+    decorator = f"request_params=RequestParams(max_iterations={own_limit})"
+    agents = {"solo": Agent(["tools"], decorator=decorator, settings={"max_iterations": 3})}
+    async with stage(tmp_path, busy, agents) as staged:
+        watched = await watch(staged.url("solo"))
+
+        assert len(staged.llm.requests) == requests
+    assert LIMIT in watched.text
+
+
+async def test_a_loop_found_in_the_very_last_step_is_still_told_as_a_loop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stage(tmp_path, stubborn, solo(max_iterations=2)) as staged:
+        watched = await watch(staged.url("solo"))
+
+        assert len(staged.llm.requests) == 3
+    assert watched.text.startswith("[Stopped: the agent called the same tool")
+    assert watched.call["stop_reason"] == "endTurn"
+    assert len(halts(caplog)) == 1
+
+
+@pytest.mark.parametrize(("source", "order"), [(PIPELINE, "d3 e1"), (DESK, "k1 s3 k1")], ids=["chain", "tool"])
+async def test_an_inner_agent_stops_at_the_limit_and_whoever_reads_it_learns_that_its_answer_is_partial(
+    source: str, order: str, tmp_path: Path
+) -> None:
+    def desk(request: LlmRequest) -> Turn:
+        return tells(request) if request.tool_results else call_tools([("agent__scout", {"message": "find it"})])
+
+    script = script_of(drafter=busy, editor=tells, desk=desk, scout=busy)
+    async with stage(tmp_path, script, {"team": Agent(source=source, settings={"max_iterations": 2})}) as staged:
+        watched = await watch(staged.url("team"))
+
+        spoke = itertools.groupby(speaker(request) for request in staged.llm.requests)
+        short = {"drafter": "d", "editor": "e", "desk": "k", "scout": "s"}
+        assert " ".join(f"{short[name]}{len(list(turns))}" for name, turns in spoke) == order
+    assert watched.text.startswith("heard: Try 2.")
+    assert LIMIT in watched.text
+
+
+# --- deadline --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_a_call_that_takes_too_long_with_nothing_to_show_says_so(
+    version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stage(tmp_path, lambda _: hang(Gate()), solo(call_timeout_seconds=0.5)) as staged:
+        watched = await watch(staged.url("solo"), version=version)
+        await staged.llm.wait_for_aborted()
+        await until_idle(staged.served)
+
+        assert len(staged.llm.requests) == 1
+        assert aborted(staged, "solo", "deadline") == 1
+        assert staged.served.metric("pallas_send_message_total", agent="solo", outcome="ok") == 1
+    assert not watched.is_error
+    assert watched.text.startswith("[Stopped: the agent did not finish within its 0.5 s")
+    assert "no answer yet" in watched.text
+    assert (watched.call["stop_reason"], watched.call["iterations"]) == ("endTurn", 1)
+    [halt] = halts(caplog)
+    assert (halt["event"], halt["reason"], halt["call_id"]) == ("loop_halt", "deadline", watched.call["call_id"])
+
+
+async def test_a_call_that_takes_too_long_returns_what_the_agent_has_said_and_ends_its_tools(tmp_path: Path) -> None:
+    script = script_of(solo=[call_tools([("tools__slow", {})], text="So far: 42.")])
+    async with stage(tmp_path, script, solo(call_timeout_seconds=2)) as staged:
+        watched = await watch(staged.url("solo"))
+        await staged.tools.gate.wait_for_cancelled()
+        await until_idle(staged.served)
+
+        assert len(staged.llm.requests) == 1
+    assert watched.text.startswith("So far: 42.[Stopped: the agent did not finish within its 2 s")
+    assert watched.call["usage"]["input"] == 10
+    assert watched.progress == [
+        "solo step 1 (llm)",
+        "solo step 2 (tool)",
+        "tools/slow: started",
+        "tools/slow: failed",
+    ]
+
+
+async def test_what_inner_agents_had_spent_until_the_deadline_is_counted(tmp_path: Path) -> None:
+    script = script_of(
+        desk=[call_tools([("agent__scout", {"message": "find it"})])], scout=[call_tools([("tools__slow", {})])]
+    )
+    agents = {"desk": Agent(source=DESK, settings={"call_timeout_seconds": 2})}
+    async with stage(tmp_path, script, agents) as staged:
+        watched = await watch(staged.url("desk"))
+        await until_idle(staged.served)
+
+    assert (watched.call["iterations"], watched.call["usage"]["input"]) == (2, 20)
+
+
+async def test_the_live_text_of_an_unfinished_turn_is_no_answer(tmp_path: Path) -> None:
+    script = script_of(solo=[stream(["Half a", " sentence."], Gate())])
+    async with stage(tmp_path, script, solo(call_timeout_seconds=1)) as staged:
+        watched = await watch(staged.url("solo"))
+        await staged.llm.wait_for_aborted()
+
+    assert watched.text.startswith("[Stopped: the agent did not finish within its 1 s")

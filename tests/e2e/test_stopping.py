@@ -1,0 +1,85 @@
+"""Stopping while calls hang: each client is told so, and the gateway ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.gateway import Agent, running, write_project
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IS_STOPPING = "The gateway is stopping and could not wait for this call any longer. Send it again in a moment."
+STOP_SECONDS = 15  # half of what agents get to leave in
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_a_call_that_outlasts_the_drain_ends_with_a_sentence_and_the_gateway_ends_too(
+    version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_llm(lambda _: hang(Gate())) as llm:
+        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url, gateway={"drain_seconds": 0.2})
+        async with asyncio.timeout(60), running(project) as served:
+            calls = [asyncio.create_task(ask(served.url("solo"), f"{n}", version=version)) for n in range(3)]
+            await llm.wait_for_requests(3)
+            async with asyncio.timeout(STOP_SECONDS):
+                served.stop.set()
+                answers = await asyncio.gather(*calls)
+            errors = served.metric("pallas_send_message_total", agent="solo", outcome="error")
+
+        await llm.wait_for_aborted(3)
+    assert {(answer.text, answer.is_error) for answer in answers} == {(IS_STOPPING, True)}
+    assert {answer.meta["stop_reason"] for answer in answers} == {"stopped"}
+    assert errors == 3
+    said = [(record.levelname, record.message) for record in caplog.records if record.name == "pallas.server"]
+    assert ("WARNING", "calls were still running at the end of the drain") in said
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_a_call_that_is_answered_within_the_drain_is_answered(version: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with scripted_llm(lambda _: hang(gate, say("just in time"))) as llm:
+        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
+        async with running(project) as served:
+            call = asyncio.create_task(ask(served.url("solo"), version=version))
+            await gate.wait_for_entered()
+            served.stop.set()
+            await eventually(lambda: served.gateway.draining, what="the drain")
+            gate.open()
+            answer = await call
+    assert (answer.text, answer.is_error) == ("just in time", False)
+
+
+async def test_the_client_of_an_agent_that_waits_for_a_peer_is_told_too(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        if "You are parent" in str(request.messages[0]):
+            return call_tools([("peer__send_message", {"message": "wait"})])
+        return hang(Gate())
+
+    with reserved_port() as port:
+        agents = {
+            "parent": Agent(servers=["peer"], settings={"depends_on": ["peer"]}),
+            "peer": Agent(settings={"port": port}),
+        }
+        servers = {"peer": {"transport": "http", "url": f"http://localhost:{port}/mcp"}}
+        async with scripted_llm(script) as llm:
+            gateway = {"drain_seconds": 0.2}
+            project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway)
+            async with running(project) as served:
+                call = asyncio.create_task(ask(served.url("parent")))
+                await llm.wait_for_requests(2)
+                async with asyncio.timeout(STOP_SECONDS):
+                    served.stop.set()
+                    answer = await call
+
+            assert len(llm.requests) == 2  # nobody goes on with the peer's failure
+    assert (answer.text, answer.is_error) == (IS_STOPPING, True)

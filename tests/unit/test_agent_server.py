@@ -1,0 +1,206 @@
+"""The two ends of a client's request: what it is told and in which form, and what becomes of the call when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pallas_gateway.agent_server.outlet import ClientOutlet, wishes_of
+from pallas_gateway.agent_server.server import AgentServer, Face
+from pallas_gateway.agents.admission import Admission, Limit
+from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
+from pallas_gateway.calls.channel import Wishes
+from pallas_gateway.calls.nesting import RunningCalls
+from pallas_gateway.calls.progress import ProgressEvent
+from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.metrics import Metrics
+from tests.support.clients import MODERN_VERSION
+from tests.support.memory_runtime import NEVER, MemoryAgent, MemoryAgentRuntime
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mcp_types import CallToolResult
+
+OLDER, MODERN = "2025-11-25", MODERN_VERSION
+LEVEL = "io.modelcontextprotocol/logLevel"
+PAYLOAD = {"kind": "assistant_chunk", "text": "hi"}
+
+
+class Session:
+    """A client's response stream."""
+
+    def __init__(self) -> None:
+        """Nothing sent yet."""
+        self.sent: list[tuple[Any, object]] = []
+
+    async def send_notification(self, notification: Any, related_request_id: object) -> None:
+        self.sent.append((notification.model_dump(mode="json", by_alias=True, exclude_none=True), related_request_id))
+
+
+def request(version: str, meta: Mapping[str, Any] | None = None, **headers: str) -> Any:
+    """What the SDK tells of one request."""
+    http = SimpleNamespace(headers={name.replace("_", "-"): value for name, value in headers.items()})
+    return SimpleNamespace(session=Session(), request_id=7, meta=meta, protocol_version=version, request=http)
+
+
+# Eras
+
+
+@pytest.mark.parametrize(
+    ("version", "meta", "wishes"),
+    [
+        (OLDER, None, Wishes()),
+        (OLDER, {"progress_token": "t"}, Wishes(progress=True)),
+        (OLDER, {"progress_token": 0}, Wishes(progress=True)),
+        (OLDER, {"pallas/stream": "delta"}, Wishes(deltas=True)),
+        (OLDER, {"pallas/stream": "everything"}, Wishes()),
+        (MODERN, {"progress_token": "t"}, Wishes(progress=True)),
+        (MODERN, {"pallas/stream": "delta"}, Wishes()),  # messages were not asked for
+        (MODERN, {"pallas/stream": "delta", LEVEL: "warning"}, Wishes()),
+        (MODERN, {"pallas/stream": "delta", LEVEL: "info", "progress_token": 1}, Wishes(progress=True, deltas=True)),
+    ],
+)
+def test_a_client_is_told_what_its_request_asks_for(
+    version: str, meta: Mapping[str, Any] | None, wishes: Wishes
+) -> None:
+    assert wishes_of(request(version, meta)) == wishes
+
+
+@pytest.mark.parametrize(
+    ("version", "level", "told"),
+    [
+        ("2025-03-26", None, True),
+        (OLDER, None, True),
+        (OLDER, "error", True),
+        (MODERN, None, False),
+        (MODERN, "debug", True),
+        (MODERN, "info", True),
+        (MODERN, "notice", False),
+        (MODERN, "error", False),
+    ],
+)
+async def test_messages_are_for_older_clients_and_for_those_that_ask_for_their_level(
+    version: str, level: str | None, told: bool
+) -> None:
+    context = request(version, {LEVEL: level} if level else None)
+    await ClientOutlet(context).send_payload(PAYLOAD)
+    message = {
+        "method": "notifications/message",
+        "params": {"level": "info", "logger": "pallas.assistant_stream", "data": PAYLOAD},
+    }
+    assert context.session.sent == ([(message, 7)] if told else [])
+
+
+@pytest.mark.parametrize("version", [OLDER, MODERN])
+@pytest.mark.parametrize("total", [None, 3.0])
+async def test_progress_goes_out_under_the_clients_token(version: str, total: float | None) -> None:
+    context = request(version, {"progress_token": "t-1"})
+    await ClientOutlet(context).send_progress(ProgressEvent(3.0, total, "tools/add: started"))
+    params = {"progressToken": "t-1", "progress": 3.0, "message": "tools/add: started"}
+    params |= {"total": total} if total else {}
+    assert context.session.sent == [({"method": "notifications/progress", "params": params}, 7)]
+
+
+@pytest.mark.parametrize("version", [OLDER, MODERN])
+async def test_without_a_token_there_is_no_progress(version: str) -> None:
+    context = request(version)
+    await ClientOutlet(context).send_progress(ProgressEvent(1.0, None, "tools/add: started"))
+    assert context.session.sent == []
+
+
+# The client's end
+
+
+class Serving:
+    """An agent's MCP server whose calls are held at a gate and take some awaits to clean up."""
+
+    def __init__(self) -> None:
+        """Start the agent."""
+        self.gate, self.tasks, self.running = Gate(), TaskOwner(), RunningCalls()
+        around = Surroundings(self.running, self.tasks, Metrics(CollectorRegistry()), 8, NEVER)
+        admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
+        self.agent = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
+        self.memory = MemoryAgent(answering=self.gate)
+        self.agent.enter(State.READY, runtime=MemoryAgentRuntime(self.memory))
+        self.server = AgentServer(
+            self.agent,
+            face=Face("1.0.0", (), ("send_message",)),
+            running=self.running,
+            check_health=cast("Any", None),
+            max_body_bytes=1000,
+        )
+
+    async def call(self, context: Any) -> CallToolResult:
+        params = cast("Any", SimpleNamespace(name="send_message", arguments={"message": "wait"}))
+        return await self.server._call_tool(context, params)
+
+    async def cancel(self, context: Any, request_id: object) -> None:
+        await self.server._on_cancelled(context, cast("Any", SimpleNamespace(request_id=request_id)))
+
+
+async def test_a_client_that_vanishes_cancels_its_call_once_though_its_own_task_is_cancelled_at_every_await() -> None:
+    serving = Serving()
+    async with serving.tasks, anyio.create_task_group() as group:
+        group.start_soon(serving.call, request(MODERN))
+        await serving.gate.wait_for_entered()
+        group.cancel_scope.cancel()
+    await serving.tasks.wait_until_idle()
+
+    assert serving.gate.cancelled == ["wait"]
+    assert (serving.memory.opened, serving.memory.disposed, len(serving.running)) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("draining", "stop_reason", "says"), [(False, "cancelled", "cancelled"), (True, "stopped", "is stopping")]
+)
+async def test_a_call_that_is_cancelled_by_others_is_a_sentence_that_says_why(
+    draining: bool, stop_reason: str, says: str
+) -> None:
+    serving = Serving()
+    async with serving.tasks:
+        calling = asyncio.create_task(serving.call(request(OLDER)))
+        await serving.gate.wait_for_entered()
+        serving.running.draining = draining
+        await serving.tasks.cancel_all()
+        result = await asyncio.wait_for(calling, 5)
+
+    wire = result.model_dump(by_alias=True)
+    assert result.is_error
+    assert says in wire["content"][0]["text"]
+    assert wire["_meta"]["pallas/call"]["stop_reason"] == stop_reason
+
+
+@pytest.mark.parametrize(
+    ("cancelled_by", "request_id", "works"),
+    [
+        ({"mcp_session_id": "s-1", "authorization": "Bearer anns"}, 7, True),
+        ({"mcp_session_id": "s-1", "authorization": "Bearer anns"}, 8, False),
+        ({"mcp_session_id": "s-2", "authorization": "Bearer anns"}, 7, False),
+        ({"mcp_session_id": "s-1", "authorization": "Bearer bobs"}, 7, False),
+        ({"mcp_session_id": "s-1"}, 7, False),
+        ({"authorization": "Bearer anns"}, 7, False),
+        ({"mcp_session_id": "s-1", "authorization": "Bearer anns"}, None, False),
+    ],
+)
+async def test_a_call_is_cancelled_by_its_own_session_and_caller_only(
+    cancelled_by: dict[str, str], request_id: int | None, works: bool
+) -> None:
+    serving = Serving()
+    async with serving.tasks:
+        context = request(OLDER, mcp_session_id="s-1", authorization="Bearer anns")
+        calling = asyncio.create_task(serving.call(context))
+        await serving.gate.wait_for_entered()
+        await serving.cancel(request(OLDER, None, **cancelled_by), request_id)
+        serving.gate.open()
+        result = await asyncio.wait_for(calling, 5)
+
+    assert result.is_error is works
+    assert serving.gate.cancelled == (["wait"] if works else [])
