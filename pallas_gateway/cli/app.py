@@ -60,6 +60,9 @@ def main(arguments: list[str] | None = None) -> None:
     except GatewayError as error:
         problem(str(error))
         sys.exit(1)
+    except KeyboardInterrupt:  # while a command was still loading; what runs ends itself
+        problem("cancelled")
+        sys.exit(1)
 
 
 def pallas_main() -> None:

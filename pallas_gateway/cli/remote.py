@@ -79,7 +79,8 @@ async def fetch_agents(base_url: str) -> list[RemoteAgent]:
             entries = response.json()["servers"]
             return [_agent(base_url, entry["server"]) for entry in entries]
     except httpx.HTTPStatusError as error:
-        raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}).") from error
+        hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
+        raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         hint = f"Is it running? `pallas-gateway serve` starts it; --url or {URL_VARIABLE} names another."
         why = str(error) or type(error).__name__

@@ -6,6 +6,7 @@ The body limit is the MCP transport's own (`max_request_body_size`).
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -19,12 +20,18 @@ from starlette.responses import JSONResponse
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pallas_gateway.config.configuration import Configuration
     from pallas_gateway.gateway import Gateway
 
+_log = logging.getLogger("pallas.web")
 RETRY_AFTER_SECONDS = 5
+_ORIGIN = ("origin", "allowed_origins")
+_LONGEST_NAME = 200
+_MOST_NAMES = 100  # refused names that are logged; an attacker can make up any number
 REST_OF_BODY_SECONDS = 10.0
 """How long a client may go on sending a body that nobody wants before its connection is closed."""
 _MCP_REQUEST_HEADERS = (
@@ -40,13 +47,17 @@ def host_and_origin_guard(app: ASGIApp, configuration: Configuration) -> ASGIApp
     public = urlsplit(configuration.public_base_url)
     names = {configuration.deployment.host, public.hostname or "", configuration.bind_host} - {""}
     own = {f"{scheme}://{_host_pattern(name)}:*" for name in names | _LOOPBACK for scheme in ("http", "https")}
-    # A pattern with `:*` wants a port; browsers leave the default one out, and the guard puts it back in.
-    return HostOriginGuardMiddleware(
-        app,
-        allowed_hosts=[*names, *settings.allowed_hosts],
-        allowed_origins=[*own, *settings.allowed_origins],
-        mode="strict",
-    )
+
+    def guard(inner: ASGIApp) -> ASGIApp:
+        # A pattern with `:*` wants a port; browsers leave the default one out, and the guard puts it back in.
+        return HostOriginGuardMiddleware(
+            inner,
+            allowed_hosts=[*names, *settings.allowed_hosts],
+            allowed_origins=[*own, *settings.allowed_origins],
+            mode="strict",
+        )
+
+    return _ExplainedRefusal(app, guard)
 
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
@@ -64,6 +75,41 @@ def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
         allow_headers=_MCP_REQUEST_HEADERS,
         expose_headers=_MCP_RESPONSE_HEADERS,
     )
+
+
+class _ExplainedRefusal:
+    """Says which setting a refused request wants, to the client and, once for each name, in the log."""
+
+    def __init__(self, app: ASGIApp, guard: Callable[[ASGIApp], ASGIApp]) -> None:
+        self._app = app
+        self._guard = guard
+        self._told: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on or refuse one request."""
+        passed = False
+
+        async def note_passing(scope: Scope, receive: Receive, send: Send) -> None:
+            nonlocal passed
+            passed = True
+            await self._app(scope, receive, send)
+
+        async def explain(message: Message) -> None:
+            if passed:
+                await send(message)
+            elif message["type"] == "http.response.start":
+                await self._refusal(scope, message["status"])(scope, receive, send)
+
+        await self._guard(note_passing)(scope, receive, explain)
+
+    def _refusal(self, scope: Scope, status: int) -> JSONResponse:
+        header, key = ("host", "allowed_hosts") if status == HTTPStatus.MISDIRECTED_REQUEST else _ORIGIN
+        name = Headers(scope=scope).get(header, "")[:_LONGEST_NAME]
+        what = f"{header.capitalize()} {name!r} is not one this gateway answers to"
+        if name not in self._told and len(self._told) < _MOST_NAMES:
+            self._told.add(name)
+            _log.warning("request refused", extra={"why": what, "setting": f"gateway.{key}"})
+        return JSONResponse({"error": f"{what}; it can be added to gateway.{key}"}, status_code=status)
 
 
 class RefusalAfterBody:

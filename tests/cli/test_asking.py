@@ -264,8 +264,8 @@ def registry_of(*names: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("registry", "says"),
     [
-        ((404, {}), "{url} has no registry (HTTP 404)."),
-        ((500, {}), "{url} has no registry (HTTP 500)."),
+        ((404, {}), "{url} has no registry (HTTP 404). --url is the"),
+        ((500, {}), "{url} has no registry (HTTP 500). --url is the"),
         ((200, "It works!"), "What answers at {url}/.well-known/mcp/server.json is not a registry."),
         ((200, {"agents": []}), "What answers at {url}/.well-known/mcp/server.json is not a registry."),
         ((200, {"servers": [{"server": {"name": "x"}}]}), "What answers at {url}/.well-known/mcp/server.json is"),

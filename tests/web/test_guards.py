@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,3 +130,31 @@ async def test_addresses_of_either_family_are_guarded_like_names(host: str, orig
     await app(client.scope, client.receive, client.send)
 
     assert client.status == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "says", "setting"),
+    [
+        ({"host": "evil.example"}, 421, "Host 'evil.example' is not one this gateway answers to", "allowed_hosts"),
+        (
+            {"host": "localhost", "origin": "https://evil.example"},
+            403,
+            "Origin 'https://evil.example' is not one this gateway answers to",
+            "allowed_origins",
+        ),
+    ],
+)
+async def test_a_refused_name_is_told_with_its_setting_and_logged_once(
+    headers: dict[str, str], status: int, says: str, setting: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    deployment = Deployment(name="test", agents={"echo": AgentSettings(module="echo")})
+    guard = guards.host_and_origin_guard(answering(200), Configuration(deployment, Path("x"), {}, FastAgentFile()))
+    for _ in range(3):
+        client = Client([piece(more=False)], **headers)
+        await guard(client.scope, client.receive, client.send)
+        assert client.status == status
+        body = b"".join(message.get("body", b"") for message in client.sent)
+        assert json.loads(body) == {"error": f"{says}; it can be added to gateway.{setting}"}
+
+    told = [vars(record) for record in caplog.records if record.name == "pallas.web"]
+    assert [(record["why"], record["setting"]) for record in told] == [(says, f"gateway.{setting}")]
