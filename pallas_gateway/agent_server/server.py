@@ -41,10 +41,12 @@ from pallas_gateway.agent_server.tools import (
     parse_call,
     reply_result,
 )
-from pallas_gateway.calls.call import Call, Caller, Message
+from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.cancellation import Cancellations, RequestKey
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, bearer_of
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.errors import CallFailedError, GatewayError
+from pallas_gateway.identity.caller import ANONYMOUS, Caller
+from pallas_gateway.identity.secret import bearer_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
     type Context = ServerRequestContext[Any, Request]
 
 _log = logging.getLogger("pallas.agent_server")
-_ANONYMOUS = Caller()
 SESSION_HEADER = "mcp-session-id"
 
 
@@ -191,7 +192,7 @@ class AgentServer:
         headers = _headers(context)
         parent = self._running.parent_of(headers.get(NESTED_CALL_HEADER))
         # A nested call acts for the caller of the call above it; the token is what this hop brought.
-        caller = Caller((parent.caller if parent else _ANONYMOUS).name, bearer_of(headers.get("authorization")))
+        caller = Caller((parent.caller if parent else ANONYMOUS).name, bearer_of(headers.get("authorization")))
         return parse_call(
             self._agent.name,
             arguments,

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_types import CallToolResult, TextContent, Tool
 
-from pallas_gateway.calls.call import Call, Caller, Usage
+from pallas_gateway.calls.call import Call, Usage
 from pallas_gateway.calls.conversation import current_message, is_text, parse_history
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.identity.caller import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

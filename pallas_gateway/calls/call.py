@@ -1,4 +1,4 @@
-"""The values of one call: what the client asked (`Call`), by whom (`Caller`), and what came back (`Reply`).
+"""The values of one call: what the client asked (`Call`) and what came back (`Reply`).
 
 All frozen. A `Call` holds everything that may influence the answer, so nothing else has to travel beside it.
 """
@@ -9,10 +9,11 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pallas_gateway.identity.caller import ANONYMOUS, Caller
+
 if TYPE_CHECKING:
     from mcp_types import ContentBlock
 
-    from pallas_gateway.calls.credentials import Secret
 
 Role = Literal["user", "assistant"]
 
@@ -35,14 +36,6 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """The identity behind one request; `bearer` is what the request brought, never shown."""
-
-    name: str = "anonymous"
-    bearer: Secret | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
     """One `tools/call` of an agent's message tool.
 
@@ -54,7 +47,7 @@ class Call:
     message: Message
     history: tuple[Message, ...] = ()
     conversation_id: str | None = None
-    caller: Caller = Caller()
+    caller: Caller = ANONYMOUS
     nesting: int = 0
     trace_id: str | None = None
     call_id: str = field(default_factory=lambda: secrets.token_hex(8))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pallas_gateway.calls.credentials import Secret
+    from pallas_gateway.identity.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.credentials import Secret
+from pallas_gateway.identity.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from pallas_gateway.calls.call import Call, Caller, Message
+from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.identity.caller import Caller
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from pallas_gateway.calls.credentials import Credentials, Secret
+from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.identity.secret import Secret
 from pallas_gateway.runtime.ports import Downstream, ModelFacts
 from pallas_gateway.tasks import TaskOwner
 from tests.support.memory_runtime import (

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import httpx2
 import pytest
 
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, Credentials, Secret
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, Credentials
+from pallas_gateway.identity.secret import Secret
 from pallas_gateway.runtime.credentials import CallAuth, presenting
 from pallas_gateway.runtime.ports import Downstream
 from tests.support.downstreams import refusing

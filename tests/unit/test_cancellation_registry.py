@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pallas_gateway.calls.cancellation import Cancellations, RequestKey
-from pallas_gateway.calls.credentials import Secret
+from pallas_gateway.identity.secret import Secret
 
 KEY = RequestKey("harper", "session-1", Secret("token-1"), 7)
 

@@ -11,12 +11,13 @@ from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.hosted_agent import HostedAgent, State, Status, Surroundings, fit_to_model
-from pallas_gateway.calls.call import Call, Caller, Image, Message, Reply, TurnUsage, Usage
+from pallas_gateway.calls.call import Call, Image, Message, Reply, TurnUsage, Usage
 from pallas_gateway.calls.channel import Wishes
-from pallas_gateway.calls.credentials import Secret
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
+from pallas_gateway.identity.caller import Caller
+from pallas_gateway.identity.secret import Secret
 from pallas_gateway.runtime.ports import ModelFacts
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics

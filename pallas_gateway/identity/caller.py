@@ -1,0 +1,30 @@
+"""The identity behind one request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pallas_gateway.identity.grants import EVERYTHING, Grants
+
+if TYPE_CHECKING:
+    from pallas_gateway.identity.secret import Secret
+
+ANONYMOUS_NAME = "anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and what they may.
+
+    `bearer` is the token that may be handed on to servers that opted in, never shown: what the request brought, but
+    None for one of the gateway's own static keys. `name` is the key's name or the token's subject; without
+    authentication everybody is anonymous and has every grant.
+    """
+
+    name: str = ANONYMOUS_NAME
+    bearer: Secret | None = None
+    grants: Grants = EVERYTHING
+
+
+ANONYMOUS = Caller()

@@ -1,0 +1,62 @@
+"""What somebody may do, written as `view:agents[:NAME]`, `run:agents[:NAME]` and `view:metrics`. Pure.
+
+Who may run an agent may view it: no client can call a tool of a server that it does not see.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+VIEW_AGENTS = "view:agents"
+RUN_AGENTS = "run:agents"
+VIEW_METRICS = "view:metrics"
+_GRANT = re.compile(r"(?P<what>view:agents|run:agents)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?|view:metrics")
+
+
+def is_grant(text: str) -> bool:
+    """Whether `text` is written as a grant; the agent it names need not exist."""
+    return _GRANT.fullmatch(text) is not None
+
+
+def agent_of(grant: str) -> str | None:
+    """The one agent a grant is about, None if it is about all of them or about something else."""
+    match = _GRANT.fullmatch(grant)
+    return match["agent"] if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """A set of grants; `everything` is what everybody has while authentication is off."""
+
+    names: frozenset[str] = frozenset()
+    everything: bool = False
+
+    @classmethod
+    def of(cls, words: Iterable[str]) -> Self:
+        """The grants among `words`; an OAuth scope may hold words of other programs."""
+        return cls(frozenset(word for word in words if is_grant(word)))
+
+    def may_run(self, agent: str) -> bool:
+        """Whether calls of the agent are allowed."""
+        return self._has(RUN_AGENTS, agent)
+
+    def may_view(self, agent: str) -> bool:
+        """Whether the agent may be seen: its tools, its health, its registry entry."""
+        return self._has(VIEW_AGENTS, agent) or self.may_run(agent)
+
+    @property
+    def may_view_metrics(self) -> bool:
+        """Whether `/metrics` may be read."""
+        return self.everything or VIEW_METRICS in self.names
+
+    def _has(self, what: str, agent: str) -> bool:
+        return self.everything or what in self.names or f"{what}:{agent}" in self.names
+
+
+EVERYTHING = Grants(everything=True)
+NOTHING = Grants()

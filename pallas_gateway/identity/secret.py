@@ -1,0 +1,39 @@
+"""A token as a type that cannot be printed. Deliberately no store: a token lives as long as its request."""
+
+from __future__ import annotations
+
+import hmac
+
+
+class Secret:
+    """A string that no repr, format or log record shows; `reveal()` is the only way out."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value itself, for the one line that puts it on the wire."""
+        return self._value
+
+    def __repr__(self) -> str:
+        """Always the same."""
+        return "Secret(****)"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        """Constant-time comparison with another `Secret`."""
+        return isinstance(other, Secret) and hmac.compare_digest(self._value.encode(), other._value.encode())
+
+    def __hash__(self) -> int:
+        """Hash of the value."""
+        return hash(self._value)
+
+
+def bearer_of(authorization: str | None) -> Secret | None:
+    """The token of an `Authorization: Bearer …` header value (RFC 6750), None for any other scheme or none."""
+    scheme, _, token = (authorization or "").partition(" ")
+    token = token.strip()
+    return Secret(token) if scheme.lower() == "bearer" and token else None
