@@ -44,6 +44,16 @@ class Addresses:
         """The URL at which clients reach an agent."""
         return self.configuration.agent_url(agent)
 
+    def resource(self, agent: str) -> str:
+        """The URL that names an agent as an OAuth resource, whether it is there or not."""
+        return "".join(self.resource_parts(agent))
+
+    def resource_parts(self, agent: str) -> tuple[str, str]:
+        """The same URL in two parts: what all of its kind begin with, and the agent's own path."""
+        if not self.configuration.per_port:
+            return self.configuration.public_base_url, f"/agents/{agent}/mcp"
+        return self.configuration.agent_url(agent).removesuffix("/mcp"), "/mcp"
+
     def absolute(self, reference: str) -> str:
         """A URL relative to the public base, made absolute."""
         return urljoin(f"{self.configuration.public_base_url}/", reference)

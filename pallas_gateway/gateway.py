@@ -19,6 +19,7 @@ from pallas_gateway.agents.hosted_agent import HostedAgent, Surroundings
 from pallas_gateway.agents.supervisor import Supervisor
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.health.checker import HealthChecker
+from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.runtime.ports import AgentPlan
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
@@ -44,8 +45,10 @@ class Gateway:
         self._runtime = runtime
         self._calls = TaskOwner()
         self._background = TaskOwner(close_seconds=3.5)
-        self._probes = httpx.AsyncClient(timeout=None)  # noqa: S113  each probe has its own deadline
+        self._http = httpx.AsyncClient(timeout=None)  # noqa: S113  each request has its own deadline
         self._open = AsyncExitStack()
+        auth = configuration.deployment.gateway.auth
+        self.authenticator = Authenticator(auth, client=self._http, tasks=self._background) if auth else None
         self.agents: Mapping[str, HostedAgent] = self._hosted_agents()
         self.servers: Mapping[str, AgentServer] = {name: self._server(agent) for name, agent in self.agents.items()}
         self._health = {name: self._checker(name) for name in self.agents}
@@ -53,11 +56,13 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         """Be able to take requests; no agent is started yet."""
-        await self._open.enter_async_context(self._probes)
+        await self._open.enter_async_context(self._http)
         for server in self.servers.values():
             await self._open.enter_async_context(server.manager.run())
         await self._open.enter_async_context(self._background)
         await self._open.enter_async_context(self._calls)
+        if self.authenticator is not None:
+            self.authenticator.begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -112,7 +117,14 @@ class Gateway:
 
     def _hosted_agents(self) -> dict[str, HostedAgent]:
         settings = self.configuration.deployment.gateway
-        around = Surroundings(self.running, self._calls, self.metrics, settings.max_nesting, settings.heartbeat_seconds)
+        around = Surroundings(
+            self.running,
+            self._calls,
+            self.metrics,
+            settings.max_nesting,
+            settings.heartbeat_seconds,
+            llm_pass_through=settings.auth is None or settings.auth.llm_pass_through,
+        )
         shared = Limit(settings.max_in_flight)
         agents = {}
         for name, agent in self.configuration.deployment.agents.items():
@@ -141,7 +153,7 @@ class Gateway:
     def _checker(self, name: str) -> HealthChecker:
         return HealthChecker(
             name,
-            client=self._probes,
+            client=self._http,
             tasks=self._background,
             metrics=self.metrics,
             peer_problem=lambda peer: self.agents[peer].why_not_ready,

@@ -44,8 +44,9 @@ from pallas_gateway.agent_server.tools import (
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.cancellation import Cancellations, RequestKey
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
-from pallas_gateway.errors import CallFailedError, GatewayError
-from pallas_gateway.identity.caller import ANONYMOUS, Caller
+from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
+from pallas_gateway.identity.caller import CALLER_KEY, Caller
+from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.identity.secret import bearer_of
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     type Context = ServerRequestContext[Any, Request]
 
 _log = logging.getLogger("pallas.agent_server")
+_NOBODY = Caller(grants=NOTHING)
 SESSION_HEADER = "mcp-session-id"
 
 
@@ -191,15 +193,24 @@ class AgentServer:
     def _parse(self, context: Context, arguments: dict[str, Any]) -> Call:
         headers = _headers(context)
         parent = self._running.parent_of(headers.get(NESTED_CALL_HEADER))
-        # A nested call acts for the caller of the call above it; the token is what this hop brought.
-        caller = Caller((parent.caller if parent else ANONYMOUS).name, bearer_of(headers.get("authorization")))
         return parse_call(
             self._agent.name,
             arguments,
-            caller=caller,
+            caller=self._caller(context),
             nesting=parent.nesting + 1 if parent else 0,
             trace_id=_trace_id(headers.get("traceparent")),
         )
+
+    def _caller(self, context: Context) -> Caller:
+        """Who was let in by the gate before this server; without one, nobody may do anything.
+
+        The gate has looked at the same request. This is the second lock: should the two ever read a request
+        differently, the call is refused here.
+        """
+        caller: Caller = context.request.scope[CALLER_KEY] if context.request is not None else _NOBODY
+        if not caller.grants.may_run(self._agent.name):
+            raise CallRefusedError(f"You may not call agent '{self._agent.name}'.", reason="insufficient_scope")
+        return caller
 
     async def _get_health(self) -> CallToolResult:
         verdict = await self._check_health(self._agent)

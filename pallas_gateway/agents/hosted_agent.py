@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.schema import AgentSettings
     from pallas_gateway.errors import GatewayError
+    from pallas_gateway.identity.secret import Secret
     from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
@@ -53,13 +54,14 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the agents of one gateway share."""
+    """What the agents of one gateway share; `llm_pass_through`: callers' tokens go to LLM providers that take them."""
 
     running: RunningCalls
     tasks: TaskOwner
     metrics: Metrics
     max_nesting: int
     heartbeat_seconds: float
+    llm_pass_through: bool = True
 
 
 class HostedAgent:
@@ -168,10 +170,14 @@ class HostedAgent:
                 self._around.running.token_for(call) as token,
                 self._around.metrics.calls_in_flight.labels(self.name).track_inprogress(),
             ):
-                async with runtime.open(call, Credentials(call.caller.bearer, token), channel) as instance:
+                async with runtime.open(call, self._credentials(call, token), channel) as instance:
                     reply = await instance.generate(call, timeout_seconds=self.settings.call_timeout_seconds)
         self._count(reply)
         return reply
+
+    def _credentials(self, call: Call, nested_call_token: Secret) -> Credentials:
+        bearer = call.caller.bearer
+        return Credentials(bearer, nested_call_token, llm_bearer=bearer if self._around.llm_pass_through else None)
 
     def _require_runtime(self) -> AgentRuntime:
         if self._runtime is not None:

@@ -18,7 +18,12 @@ NESTED_CALL_HEADER = "x-pallas-nested-call"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What one call may present: the caller's bearer where a downstream opted in, and its own token to peers."""
+    """What one call may present.
+
+    The caller's `bearer` where a downstream opted in, its own `nested_call_token` to peers, and `llm_bearer` to LLM
+    providers that pass a caller's token through.
+    """
 
     bearer: Secret | None
     nested_call_token: Secret | None
+    llm_bearer: Secret | None = None

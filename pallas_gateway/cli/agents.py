@@ -9,16 +9,17 @@ from typing import Annotated
 import typer
 
 from pallas_gateway.cli.output import result, table
-from pallas_gateway.cli.remote import DEFAULT_URL, UrlOption, fetch_agents
+from pallas_gateway.cli.remote import DEFAULT_URL, BearerOption, UrlOption, fetch_agents
 
 
 def agents(
     url: UrlOption = DEFAULT_URL,
+    bearer: BearerOption = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the registry's entries as JSON.")] = False,
 ) -> None:
     """List what a running gateway serves."""
-    found = asyncio.run(fetch_agents(url))
+    found = asyncio.run(fetch_agents(url, bearer))
     if as_json:
         result(json.dumps([agent.document for agent in found], indent=2))
         return

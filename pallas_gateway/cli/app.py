@@ -17,6 +17,7 @@ from pallas_gateway.cli.health import health
 from pallas_gateway.cli.output import problem
 from pallas_gateway.cli.schema import schema
 from pallas_gateway.cli.serve import serve
+from pallas_gateway.cli.token import token
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 for command in (serve, check, agents, health, call, schema):
     app.command()(command)
+app.add_typer(token, name="token")
 
 
 def _show_version(wanted: bool) -> None:

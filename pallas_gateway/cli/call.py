@@ -84,7 +84,7 @@ def _call_with_view(request: _Request, *, verbose: bool) -> None:
 
 
 async def _call(request: _Request, view: View) -> CallToolResult:
-    agent = find_agent(await fetch_agents(request.url), request.agent)
+    agent = find_agent(await fetch_agents(request.url, request.bearer), request.agent)
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         view.progress(progress, total, message)

@@ -41,7 +41,7 @@ def health(
 
 
 async def _ask(name: str | None, url: str, bearer: str | None) -> dict[str, dict[str, Any]]:
-    agents = await fetch_agents(url)
+    agents = await fetch_agents(url, bearer)
     asked = agents if name is None else [find_agent(agents, name)]
     answers = await asyncio.gather(*(_health_of(agent, bearer) for agent in asked))
     return {agent.name: answer for agent, answer in zip(asked, answers, strict=True)}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
@@ -17,6 +19,8 @@ from pallas_gateway.errors import GatewayError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    import httpx
+    import httpx2
     from mcp.client import Client
     from mcp.client.session import LoggingFnT
 
@@ -58,10 +62,11 @@ class RemoteAgent:
     document: dict[str, Any]
 
 
-async def fetch_agents(base_url: str) -> list[RemoteAgent]:
-    """The agents a gateway lists.
+async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteAgent]:
+    """The agents a gateway lists, to the holder of `bearer` if it shows not everybody the same.
 
     Raises:
+        RefusedError: it wants another token, or one at all.
         UnreachableError: nothing answers there, or what answers is not a gateway's registry.
         UsageError: `base_url` is no URL.
     """
@@ -74,11 +79,13 @@ async def fetch_agents(base_url: str) -> list[RemoteAgent]:
     base_url = base_url.rstrip("/")
     try:
         async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
-            response = await client.get(f"{base_url}{WELL_KNOWN}")
+            response = await client.get(f"{base_url}{WELL_KNOWN}", headers=_authorization(bearer))
             response.raise_for_status()
             entries = response.json()["servers"]
             return [_agent(base_url, entry["server"]) for entry in entries]
     except httpx.HTTPStatusError as error:
+        if error.response.status_code == HTTPStatus.UNAUTHORIZED:
+            raise RefusedError(f"{base_url} refused: {_why_refused(error.response)}") from error
         hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
         raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -134,8 +141,8 @@ async def connected(
     from mcp.client import Client  # noqa: PLC0415
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
 
-    headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
     timeout = httpx2.Timeout(REGISTRY_SECONDS, read=CALL_SECONDS)
+    headers = _authorization(bearer)
     responses: list[httpx2.Response] = []
 
     async def note(response: httpx2.Response) -> None:
@@ -158,9 +165,23 @@ async def connected(
             raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url} ({why}).") from error
         if isinstance(first, MCPError):
             # The client puts a phrase in the place of the status.
-            why = f"HTTP {responses[0].status_code}" if responses and responses[0].is_error else str(first)
+            why = _why_refused(responses[0]) if responses and responses[0].is_error else str(first)
             raise RefusedError(f"Agent '{agent.name}' refused at {agent.url}: {why}") from error
         raise
+
+
+def _authorization(bearer: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {bearer}"} if bearer else {}
+
+
+def _why_refused(response: httpx.Response | httpx2.Response) -> str:
+    """The status, what the server says of the token, and where to put another."""
+    status = f"HTTP {response.status_code}"
+    if response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return status
+    said = re.search(r'error_description="([^"]*)"', response.headers.get("www-authenticate", ""))
+    why = said[1] if said else "it wants a token"
+    return f"{why} ({status}). Give one with --bearer or PALLAS_BEARER."
 
 
 def _first(error: BaseException) -> BaseException:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pallas_gateway.addresses import LOOPBACK
+from pallas_gateway.addresses import LOOPBACK, Addresses
 from pallas_gateway.agents.hosted_agent import State
 from pallas_gateway.cli.output import result, table
 from pallas_gateway.cli.project import ConfigOption, load_project, named_config_file
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pallas_gateway.gateway import Gateway
 
 _log = logging.getLogger("pallas.cli")
+_OPEN_DOOR = "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION: whoever reaches the port can call every agent"
+_HANDED_ON = "callers' tokens, made for this gateway, are handed on to another server; token_exchange avoids that"
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -72,11 +74,34 @@ def _warn(configuration: Configuration) -> None:
         if ".headers." in f".{unset.path}.":
             extra = {"variable": unset.variable, "key": unset.path, "file": unset.file, "line": unset.line}
             _log.warning("a downstream header names a variable that is not set", extra=extra)
-    if configuration.bind_host not in _LOOPBACK:
-        _log.warning(
-            "listening beyond this machine without authentication: whoever reaches the port can call every agent",
-            extra={"host": configuration.bind_host},
-        )
+    _warn_of_open_doors(configuration)
+
+
+def _warn_of_open_doors(configuration: Configuration) -> None:
+    """Say, once, what lets in everybody, lets in nobody, or hands callers' tokens on."""
+    auth = configuration.deployment.gateway.auth
+    if auth is None:
+        if configuration.bind_host not in _LOOPBACK:
+            message = (
+                "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION: whoever reaches the port can call every agent"
+            )
+            _log.warning(message, extra={"host": configuration.bind_host, "setting": "gateway.auth"})
+        return
+    if not (auth.tokens or auth.jwt or auth.anonymous):
+        _log.warning("nobody can call: gateway.auth names no tokens, no jwt and no anonymous grants")
+    if auth.jwt is not None:
+        for server in _handed_tokens(configuration):
+            message = (
+                "callers' tokens, made for this gateway, are handed on to another server; token_exchange avoids that"
+            )
+            _log.warning(message, extra={"server": server})
+
+
+def _handed_tokens(configuration: Configuration) -> list[str]:
+    """The servers beyond this gateway that get the very token that the gateway verified for itself."""
+    peers = Addresses(configuration).peers(configuration.deployment.agents)
+    servers = configuration.fastagent.servers.values()
+    return [one.name for one in servers if one.forward_inbound_auth and (one.url or "").rstrip("/") not in peers]
 
 
 def _announce(gateway: Gateway) -> None:

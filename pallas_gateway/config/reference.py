@@ -13,10 +13,13 @@ from pallas_gateway.config.loader import FREE_PREFIX
 from pallas_gateway.config.rules import AGENT_NAME
 from pallas_gateway.config.schema import (
     AgentSettings,
+    AuthSettings,
     Deployment,
     GatewaySettings,
     IconSettings,
+    JwtSettings,
     ModelCapabilities,
+    StaticKeySettings,
     TlsSettings,
 )
 
@@ -29,6 +32,9 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`agents.<name>.model_capabilities`", ModelCapabilities),
     ("`gateway`", GatewaySettings),
     ("`gateway.tls`", TlsSettings),
+    ("`gateway.auth`", AuthSettings),
+    ("`gateway.auth.tokens`, each entry", StaticKeySettings),
+    ("`gateway.auth.jwt`", JwtSettings),
 )
 TYPE_NAMES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 TYPED_SCALARS = ("integer", "number", "boolean")

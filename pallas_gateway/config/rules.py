@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.config.schema import AgentSettings, Deployment
-from pallas_gateway.config.values import HEALTH_TOOL
+from pallas_gateway.config.values import GRANT, HEALTH_TOOL
 
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 MAX_REGISTRY_NAME_CHARACTERS = 200  # the registry schema's
@@ -40,6 +40,8 @@ def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Fin
     yield from _tool_names(deployment)
     yield from _ports(deployment, only_agent)
     yield from _icons(deployment)
+    yield from _key_names(deployment)
+    yield from _granted_agents(deployment)
     yield from _unknown_dependencies(deployment)
     yield from _dependency_cycles(deployment)
 
@@ -98,6 +100,29 @@ def _icons(deployment: Deployment) -> Iterator[Finding]:
     for name, agent in deployment.agents.items():
         if agent.icon and agent.icons:
             yield Finding(f"agents.{name}.icons", "give either icon or icons, not both")
+
+
+def _key_names(deployment: Deployment) -> Iterator[Finding]:
+    keys = deployment.gateway.auth.tokens if deployment.gateway.auth else ()
+    for index, key in enumerate(keys):
+        path = f"gateway.auth.tokens.{index}"
+        if key.name in {other.name for other in keys[:index]}:
+            yield Finding(f"{path}.name", f"'{key.name}' stands twice; give each key its own name")
+        if key.sha256 in {other.sha256 for other in keys[:index]}:
+            yield Finding(f"{path}.sha256", "is the same key as another entry's; one key has one name")
+
+
+def _granted_agents(deployment: Deployment) -> Iterator[Finding]:
+    auth = deployment.gateway.auth
+    if auth is None:
+        return
+    granted = {f"gateway.auth.tokens.{index}.grants": key.grants for index, key in enumerate(auth.tokens)}
+    for path, grants in {**granted, "gateway.auth.anonymous": auth.anonymous}.items():
+        for index, grant in enumerate(grants):
+            match = GRANT.fullmatch(grant)
+            agent = match["agent"] if match else None
+            if agent is not None and agent not in deployment.agents:
+                yield Finding(f"{path}.{index}", f"no agent '{agent}'{did_you_mean(agent, deployment.agents)}")
 
 
 def _unknown_dependencies(deployment: Deployment) -> Iterator[Finding]:

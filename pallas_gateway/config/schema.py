@@ -4,27 +4,33 @@ The docstring under each field is its meaning in `docs/configuration.md` and in 
 """
 
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from pallas_gateway.config.expansion import ExpandedText, parse_scalar
 from pallas_gateway.config.values import (
+    Algorithms,
     BindPort,
     Count,
     CountOrZero,
     Flag,
+    Grant,
     Host,
     IconSizes,
     IconSource,
+    KeyName,
     Namespace,
     Port,
     PublicUrl,
     Seconds,
     SecondsOrZero,
+    Sha256,
     Text,
+    Texts,
     ToolNames,
     Version,
+    WebUrl,
 )
 
 
@@ -139,6 +145,74 @@ class TlsSettings(Section):
     """Its private key in PEM form, relative to this file."""
 
 
+class StaticKeySettings(Section):
+    """One named key. `pallas-gateway token new NAME` makes a key and prints this entry for it."""
+
+    name: KeyName
+    """Who holds it: the caller's name in logs."""
+
+    sha256: Sha256
+    """SHA-256 of the key, in hexadecimal digits; the key itself stands nowhere."""
+
+    grants: tuple[Grant, ...] = ()
+    """What its holder may: `view:agents`, `run:agents` (which includes viewing), each also for one agent as in \
+`run:agents:research`, and `view:metrics`."""
+
+
+class JwtSettings(Section):
+    """Tokens of an OAuth authorization server, as JWTs (RFC 9068 or alike)."""
+
+    issuer: WebUrl
+    """The server that issues them: the token's `iss`."""
+
+    jwks_uri: WebUrl
+    """Where its public keys are."""
+
+    audience: Texts = ()
+    """Accepted `aud` for all agents: a text or a list. An agent's own URL (for that agent) and the gateway's public \
+URL are always accepted; MCP clients ask for the agent's."""
+
+    grants_claim: Text = "scope"
+    """The claim that holds the grants: a text with spaces between them, or a list. Other words in it are ignored."""
+
+    name_claim: Text = "sub"
+    """The claim that names the caller, for logs."""
+
+    algorithms: Algorithms = ("RS256", "PS256", "ES256", "EdDSA", "Ed25519")
+    """Accepted signatures; only those made with a private key."""
+
+    leeway_seconds: SecondsOrZero = 10.0
+    """How far the clocks of the issuer and this machine may be apart."""
+
+    authorization_servers: tuple[WebUrl, ...] = ()
+    """Where clients are sent for a token. Without one: `issuer`."""
+
+    scopes_supported: tuple[Text, ...] = ()
+    """What clients are told to ask for. Without one, and with the grants in `scope`: `run:agents:NAME` of the agent."""
+
+
+class AuthSettings(Section):
+    """Who may call. Once this section is there, callers without a token may only do what `anonymous` says."""
+
+    tokens: tuple[StaticKeySettings, ...] = ()
+    """Named static keys."""
+
+    jwt: JwtSettings | None = None
+    """Tokens of an OAuth authorization server."""
+
+    anonymous: tuple[Grant, ...] = ()
+    """Grants of callers without a token."""
+
+    registry: Literal["open", "filtered"] = "open"
+    """`open`: the registry shows every agent to everybody. `filtered`: to each caller only what it may view."""
+
+    peer_grants: Literal["inherited", "strict"] = "inherited"
+    """`inherited`: who may run an agent lets it call its peers. `strict`: the caller needs grants for those, too."""
+
+    llm_pass_through: Flag = False
+    """Hand the caller's token to LLM providers that take it (it was made for this gateway, not for them)."""
+
+
 class GatewaySettings(Section):
     """The process that hosts the agents: where it listens and what it allows."""
 
@@ -156,6 +230,9 @@ class GatewaySettings(Section):
 
     tls: TlsSettings | None = None
     """Serve HTTPS with this certificate."""
+
+    auth: AuthSettings | None = None
+    """Who may call. Without it: everybody who reaches the port."""
 
     allowed_hosts: tuple[Text, ...] = ()
     """More names for the Host guard. Always allowed: the host of `public_url`, the top-level `host` and loopback."""
@@ -186,6 +263,14 @@ class GatewaySettings(Section):
 
     tool_names: ToolNames = ("send_message", "{agent}")
     """Names under which the message tool is offered; `{agent}` stands for the agent's name."""
+
+    @field_validator("auth", mode="before")
+    @classmethod
+    def _not_blank(cls, value: object) -> object:
+        """A section whose lines are all commented out must not open the gateway to everybody."""
+        if value is None:
+            raise ValueError("is empty; remove it to let everybody call, or write {} to let in nobody without a token")
+        return value
 
 
 class Deployment(Section):

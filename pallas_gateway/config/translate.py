@@ -27,6 +27,7 @@ SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {
     "tuple_type": lambda _: "must be a list",
     "dict_type": lambda _: "must be a mapping (indented 'key: value' lines)",
     "model_type": lambda _: "must be a mapping (indented 'key: value' lines)",
+    "literal_error": lambda context: f"must be {context['expected']}",
     "value_error": lambda context: str(context["error"]),
 }
 

@@ -15,6 +15,13 @@ ICON_SIZE = re.compile(r"\d+x\d+|any", re.ASCII)
 TOOL_NAME = re.compile(r"(?:[A-Za-z0-9_.-]|\{agent\})+")
 VERSION_RANGE = re.compile(r"[\^~<>=*|]|\s-\s|(?:^|\.)[xX](?:\.|$)")
 HEALTH_TOOL = "get_health"
+GRANT = re.compile(r"(?:view:agents|run:agents)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?|view:metrics")
+SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]*")
+ALGORITHMS = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519",
+)  # fmt: skip
+"""Signatures with a public key (RFC 7518, RFC 8037, RFC 9864); a shared secret would let the gateway sign, too."""
 
 
 def _version(value: str) -> str:
@@ -63,6 +70,47 @@ def _tool_name(value: str) -> str:
     return value
 
 
+def _web_url(value: str) -> str:
+    message = "must be an absolute http:// or https:// URL"
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(message) from None
+    if parts.scheme not in {"http", "https"} or not host or re.search(r"[\s#]", value):
+        raise ValueError(message)
+    return value
+
+
+def _grant(value: str) -> str:
+    if not GRANT.fullmatch(value):
+        kinds = "view:agents, view:agents:NAME, run:agents, run:agents:NAME and view:metrics"
+        raise ValueError(f"'{value}' is no grant; grants are {kinds}")
+    return value
+
+
+def _sha256(value: str) -> str:
+    if not SHA256.fullmatch(value):
+        raise ValueError("must be a SHA-256 hash of 64 hexadecimal digits; 'pallas-gateway token new NAME' makes one")
+    return value.lower()
+
+
+def _key_name(value: str) -> str:
+    if not KEY_NAME.fullmatch(value):
+        raise ValueError(f"'{value}' may hold only letters, digits, '_', '.', '@' and '-'")
+    return value
+
+
+def _algorithm(value: str) -> str:
+    if value not in ALGORITHMS:
+        raise ValueError(f"'{value}' is not one of {', '.join(ALGORITHMS)}")
+    return value
+
+
+def _texts(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
 def _some_and_unique(values: tuple[str, ...]) -> tuple[str, ...]:
     if not values:
         raise ValueError("must have at least one entry")
@@ -103,3 +151,14 @@ ToolNames = Annotated[
 IconSource = Annotated[Text, Field(max_length=MAX_ICON_SRC_CHARACTERS)]
 IconSize = Annotated[Text, AfterValidator(_icon_size)]
 IconSizes = Annotated[tuple[IconSize, ...], BeforeValidator(_sizes, json_schema_input_type=str | tuple[IconSize, ...])]
+
+WebUrl = Annotated[Text, AfterValidator(_web_url)]
+Grant = Annotated[Text, AfterValidator(_grant)]
+Sha256 = Annotated[Text, AfterValidator(_sha256)]
+KeyName = Annotated[Text, AfterValidator(_key_name)]
+Algorithms = Annotated[
+    tuple[Annotated[Text, AfterValidator(_algorithm)], ...],
+    AfterValidator(_some_and_unique),
+    Field(json_schema_extra={"minItems": 1, "uniqueItems": True}),
+]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_texts, json_schema_input_type=str | tuple[Text, ...])]

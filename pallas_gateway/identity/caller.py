@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.secret import Secret
 
 ANONYMOUS_NAME = "anonymous"
+CALLER_KEY = "pallas.caller"
+"""Key of a request's ASGI scope under which its `Caller` stands, once it was let in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +20,14 @@ class Caller:
     """Who asks, and what they may.
 
     `bearer` is the token that may be handed on to servers that opted in, never shown: what the request brought, but
-    None for one of the gateway's own static keys. `name` is the key's name or the token's subject; without
+    None for one of the gateway's own static keys. `name` is the key's name or the token's subject. Without
     authentication everybody is anonymous and has every grant.
     """
 
     name: str = ANONYMOUS_NAME
     bearer: Secret | None = None
     grants: Grants = EVERYTHING
+    authenticated: bool = False
 
 
 ANONYMOUS = Caller()

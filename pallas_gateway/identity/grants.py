@@ -5,9 +5,10 @@ Who may run an agent may view it: no client can call a tool of a server that it 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
+
+from pallas_gateway.config.values import GRANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,18 +16,6 @@ if TYPE_CHECKING:
 VIEW_AGENTS = "view:agents"
 RUN_AGENTS = "run:agents"
 VIEW_METRICS = "view:metrics"
-_GRANT = re.compile(r"(?P<what>view:agents|run:agents)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?|view:metrics")
-
-
-def is_grant(text: str) -> bool:
-    """Whether `text` is written as a grant; the agent it names need not exist."""
-    return _GRANT.fullmatch(text) is not None
-
-
-def agent_of(grant: str) -> str | None:
-    """The one agent a grant is about, None if it is about all of them or about something else."""
-    match = _GRANT.fullmatch(grant)
-    return match["agent"] if match else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +28,7 @@ class Grants:
     @classmethod
     def of(cls, words: Iterable[str]) -> Self:
         """The grants among `words`; an OAuth scope may hold words of other programs."""
-        return cls(frozenset(word for word in words if is_grant(word)))
+        return cls(frozenset(word for word in words if GRANT.fullmatch(word)))
 
     def may_run(self, agent: str) -> bool:
         """Whether calls of the agent are allowed."""

@@ -163,10 +163,10 @@ class FastAgentAgentRuntime:
         except BaseException:
             self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}", report=True)
             raise
-        bearer = credentials.bearer.reveal() if credentials.bearer else None
+        for_llm = credentials.llm_bearer.reveal() if credentials.llm_bearer else None
         with (
             presenting(credentials, self._downstreams),
-            self._harness.request_context(bearer_token=bearer),
+            self._harness.request_context(bearer_token=for_llm),
             platform.connecting(instance.connect_one),
             platform.asking_for_logs(),
         ):

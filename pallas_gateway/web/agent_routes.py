@@ -30,11 +30,10 @@ _LOOKED_AT = 65_536  # bytes of a request in which its method is looked for
 
 async def serve_by_path(gateway: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
     """`/agents/<name>/mcp` of any hosted agent."""
-    match = _AGENT_PATH.fullmatch(scope["path"])
-    name = match[1] if match else None
+    name = named_by_path(scope["path"])
     server = gateway.servers.get(name) if name else None
     if server is None:
-        await not_found(scope, f"no agent '{name}'" if name else "nothing here")(scope, receive, send)
+        await not_found(scope, no_agent(name))(scope, receive, send)
         return
     await _serve(server, scope, receive, send)
 
@@ -45,6 +44,17 @@ async def serve_one(gateway: Gateway, name: str, scope: Scope, receive: Receive,
         await not_found(scope, f"this port serves agent '{name}' at /mcp only")(scope, receive, send)
         return
     await _serve(gateway.servers[name], scope, receive, send)
+
+
+def named_by_path(path: str) -> str | None:
+    """The agent a path is for, hosted or not; None if it is none of an agent."""
+    match = _AGENT_PATH.fullmatch(path)
+    return match[1] if match else None
+
+
+def no_agent(name: str | None) -> str:
+    """Why a path leads to no agent."""
+    return f"no agent '{name}'" if name else "nothing here"
 
 
 def is_agent_path(path: str) -> bool:

@@ -10,17 +10,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
-from pallas_gateway.web import agent_routes, metrics, probes, registry
+from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.identity.grants import NOTHING
+from pallas_gateway.web import agent_routes, metrics, probes, protected_resource, registry
+from pallas_gateway.web.access import AccessGate, metrics_refusal, refusal, viewer_of
 from pallas_gateway.web.guards import DrainGate, RefusalAfterBody, cross_origin, host_and_origin_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.gateway import Gateway
 
-    type Endpoint = Callable[[Request], Response]
+    type Endpoint = Callable[[Request], Awaitable[Response]]
 
 _log = logging.getLogger("pallas.web")
 
@@ -61,17 +64,27 @@ class _Table:
     def __init__(self, gateway: Gateway, routes: PortRoutes) -> None:
         self._gateway = gateway
         self._routes = routes
-        self._agents = host_and_origin_guard(DrainGate(self._serve_agent, gateway), gateway.configuration)
-        self._open = _open_endpoints(gateway, routes)
+        access = AccessGate(self._serve_agent, gateway, self._named)
+        self._agents = host_and_origin_guard(DrainGate(access, gateway), gateway.configuration)
+        self._open = _OpenEndpoints(gateway).of(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._open.get(scope["path"])
+        if endpoint is None and protected_resource.is_metadata_path(scope["path"]):
+            endpoint = self._metadata
         if endpoint is not None:
-            await _answer(endpoint, scope, receive, send)
+            await _answer(self._gateway, endpoint, scope, receive, send)
         elif agent_routes.is_agent_path(scope["path"]):
             await self._agents(scope, receive, send)
         else:
             await agent_routes.not_found(scope, "nothing here")(scope, receive, send)
+
+    def _named(self, path: str) -> str | None:
+        """The agent a path on this port is for."""
+        return self._routes.agent or agent_routes.named_by_path(path)
+
+    async def _metadata(self, request: Request) -> Response:
+        return protected_resource.respond(self._gateway, self._routes.agent, request.url.path)
 
     async def _serve_agent(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._routes.agent is not None:
@@ -88,28 +101,52 @@ class _Table:
         return self._gateway.running.parent_of(token) is not None
 
 
-def _open_endpoints(gateway: Gateway, routes: PortRoutes) -> dict[str, Endpoint]:
+class _OpenEndpoints:
     """The endpoints outside the Host guard: they give nothing away that is worth a rebinding attack."""
-    if routes.nested_only:
-        return {}
-    endpoints: dict[str, Endpoint] = {
-        "/livez": lambda _: probes.live(),
-        "/readyz": lambda request: probes.ready(gateway, request),
-        "/metrics": lambda request: metrics.exposition(gateway.metrics.registry, request),
-    }
-    if routes.registry:
-        endpoints["/.well-known/mcp/server.json"] = lambda request: registry.respond(
-            request, registry.well_known_document(gateway)
-        )
-        endpoints["/v0.1/servers"] = lambda request: registry.respond(request, registry.list_document(gateway))
-    return endpoints
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def of(self, routes: PortRoutes) -> dict[str, Endpoint]:
+        """Those of one port, by path."""
+        if routes.nested_only:
+            return {}
+        endpoints: dict[str, Endpoint] = {"/livez": self._live, "/readyz": self._ready, "/metrics": self._metrics}
+        if routes.registry:
+            endpoints |= {"/.well-known/mcp/server.json": self._well_known, "/v0.1/servers": self._list}
+        return endpoints
+
+    async def _live(self, _: Request) -> Response:
+        return probes.live()
+
+    async def _ready(self, request: Request) -> Response:
+        try:
+            viewer = await viewer_of(self._gateway, request.scope)
+        except (TokenRejectedError, VerificationUnavailableError):
+            viewer = NOTHING  # a probe wants the status; a bad token only hides who is not up
+        return probes.ready(self._gateway, request, viewer)
+
+    async def _metrics(self, request: Request) -> Response:
+        refused = await metrics_refusal(self._gateway, request.scope)
+        return refused or metrics.exposition(self._gateway.metrics.registry, request)
+
+    async def _well_known(self, request: Request) -> Response:
+        viewer = await viewer_of(self._gateway, request.scope)
+        return registry.respond(request, registry.well_known_document(self._gateway, viewer))
+
+    async def _list(self, request: Request) -> Response:
+        viewer = await viewer_of(self._gateway, request.scope)
+        return registry.respond(request, registry.list_document(self._gateway, viewer))
 
 
-async def _answer(endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
+async def _answer(gateway: Gateway, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["method"] not in ("GET", "HEAD"):
         response: Response = JSONResponse({"error": "use GET"}, status_code=405, headers={"Allow": "GET, HEAD"})
     else:
-        response = endpoint(Request(scope))
+        try:
+            response = await endpoint(Request(scope))
+        except (TokenRejectedError, VerificationUnavailableError) as error:
+            response = refusal(gateway, error)
     await response(scope, receive, send)
 
 

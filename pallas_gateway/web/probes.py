@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse
 
 from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.identity.grants import EVERYTHING
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from pallas_gateway.gateway import Gateway
+    from pallas_gateway.identity.grants import Grants
 
 
 def live() -> JSONResponse:
@@ -19,8 +21,11 @@ def live() -> JSONResponse:
     return JSONResponse({"status": "alive"})
 
 
-def ready(gateway: Gateway, request: Request) -> JSONResponse:
-    """200 once every agent was tried and the gateway is not draining; `?strict=1` wants all of them up."""
+def ready(gateway: Gateway, request: Request, viewer: Grants = EVERYTHING) -> JSONResponse:
+    """200 once every agent was tried and the gateway is not draining; `?strict=1` wants all of them up.
+
+    Which agents are not up is told of those that the viewer may see; the status is the same for everybody.
+    """
     down = {
         name: {"state": agent.status.state.value, "reason": agent.status.reason}
         for name, agent in gateway.agents.items()
@@ -29,5 +34,6 @@ def ready(gateway: Gateway, request: Request) -> JSONResponse:
     strict = request.query_params.get("strict") in ("1", "true")
     is_ready = gateway.all_tried and not gateway.draining and not (strict and down)
     word = "draining" if gateway.draining else "ready" if is_ready else "not ready" if gateway.all_tried else "starting"
-    document = {"status": word, "agents": len(gateway.agents), "not_up": down}
+    shown = {name: why for name, why in down.items() if viewer.may_view(name)}
+    document = {"status": word, "agents": sum(viewer.may_view(name) for name in gateway.agents), "not_up": shown}
     return JSONResponse(document, status_code=200 if is_ready else 503)

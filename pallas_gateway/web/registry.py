@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from pallas_gateway.identity.grants import EVERYTHING, Grants
+
 if TYPE_CHECKING:
     from starlette.requests import Request
 
@@ -26,14 +28,15 @@ LONGEST_TEXT = 100
 """The schema's limit for `title` and `description`."""
 
 
-def well_known_document(gateway: Gateway) -> dict[str, Any]:
-    """The document of `/.well-known/mcp/server.json`."""
-    return {"servers": [entry(gateway, agent) for agent in gateway.agents.values()]}
+def well_known_document(gateway: Gateway, viewer: Grants = EVERYTHING) -> dict[str, Any]:
+    """The document of `/.well-known/mcp/server.json`, with the agents that the viewer may see."""
+    agents = (agent for agent in gateway.agents.values() if viewer.may_view(agent.name))
+    return {"servers": [entry(gateway, agent) for agent in agents]}
 
 
-def list_document(gateway: Gateway) -> dict[str, Any]:
+def list_document(gateway: Gateway, viewer: Grants = EVERYTHING) -> dict[str, Any]:
     """The document of `GET /v0.1/servers`, the registry API's list shape; one page holds all."""
-    servers = well_known_document(gateway)["servers"]
+    servers = well_known_document(gateway, viewer)["servers"]
     return {"servers": servers, "metadata": {"count": len(servers)}}
 
 
@@ -57,7 +60,7 @@ def _server(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
         "title": clamped(title),
         "description": clamped(description),
         "version": gateway.configuration.deployment.version,
-        "remotes": [{"type": "streamable-http", "url": gateway.addresses.public(agent.name)}],
+        "remotes": [_remote(gateway, agent)],
         "_meta": {PUBLISHER: published},
     }
     if icons := _icons(gateway, agent):
@@ -65,6 +68,16 @@ def _server(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
     if capabilities is not None:
         server["capabilities"] = capabilities
     return server
+
+
+def _remote(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
+    """Where the agent is, and that it takes a token, where it does."""
+    remote: dict[str, Any] = {"type": "streamable-http", "url": gateway.addresses.public(agent.name)}
+    auth = gateway.configuration.deployment.gateway.auth
+    if auth is not None and not Grants.of(auth.anonymous).may_run(agent.name):
+        header = {"name": "Authorization", "description": "Bearer token", "isRequired": True, "isSecret": True}
+        remote["headers"] = [header]
+    return remote
 
 
 def _icons(gateway: Gateway, agent: HostedAgent) -> list[dict[str, Any]]:
@@ -100,7 +113,8 @@ def respond(request: Request, document: dict[str, Any]) -> Response:
     """The document with an `ETag`, or 304 for a client that has it already (RFC 9110, weak comparison)."""
     body = json.dumps(document).encode()
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    # `Vary`: what a filtered registry shows depends on who asks.
+    headers = {"ETag": etag, "Cache-Control": "no-cache", "Vary": "Authorization"}
     if _has(request.headers.get("if-none-match", ""), etag):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type="application/json", headers=headers)

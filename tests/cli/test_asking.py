@@ -362,14 +362,14 @@ def test_call_sends_what_it_was_given_and_takes_the_message_tool_by_its_place(ru
     }
 
 
-def test_the_bearer_may_come_from_the_environment_and_is_not_for_the_registry(
+def test_the_bearer_may_come_from_the_environment_and_is_for_the_registry_too(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PALLAS_BEARER", "anns-token")
     with odd_server(modern_agent(["send_message"], ANSWER)) as server:
         assert run("call", "echo", "hi", "--url", server.url).out == "done\n"
     bearers = {(method, headers.get("authorization")) for method, headers, _ in server.seen}
-    assert bearers == {("GET", None), ("POST", "Bearer anns-token")}
+    assert bearers == {("GET", "Bearer anns-token"), ("POST", "Bearer anns-token")}
 
 
 def test_a_health_tool_that_says_something_else_is_an_error(run: Command) -> None:

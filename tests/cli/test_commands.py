@@ -12,7 +12,7 @@ from tests.cli.program import GATEWAY, Command
 def test_help_names_every_command(run: Command) -> None:
     ran = run("--help")
     assert (ran.code, ran.err) == (0, "")
-    for name in ("serve", "check", "agents", "health", "call", "schema"):
+    for name in ("serve", "check", "agents", "health", "call", "schema", "token"):
         assert f" {name} " in ran.out
 
 
@@ -21,7 +21,7 @@ def test_help_names_every_command(run: Command) -> None:
     [
         ("serve", ["--config", "--host", "--port", "--public-url", "--per-port", "--agent"]),
         ("check", ["--config"]),
-        ("agents", ["--url", "--json"]),
+        ("agents", ["--url", "--bearer", "--json"]),
         ("health", ["--url", "--bearer", "--json"]),
         ("call", ["--image", "--history", "--conversation-id", "--bearer", "--url", "--json"]),
     ],

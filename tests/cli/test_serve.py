@@ -98,7 +98,7 @@ def test_pallas_serves_every_agent_on_its_own_port_and_ends_with_0_on_sigterm(tm
     assert ran.code == 0
     assert [line.split()[-1] for line in ran.out.splitlines()[1:3]] == urls
     assert f"Registry: http://localhost:{registry}/.well-known/mcp/server.json" in ran.out
-    assert "listening beyond this machine without authentication" in ran.err
+    assert "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION" in ran.err
 
 
 def test_pallas_with_an_agent_serves_that_agent_alone_and_ends_with_0_on_sigint(

@@ -367,6 +367,63 @@ MISTAKES = [
         ONE + "fastagent_config: conf/fa.yaml\n",
         ["conf/fa.yaml: no such file (named by fastagent_config)"],
     ),
+    # Authentication
+    Mistake(
+        "auth with nothing in it",
+        GATEWAY + "  auth:\n",
+        [
+            "agents.yaml:6: gateway.auth: is empty; remove it to let everybody call, or write {} to let in nobody "
+            "without a token"
+        ],
+    ),
+    Mistake(
+        "a key instead of its hash",
+        GATEWAY + "  auth:\n    tokens:\n      - {name: ci, sha256: pgw_secret}\n",
+        [
+            "agents.yaml:8: gateway.auth.tokens.0.sha256: must be a SHA-256 hash of 64 hexadecimal digits; "
+            "'pallas-gateway token new NAME' makes one"
+        ],
+    ),
+    Mistake(
+        "a grant that is none",
+        GATEWAY + "  auth:\n    anonymous: [run:agent]\n",
+        [
+            "agents.yaml:7: gateway.auth.anonymous.0: 'run:agent' is no grant; grants are view:agents, "
+            "view:agents:NAME, run:agents, run:agents:NAME and view:metrics"
+        ],
+    ),
+    Mistake(
+        "a grant for an agent that is not there",
+        GATEWAY + f"  auth:\n    tokens:\n      - {{name: ci, sha256: {'a' * 64}, grants: [run:agents:jarvs]}}\n",
+        ["agents.yaml:8: gateway.auth.tokens.0.grants.0: no agent 'jarvs' (did you mean 'jarvis'?)"],
+    ),
+    Mistake(
+        "two keys of one name, and one key with two names",
+        GATEWAY
+        + "  auth:\n    tokens:\n"
+        + "".join(f"      - {{name: {name}, sha256: {key * 64}}}\n" for name, key in ("ac", "ad", "bd")),
+        [
+            "agents.yaml:9: gateway.auth.tokens.1.name: 'a' stands twice; give each key its own name",
+            "agents.yaml:10: gateway.auth.tokens.2.sha256: is the same key as another entry's; one key has one name",
+        ],
+    ),
+    Mistake(
+        "a shared-secret signature",
+        GATEWAY + "  auth:\n    jwt:\n      issuer: https://a\n      jwks_uri: https://a\n      algorithms: [HS256]\n",
+        [
+            "agents.yaml:10: gateway.auth.jwt.algorithms.0: 'HS256' is not one of RS256, RS384, RS512, PS256, PS384, "
+            "PS512, ES256, ES384, ES512, EdDSA, Ed25519"
+        ],
+    ),
+    Mistake(
+        "a jwt section without its keys",
+        GATEWAY + "  auth:\n    jwt: {issuer: login.example.com}\n    registry: closed\n",
+        [
+            "agents.yaml:7: gateway.auth.jwt.issuer: must be an absolute http:// or https:// URL",
+            "agents.yaml:7: gateway.auth.jwt.jwks_uri: is required",
+            "agents.yaml:8: gateway.auth.registry: must be 'open' or 'filtered'",
+        ],
+    ),
 ]
 
 

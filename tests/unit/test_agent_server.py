@@ -18,6 +18,7 @@ from pallas_gateway.calls.channel import Wishes
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.calls.progress import ProgressEvent
 from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.clients import MODERN_VERSION
@@ -47,7 +48,9 @@ class Session:
 
 def request(version: str, meta: Mapping[str, Any] | None = None, **headers: str) -> Any:
     """What the SDK tells of one request."""
-    http = SimpleNamespace(headers={name.replace("_", "-"): value for name, value in headers.items()})
+    http = SimpleNamespace(
+        headers={name.replace("_", "-"): value for name, value in headers.items()}, scope={CALLER_KEY: ANONYMOUS}
+    )
     return SimpleNamespace(session=Session(), request_id=7, meta=meta, protocol_version=version, request=http)
 
 

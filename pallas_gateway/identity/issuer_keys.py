@@ -1,0 +1,132 @@
+"""The public keys of an authorization server (RFC 7517): fetched, kept, and fetched again when a token names a new one.
+
+Keys that were had once are used until others arrive: an authorization server that is down, or answers garbage, stops
+nobody who holds a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet, import_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from joserfc.jwk import Key
+
+    from pallas_gateway.tasks import TaskOwner
+
+FETCH_SECONDS = 5.0
+FRESH_SECONDS = 3600.0
+"""How long keys are used before they are looked at again, in the background."""
+MOST_FETCHES = 5
+"""Fetches within `PER_SECONDS`: tokens with made-up key ids must not become any number of requests to somebody else."""
+PER_SECONDS = 30.0
+_PUBLIC_KEY_TYPES = ("RSA", "EC", "OKP")
+
+_log = logging.getLogger("pallas.identity")
+
+
+class IssuerKeys:
+    """The key set behind one `jwks_uri`."""
+
+    def __init__(
+        self,
+        jwks_uri: str,
+        *,
+        client: httpx.AsyncClient,
+        tasks: TaskOwner,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._uri = jwks_uri
+        self._client = client
+        self._tasks = tasks
+        self._clock = clock
+        self._keys: KeySet | None = None
+        self._fetched_at = float("-inf")
+        self._began: deque[float] = deque(maxlen=MOST_FETCHES)
+        self._fetching: asyncio.Task[None] | None = None
+        self._failure: str | None = None
+
+    async def current(self) -> KeySet | None:
+        """The keys that are there, None if there have never been any; old ones are renewed in the background."""
+        if self._keys is None:
+            return await self.newer()
+        if self._clock() - self._fetched_at > FRESH_SECONDS:
+            self.refresh_soon()
+        return self._keys
+
+    async def newer(self) -> KeySet | None:
+        """The keys after another look, unless there have been too many of late."""
+        self.refresh_soon()
+        if self._fetching is not None:
+            await asyncio.wait({self._fetching})  # shared with every other caller who waits
+        return self._keys
+
+    def refresh_soon(self) -> None:
+        """Begin a fetch, unless one is under way or there have been too many of late."""
+        if self._fetching is not None and not self._fetching.done():
+            return
+        self._fetching = None
+        if len(self._began) < MOST_FETCHES or self._clock() - self._began[0] >= PER_SECONDS:
+            self._began.append(self._clock())
+            self._fetching = self._tasks.spawn(self._fetch(), name="fetch issuer keys", report=True)
+
+    async def _fetch(self) -> None:
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                response = await self._client.get(self._uri, headers={"Accept": "application/json"})
+            response.raise_for_status()
+            keys = _public_keys(response.json())
+        except httpx.HTTPStatusError as error:
+            self._failed(f"HTTP {error.response.status_code}")
+        except TimeoutError:
+            self._failed(f"no answer within {FETCH_SECONDS:g} s")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            self._failed(type(error).__name__)
+        except (ValueError, RecursionError):
+            self._failed("not a set of public keys")
+        else:
+            self._keys, self._fetched_at = KeySet(keys), self._clock()
+            if self._failure is not None:
+                self._failure = None
+                _log.info("keys of the authorization server can be had again", extra={"jwks_uri": self._uri})
+
+    def _failed(self, why: str) -> None:
+        if why != self._failure:
+            what = "tokens cannot be verified" if self._keys is None else "going on with the keys there are"
+            extra = {"jwks_uri": self._uri, "error": why}
+            _log.warning("keys of the authorization server cannot be had, %s", what, extra=extra)
+        self._failure = why
+
+
+def _public_keys(document: Any) -> list[Key]:
+    """The usable keys of a JWK Set; others are skipped (RFC 7517, section 5), symmetric ones always.
+
+    Raises:
+        ValueError: it is no JWK Set, or holds no usable key.
+    """
+    entries = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise ValueError("no JWK Set")
+    keys = [key for entry in entries if (key := _public_key(entry)) is not None]
+    if not keys:
+        raise ValueError("no usable key")
+    return keys
+
+
+def _public_key(entry: Any) -> Key | None:
+    if not isinstance(entry, dict) or entry.get("kty") not in _PUBLIC_KEY_TYPES or entry.get("use", "sig") != "sig":
+        return None
+    try:
+        return import_key(entry)
+    except (JoseError, ValueError, TypeError, KeyError) as error:
+        _log.debug("a key of the authorization server is not usable", extra={"error": type(error).__name__})
+        return None

@@ -1,0 +1,125 @@
+"""Verifies the JWTs of one authorization server: signature, issuer, audience and time.
+
+Stands on joserfc, as FastMCP's own verifier does. That one is not used: it takes tokens without `exp`, ignores `nbf`,
+knows one algorithm, loses its keys when their address answers garbage, and cannot say why it rejects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from joserfc import jwt
+from joserfc.errors import (
+    BadSignatureError,
+    ExpiredTokenError,
+    InvalidClaimError,
+    InvalidKeyIdError,
+    JoseError,
+    MissingClaimError,
+    UnsupportedAlgorithmError,
+)
+from joserfc.jws import JWSRegistry
+
+from pallas_gateway.identity.caller import Caller
+from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.identity.grants import Grants
+from pallas_gateway.identity.issuer_keys import IssuerKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import httpx
+    from joserfc.jwk import KeySet
+
+    from pallas_gateway.config.schema import JwtSettings
+    from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.tasks import TaskOwner
+
+LONGEST_NAME = 200
+"""Characters of a caller's name that are kept."""
+_CLIENT_CLAIMS = ("client_id", "azp")
+_NOT_A_JWT = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
+class _Headers(JWSRegistry):
+    max_header_length = 4096  # joserfc's 512 bytes are too few for servers that name certificates in it
+
+
+class JwtVerifier:
+    """One authorization server's tokens → callers."""
+
+    def __init__(self, settings: JwtSettings, *, client: httpx.AsyncClient, tasks: TaskOwner) -> None:
+        self.keys = IssuerKeys(settings.jwks_uri, client=client, tasks=tasks)
+        self._settings = settings
+        self._headers = _Headers(algorithms=settings.algorithms, strict_check_header=False)
+
+    async def identify(self, bearer: Secret, *, audiences: Iterable[str]) -> Caller:
+        """The caller a token was issued to; see `Authenticator.identify`."""
+        claims = await self._signed_claims(bearer)
+        self._check(claims, audiences)
+        grants = Grants.of(_words(claims.get(self._settings.grants_claim)))
+        return Caller(self._name(claims), bearer, grants, authenticated=True)
+
+    async def _signed_claims(self, bearer: Secret) -> dict[str, Any]:
+        try:
+            return self._decoded(bearer, await self.keys.current())
+        except InvalidKeyIdError:
+            newer = await self.keys.newer()
+        try:
+            return self._decoded(bearer, newer)
+        except InvalidKeyIdError:
+            raise TokenRejectedError("the token was signed with an unknown key") from None
+
+    def _decoded(self, bearer: Secret, keys: KeySet | None) -> dict[str, Any]:
+        if keys is None:
+            raise VerificationUnavailableError("the keys of the authorization server cannot be had now")
+        try:
+            return jwt.decode(bearer.reveal(), keys, self._settings.algorithms, self._headers).claims
+        except InvalidKeyIdError:
+            raise
+        except UnsupportedAlgorithmError:
+            raise TokenRejectedError("the token's signature algorithm is not accepted") from None
+        except BadSignatureError:
+            raise TokenRejectedError("the token's signature is wrong") from None
+        except (JoseError, *_NOT_A_JWT):
+            # `from None`, here and above: what the libraries say may quote the token.
+            raise TokenRejectedError("the token is malformed") from None
+
+    def _check(self, claims: dict[str, Any], audiences: Iterable[str]) -> None:
+        """Raise `TokenRejectedError` unless the token is this issuer's, for here and for now (RFC 7519, RFC 9068)."""
+        accepted = [*self._settings.audience, *audiences]
+        rules = jwt.JWTClaimsRegistry(
+            leeway=self._settings.leeway_seconds,  # type: ignore[arg-type]  # it only adds and subtracts
+            iss={"essential": True, "value": self._settings.issuer},
+            aud={"essential": True, "values": accepted},
+            exp={"essential": True},
+        )
+        try:
+            rules.validate(claims)
+        except ExpiredTokenError:
+            raise TokenRejectedError("the token has expired") from None
+        except MissingClaimError as error:
+            raise TokenRejectedError(f"the token has no {error.claim}") from None
+        except InvalidClaimError as error:
+            raise TokenRejectedError(_WRONG.get(error.claim, f"the token's {error.claim} is malformed")) from None
+        except _NOT_A_JWT:
+            raise TokenRejectedError("the token is malformed") from None
+
+    def _name(self, claims: dict[str, Any]) -> str:
+        found = [claims.get(name) for name in (self._settings.name_claim, *_CLIENT_CLAIMS)]
+        name = next((value for value in found if isinstance(value, str) and value), "unknown")
+        return name[:LONGEST_NAME]
+
+
+_WRONG = {
+    "iss": "the token is of another issuer",
+    "aud": "the token is for another audience",
+    "nbf": "the token is not valid yet",
+    "iat": "the token is not valid yet",
+}
+
+
+def _words(claim: object) -> list[str]:
+    if isinstance(claim, str):
+        return claim.split()
+    return [word for word in claim if isinstance(word, str)] if isinstance(claim, list) else []

@@ -1,0 +1,212 @@
+"""Who a request comes from and whether it may go on, as an OAuth 2.1 resource server answers that.
+
+Formats: RFC 6750 (`WWW-Authenticate: Bearer`) and RFC 9728 (`resource_metadata`), as the MCP authorization spec wants
+them. Without `gateway.auth` everybody may do everything, and this only notes which token a request brought.
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.identity.caller import CALLER_KEY, Caller
+from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.identity.grants import EVERYTHING, RUN_AGENTS, VIEW_METRICS, Grants
+from pallas_gateway.identity.secret import bearer_of
+from pallas_gateway.web import agent_routes, protected_resource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from pallas_gateway.calls.call import Call
+    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.identity.secret import Secret
+
+RETRY_AFTER_SECONDS = 5
+_VIEWED_BY_TOOL = "get_health"
+
+
+class AccessGate:
+    """Lets a request for an agent through with its caller in the scope (`CALLER_KEY`), or refuses it.
+
+    401 without a valid token, for agents that are not there as well; 404 for an agent the caller may not view, as if it
+    were not there; 403 for a call the caller may not make; 503 while tokens cannot be verified.
+    """
+
+    def __init__(self, app: ASGIApp, gateway: Gateway, named: Callable[[str], str | None]) -> None:
+        """Guard `app`; `named` says which agent a path is for."""
+        self._app = app
+        self._gateway = gateway
+        self._named = named
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on or refuse one request."""
+        agent = self._named(scope["path"])
+        try:
+            caller = await caller_of(self._gateway, scope, agent=agent)
+        except (TokenRejectedError, VerificationUnavailableError) as error:
+            await refusal(self._gateway, error, agent=agent)(scope, receive, send)
+            return
+        scope[CALLER_KEY] = caller
+        if caller.grants.everything:
+            await self._app(scope, receive, send)
+        elif agent is None or agent not in self._gateway.servers or not caller.grants.may_view(agent):
+            await self._hidden(caller, agent)(scope, receive, send)
+        elif caller.grants.may_run(agent):
+            await self._app(scope, receive, send)
+        else:
+            await self._view_only(caller, agent)(scope, receive, send)
+
+    def _hidden(self, caller: Caller, agent: str | None) -> ASGIApp:
+        if not caller.authenticated:
+            return challenge(self._gateway, agent=agent)
+
+        async def not_there(scope: Scope, receive: Receive, send: Send) -> None:
+            await agent_routes.not_found(scope, agent_routes.no_agent(agent))(scope, receive, send)
+
+        return not_there
+
+    def _view_only(self, caller: Caller, agent: str) -> ASGIApp:
+        async def look_first(scope: Scope, receive: Receive, send: Send) -> None:
+            limit = self._gateway.configuration.deployment.gateway.max_body_bytes
+            body, rest = await _read(receive, limit)
+            if not _is_call(body):
+                await self._app(scope, rest, send)
+            elif caller.authenticated:
+                await _forbidden(self._gateway, agent)(scope, rest, send)
+            else:
+                await challenge(self._gateway, agent=agent)(scope, rest, send)
+
+        return look_first
+
+
+async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None) -> Caller:
+    """Whom a request comes from.
+
+    A nested call comes from the caller of the call that made it, with the token that this hop brought.
+
+    Args:
+        gateway: whose authentication counts.
+        scope: the request.
+        agent: the agent it is for, None for the gateway itself.
+
+    Raises:
+        TokenRejectedError: it brought a token that is not accepted here.
+        VerificationUnavailableError: its token cannot be judged now.
+    """
+    headers = Headers(scope=scope)
+    bearer = bearer_of(headers.get("authorization"))
+    parent = gateway.running.parent_of(headers.get(NESTED_CALL_HEADER))
+    if parent is not None:
+        return _nested_caller(gateway, parent, bearer)
+    if gateway.authenticator is None:
+        return Caller(bearer=bearer)
+    if len(headers.getlist("authorization")) > 1:
+        raise TokenRejectedError("the request has more than one Authorization header")
+    audiences = protected_resource.audiences(gateway.addresses, agent)
+    return await gateway.authenticator.identify(bearer, audiences=audiences)
+
+
+def _nested_caller(gateway: Gateway, parent: Call, bearer: Secret | None) -> Caller:
+    auth = gateway.configuration.deployment.gateway.auth
+    is_strict = auth is not None and auth.peer_grants == "strict"
+    grants = parent.caller.grants if is_strict else EVERYTHING
+    return Caller(parent.caller.name, bearer, grants, authenticated=parent.caller.authenticated)
+
+
+async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:
+    """What the one who asks may see in the registry.
+
+    Raises:
+        TokenRejectedError, VerificationUnavailableError: as `caller_of`; not with an open registry.
+    """
+    auth = gateway.configuration.deployment.gateway.auth
+    if auth is None or auth.registry == "open":
+        return EVERYTHING
+    return (await caller_of(gateway, scope)).grants
+
+
+async def metrics_refusal(gateway: Gateway, scope: Scope) -> JSONResponse | None:
+    """Why the metrics are not shown, None if they are.
+
+    Raises:
+        TokenRejectedError, VerificationUnavailableError: as `caller_of`.
+    """
+    caller = await caller_of(gateway, scope)
+    if caller.grants.may_view_metrics:
+        return None
+    return _insufficient(gateway, VIEW_METRICS, None) if caller.authenticated else challenge(gateway)
+
+
+def refusal(
+    gateway: Gateway, error: TokenRejectedError | VerificationUnavailableError, *, agent: str | None = None
+) -> JSONResponse:
+    """The answer to a request whose token was not accepted, or cannot be judged now."""
+    if isinstance(error, TokenRejectedError):
+        return challenge(gateway, agent=agent, error=error)
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    return JSONResponse({"error": error.reason, "error_description": str(error)}, status_code=503, headers=headers)
+
+
+def challenge(gateway: Gateway, *, agent: str | None = None, error: TokenRejectedError | None = None) -> JSONResponse:
+    """401, with where a token is to be had."""
+    parameters = {} if error is None else {"error": error.reason, "error_description": str(error)}
+    body = parameters or {"error": "unauthorized", "error_description": "a bearer token is needed"}
+    return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, parameters, agent)
+
+
+def _forbidden(gateway: Gateway, agent: str) -> JSONResponse:
+    return _insufficient(gateway, f"{RUN_AGENTS}:{agent}", agent)
+
+
+def _insufficient(gateway: Gateway, scope: str, agent: str | None) -> JSONResponse:
+    description = f"this needs the grant {scope}"
+    parameters = {"error": "insufficient_scope", "error_description": description, "scope": scope}
+    return _refused(gateway, HTTPStatus.FORBIDDEN, parameters, parameters, agent)
+
+
+def _refused(
+    gateway: Gateway, status: HTTPStatus, body: dict[str, str], parameters: dict[str, str], agent: str | None
+) -> JSONResponse:
+    metadata = protected_resource.metadata_url(gateway, agent)
+    shown = {**parameters, **({"resource_metadata": metadata} if metadata else {})}
+    # Nothing in the values needs escaping: they are this gateway's own sentences, grants and URLs.
+    value = ", ".join(f'{name}="{text}"' for name, text in shown.items())
+    return JSONResponse(body, status_code=status, headers={"WWW-Authenticate": f"Bearer {value}".rstrip()})
+
+
+async def _read(receive: Receive, limit: int) -> tuple[bytes, Receive]:
+    """The body, or as much of it as is allowed at all, and a `receive` that gives it again."""
+    messages: list[Message] = []
+    size, more = 0, True
+    while more and size <= limit:
+        message = await receive()
+        messages.append(message)
+        size += len(message.get("body", b""))
+        more = message["type"] == "http.request" and message.get("more_body", False)
+    pending = iter(messages)
+
+    async def again() -> Message:
+        message = next(pending, None)
+        return await receive() if message is None else message
+
+    return b"".join(message.get("body", b"") for message in messages), again
+
+
+def _is_call(body: bytes) -> bool:
+    """Whether a request calls an agent. What cannot be read passes: the MCP server refuses it in its own words."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(message, dict) or message.get("method") != "tools/call":
+        return False
+    params = message.get("params")
+    return not isinstance(params, dict) or params.get("name") != _VIEWED_BY_TOOL

@@ -1,0 +1,83 @@
+"""The agents as OAuth protected resources (RFC 9728): their names, and where clients get tokens for them.
+
+Metadata is the same for agents that are there and those that are not; it says nothing about which there are.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from mcp.shared.auth import ProtectedResourceMetadata
+from pydantic import AnyHttpUrl
+from starlette.responses import JSONResponse, Response
+
+from pallas_gateway.config.rules import AGENT_NAME
+from pallas_gateway.identity.grants import RUN_AGENTS
+
+if TYPE_CHECKING:
+    from pallas_gateway.addresses import Addresses
+    from pallas_gateway.gateway import Gateway
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+_MAX_AGE = {"Cache-Control": "max-age=3600", "Access-Control-Allow-Origin": "*"}
+_SCOPE_CLAIMS = ("scope", "scp")
+
+
+def is_metadata_path(path: str) -> bool:
+    """Whether a path is one of a metadata document."""
+    return path.startswith(f"{WELL_KNOWN}/")
+
+
+def audiences(addresses: Addresses, agent: str | None) -> tuple[str, ...]:
+    """What a token's `aud` may be at an agent (or at the gateway itself), besides what is configured."""
+    names = [addresses.configuration.public_base_url]
+    if agent is not None:
+        names.append(addresses.resource(agent))
+    return tuple(form for name in names for form in (name, f"{name}/"))
+
+
+def metadata_url(gateway: Gateway, agent: str | None) -> str | None:
+    """Where the metadata of an agent is; None where there is none to point to."""
+    auth = gateway.configuration.deployment.gateway.auth
+    if agent is None or auth is None or auth.jwt is None or not AGENT_NAME.fullmatch(agent):
+        return None
+    base, path = gateway.addresses.resource_parts(agent)
+    return f"{base}{WELL_KNOWN}{path}"
+
+
+def respond(gateway: Gateway, own_agent: str | None, path: str) -> Response:
+    """The metadata document at `path`; `own_agent` is the one a port belongs to, None on the gateway's port."""
+    auth = gateway.configuration.deployment.gateway.auth
+    agent = _agent_of(gateway, own_agent, path)
+    if auth is None or auth.jwt is None or agent is None:
+        return JSONResponse({"error": "nothing here", "path": path}, status_code=404)
+    settings = auth.jwt
+    scopes = list(settings.scopes_supported)
+    if not scopes and settings.grants_claim in _SCOPE_CLAIMS:
+        scopes = [f"{RUN_AGENTS}:{agent}"]
+    servers = settings.authorization_servers or (settings.issuer,)
+    document = ProtectedResourceMetadata(
+        resource=AnyHttpUrl(gateway.addresses.resource(agent)),
+        authorization_servers=[AnyHttpUrl(server) for server in servers],
+        scopes_supported=scopes or None,
+        bearer_methods_supported=["header"],
+    )
+    return Response(document.model_dump_json(exclude_none=True), media_type="application/json", headers=_MAX_AGE)
+
+
+def _agent_of(gateway: Gateway, own_agent: str | None, path: str) -> str | None:
+    """The agent whose metadata a path names.
+
+    RFC 9728 puts the well-known part before the resource's whole path, so a prefix of `public_url` comes after it when
+    an ingress passes the path on as it is; when it strips the prefix, there is none.
+    """
+    resource = path.removeprefix(WELL_KNOWN).rstrip("/")
+    prefix = urlsplit(gateway.configuration.public_base_url).path
+    if prefix and resource.startswith(f"{prefix}/"):
+        resource = resource.removeprefix(prefix)
+    if own_agent is not None:
+        return own_agent if resource == "/mcp" else None
+    match = re.fullmatch(rf"/agents/({AGENT_NAME.pattern})/mcp", resource)
+    return match[1] if match else None

@@ -1,0 +1,286 @@
+"""Who holds a token: each way in which one is not good, and what becomes of one that is."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+import respx
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from joserfc import jwt
+from joserfc.jwk import ECKey, OKPKey, RSAKey
+
+from pallas_gateway.config.schema import AuthSettings
+from pallas_gateway.identity.authenticator import Authenticator
+from pallas_gateway.identity.caller import Caller
+from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.identity.grants import NOTHING, Grants
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.identity.static_keys import hash_of
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from joserfc.jwk import Key
+
+ISSUER, JWKS = "https://login.example.com", "https://login.example.com/jwks"
+HERE = "https://agents.example.com/agents/echo/mcp"
+RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
+EC = ECKey.generate_key("P-256", {"kid": "ec"})
+ED = OKPKey.generate_key("Ed25519", {"kid": "ed"})
+STRANGER = RSAKey.generate_key(2048, {"kid": "rsa"})
+UNKNOWN = RSAKey.generate_key(2048, {"kid": "unknown"})
+PUBLIC = {"keys": [key.as_dict(private=False) for key in (RSA, EC, ED)]}
+SETTINGS = {
+    "tokens": [{"name": "ci", "sha256": hash_of("pgw_ci"), "grants": ["run:agents:echo"]}],
+    "jwt": {"issuer": ISSUER, "jwks_uri": JWKS, "audience": "pallas"},
+    "anonymous": ["view:agents"],
+}
+
+
+def minted(key: Key = RSA, alg: str = "RS256", header: dict[str, Any] | None = None, **claims: Any) -> str:
+    """A good token, but for what is given; a claim that is None is left out."""
+    now = int(time.time())
+    whole = {"iss": ISSUER, "aud": HERE, "sub": "ann", "exp": now + 600, "scope": "openid run:agents:echo", **claims}
+    present = {name: value for name, value in whole.items() if value is not None}
+    named = {"kid": key.kid} if header is None else header
+    return jwt.encode({"alg": alg, **named}, present, key, [alg])
+
+
+def by_hand(header: dict[str, Any], payload: bytes = b"{}", signature: bytes = b"") -> str:
+    """Anything in the shape of a token."""
+    parts = (json.dumps(header).encode(), payload, signature)
+    return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+
+
+@pytest.fixture
+def jwks() -> Iterator[respx.Route]:
+    with respx.mock(assert_all_called=False) as router:
+        yield router.get(JWKS).mock(return_value=httpx.Response(200, json=PUBLIC))
+
+
+@pytest.fixture
+async def gate(jwks: respx.Route) -> AsyncIterator[Authenticator]:
+    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
+        yield Authenticator(AuthSettings.model_validate(SETTINGS), client=client, tasks=tasks)
+
+
+async def identify(gate: Authenticator, token: str | None) -> Caller:
+    return await gate.identify(Secret(token) if token is not None else None, audiences=[HERE])
+
+
+async def why_not(gate: Authenticator, token: str) -> str:
+    with pytest.raises(TokenRejectedError) as caught:
+        await identify(gate, token)
+    assert caught.value.reason == "invalid_token"
+    assert caught.value.__cause__ is None
+    assert token not in repr(caught.value) or not token
+    return str(caught.value)
+
+
+async def test_without_a_token_one_is_anonymous(gate: Authenticator) -> None:
+    assert await identify(gate, None) == Caller("anonymous", grants=Grants.of(["view:agents"]))
+
+
+async def test_a_static_key_has_its_name_and_grants_and_is_never_to_be_handed_on(gate: Authenticator) -> None:
+    caller = await identify(gate, "pgw_ci")
+    assert caller == Caller("ci", None, Grants.of(["run:agents:echo"]), authenticated=True)
+
+
+@pytest.mark.parametrize("key", ["pgw_c", "pgw_ci ", "PGW_CI", "", hash_of("pgw_ci")])
+async def test_almost_a_static_key_is_none(gate: Authenticator, key: str) -> None:
+    await why_not(gate, key)
+
+
+@pytest.mark.parametrize(
+    ("key", "alg"),
+    [(RSA, "RS256"), (RSA, "PS256"), (EC, "ES256"), (ED, "EdDSA"), (ED, "Ed25519")],
+    ids=["RS256", "PS256", "ES256", "EdDSA", "Ed25519"],
+)
+@pytest.mark.filterwarnings("ignore::joserfc.errors.SecurityWarning")  # EdDSA: the older name of Ed25519
+async def test_a_good_token_has_its_subject_and_grants(gate: Authenticator, key: Key, alg: str) -> None:
+    token = minted(key, alg)
+    assert await identify(gate, token) == Caller(
+        "ann", Secret(token), Grants.of(["run:agents:echo"]), authenticated=True
+    )
+
+
+@pytest.mark.parametrize("audience", [HERE, "pallas", ["elsewhere", "pallas"], [HERE]])
+async def test_a_token_for_here_or_for_the_configured_audience_is_good(gate: Authenticator, audience: object) -> None:
+    assert (await identify(gate, minted(aud=audience))).name == "ann"
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ({"exp": 1}, "the token has expired"),
+        ({"exp": None}, "the token has no exp"),
+        ({"exp": "9999999999"}, "the token's exp is malformed"),
+        ({"exp": True}, "the token's exp is malformed"),
+        ({"nbf": 9_999_999_999}, "the token is not valid yet"),
+        ({"iat": 9_999_999_999}, "the token is not valid yet"),
+        ({"nbf": "soon"}, "the token is not valid yet"),
+        ({"iss": None}, "the token has no iss"),
+        ({"iss": "https://login.example.com/"}, "the token is of another issuer"),
+        ({"iss": [ISSUER]}, "the token is of another issuer"),
+        ({"aud": None}, "the token has no aud"),
+        ({"aud": []}, "the token is for another audience"),
+        ({"aud": "https://agents.example.com/agents/other/mcp"}, "the token is for another audience"),
+        ({"aud": [HERE, 1]}, "the token is for another audience"),
+        ({"sub": 7}, "the token's sub is malformed"),
+    ],
+    ids=str,
+)
+async def test_a_token_with_a_wrong_claim_is_rejected_with_the_reason(
+    gate: Authenticator, claims: dict[str, Any], why: str
+) -> None:
+    assert await why_not(gate, minted(**claims)) == why
+
+
+def _confused() -> str:
+    """Signed with the public key as a shared secret, which joserfc itself would not do."""
+    payload = json.dumps({"iss": ISSUER, "aud": HERE, "exp": 9_999_999_999}).encode()
+    unsigned = by_hand({"alg": "HS256", "kid": "rsa"}, payload).rpartition(".")[0]
+    signature = hmac.digest(RSA.as_pem(private=False), unsigned.encode(), "sha256")
+    return f"{unsigned}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+
+
+async def test_a_token_signed_with_the_public_key_as_a_shared_secret_is_rejected(gate: Authenticator) -> None:
+    assert await why_not(gate, _confused()) == "the token's signature algorithm is not accepted"
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        (minted(STRANGER), "the token's signature is wrong"),
+        (minted(UNKNOWN), "the token was signed with an unknown key"),
+        (minted(header={}), "the token was signed with an unknown key"),
+        (minted(RSA, "RS384"), "the token's signature algorithm is not accepted"),
+        (by_hand({"alg": "none"}), "the token's signature algorithm is not accepted"),
+        (by_hand({"alg": "none", "kid": "rsa"}), "the token's signature algorithm is not accepted"),
+        (by_hand({"alg": "ES256", "kid": "rsa"}), "the token is malformed"),
+        (by_hand({"alg": "RS256", "kid": "rsa"}), "the token's signature is wrong"),
+        (by_hand({"alg": "RS256", "kid": ["rsa"]}), "the token is malformed"),
+        (by_hand({"alg": ["RS256"], "kid": "rsa"}), "the token is malformed"),
+        (by_hand({"kid": "rsa"}), "the token is malformed"),
+        (minted()[:-10], "the token's signature is wrong"),
+        ("a.b.c", "the token is malformed"),
+        ("opaque", "the token is malformed"),
+        ("[" * 3000 + ".x.y", "the token is malformed"),
+        ("e30." * 5, "the token is malformed"),
+        ("x" * 200_000, "the token is malformed"),
+    ],
+    ids=lambda value: value[:30],
+)
+async def test_a_token_that_is_not_the_issuers_is_rejected(gate: Authenticator, token: str, why: str) -> None:
+    assert await why_not(gate, token) == why
+
+
+async def test_a_header_that_demands_what_is_not_known_is_rejected(gate: Authenticator) -> None:
+    signed = by_hand({"alg": "RS256", "kid": "rsa", "crit": ["exp"], "exp": 1})
+    assert await why_not(gate, signed) == "the token is malformed"
+
+
+async def test_a_token_nested_without_end_is_rejected(gate: Authenticator) -> None:
+    deep = base64.urlsafe_b64encode(b"[" * 3000).rstrip(b"=").decode()
+    assert await why_not(gate, f"{deep}.e30.AA") == "the token is malformed"
+
+
+@pytest.mark.parametrize(
+    ("claims", "grants"),
+    [
+        ({"scope": "view:metrics run:agents"}, ["view:metrics", "run:agents"]),
+        ({"scope": ["view:agents", 7, "email"]}, ["view:agents"]),
+        ({"scope": None}, []),
+        ({"scope": {"run:agents": True}}, []),
+        ({"scope": ""}, []),
+    ],
+    ids=str,
+)
+async def test_grants_are_the_words_of_the_claim_that_are_grants(
+    gate: Authenticator, claims: dict[str, Any], grants: list[str]
+) -> None:
+    assert (await identify(gate, minted(**claims))).grants == Grants.of(grants)
+
+
+@pytest.mark.parametrize(
+    ("claims", "name"),
+    [
+        ({"sub": None, "client_id": "batch"}, "batch"),
+        ({"sub": None, "azp": "web"}, "web"),
+        ({"sub": None}, "unknown"),
+        ({"sub": "x" * 500}, "x" * 200),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+async def test_a_caller_is_named_by_the_token(gate: Authenticator, claims: dict[str, Any], name: str) -> None:
+    assert (await identify(gate, minted(**claims))).name == name
+
+
+async def test_another_claim_may_hold_the_grants_and_the_name() -> None:
+    configured = {**SETTINGS["jwt"], "grants_claim": "roles", "name_claim": "email"}  # type: ignore[dict-item]  # a dict
+    auth = AuthSettings.model_validate({"jwt": configured})
+    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
+        with respx.mock() as router:
+            router.get(JWKS).mock(return_value=httpx.Response(200, json=PUBLIC))
+            gate = Authenticator(auth, client=client, tasks=tasks)
+            caller = await identify(gate, minted(roles=["view:agents"], email="ann@example.com"))
+            assert (caller.name, caller.grants) == ("ann@example.com", Grants.of(["view:agents"]))
+            assert (await identify(gate, None)).grants == NOTHING
+
+
+async def test_a_new_key_is_found_when_a_token_names_it(gate: Authenticator, jwks: respx.Route) -> None:
+    await identify(gate, minted())
+    both = {"keys": [*PUBLIC["keys"], UNKNOWN.as_dict(private=False)]}
+    jwks.mock(return_value=httpx.Response(200, json=both))
+    assert (await identify(gate, minted(UNKNOWN))).name == "ann"
+
+
+async def test_without_keys_a_token_cannot_be_judged_but_a_static_key_can() -> None:
+    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
+        with respx.mock() as router:
+            router.get(JWKS).mock(side_effect=httpx.ConnectError("refused"))
+            gate = Authenticator(AuthSettings.model_validate(SETTINGS), client=client, tasks=tasks)
+            with pytest.raises(VerificationUnavailableError):
+                await identify(gate, minted())
+            assert (await identify(gate, "pgw_ci")).name == "ci"
+
+
+async def test_with_static_keys_alone_any_other_token_is_unknown() -> None:
+    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
+        auth = AuthSettings.model_validate({"tokens": SETTINGS["tokens"]})
+        gate = Authenticator(auth, client=client, tasks=tasks)
+        assert await why_not(gate, minted()) == "the token is not known"
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.one_of(
+        st.text(),
+        st.builds(
+            by_hand,
+            st.dictionaries(
+                st.sampled_from(["alg", "kid", "typ", "crit", "b64", "jwk"]),
+                st.recursive(
+                    st.one_of(
+                        st.none(), st.booleans(), st.integers(), st.sampled_from(["RS256", "none", "rsa", "HS256"])
+                    ),
+                    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+                    max_leaves=4,
+                ),
+            ),
+            st.binary(max_size=40),
+            st.binary(max_size=40),
+        ),
+    )
+)
+async def test_no_text_makes_verification_fail_in_any_other_way(gate: Authenticator, text: str) -> None:
+    with pytest.raises(TokenRejectedError):
+        await identify(gate, text)
