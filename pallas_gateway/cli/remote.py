@@ -28,6 +28,7 @@ DEFAULT_URL = "http://127.0.0.1:24200"
 URL_VARIABLE = "PALLAS_GATEWAY_URL"
 WELL_KNOWN = "/.well-known/mcp/server.json"
 REGISTRY_SECONDS = 10.0
+_REFUSING = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
 CALL_SECONDS = 3600.0
 """Longest silence of a stream; the gateway's own limits end a call long before."""
 
@@ -84,7 +85,7 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
             entries = response.json()["servers"]
             return [_agent(base_url, entry["server"]) for entry in entries]
     except httpx.HTTPStatusError as error:
-        if error.response.status_code == HTTPStatus.UNAUTHORIZED:
+        if error.response.status_code in _REFUSING:
             raise RefusedError(f"{base_url} refused: {_why_refused(error.response)}") from error
         hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
         raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error

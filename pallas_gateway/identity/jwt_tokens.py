@@ -18,6 +18,7 @@ from joserfc.errors import (
     MissingClaimError,
     UnsupportedAlgorithmError,
 )
+from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
 from pallas_gateway.identity.caller import Caller
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import httpx
-    from joserfc.jwk import KeySet
 
     from pallas_gateway.config.schema import JwtSettings
     from pallas_gateway.identity.secret import Secret
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 200
 """Characters of a caller's name that are kept."""
+_NO_KEYS = KeySet([])
 _CLIENT_CLAIMS = ("client_id", "azp")
 _NOT_A_JWT = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
@@ -68,13 +69,15 @@ class JwtVerifier:
         try:
             return self._decoded(bearer, newer)
         except InvalidKeyIdError:
+            if newer is None:
+                why = "the keys of the authorization server cannot be had now"
+                raise VerificationUnavailableError(why) from None
             raise TokenRejectedError("the token was signed with an unknown key") from None
 
     def _decoded(self, bearer: Secret, keys: KeySet | None) -> dict[str, Any]:
-        if keys is None:
-            raise VerificationUnavailableError("the keys of the authorization server cannot be had now")
+        # Without keys it is decoded all the same: what is no token at all needs none to be rejected.
         try:
-            return jwt.decode(bearer.reveal(), keys, self._settings.algorithms, self._headers).claims
+            return jwt.decode(bearer.reveal(), keys or _NO_KEYS, self._settings.algorithms, self._headers).claims
         except InvalidKeyIdError:
             raise
         except UnsupportedAlgorithmError:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mcp.shared.auth import ProtectedResourceMetadata
-from pydantic import AnyHttpUrl
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.config.rules import AGENT_NAME
@@ -58,11 +57,14 @@ def respond(gateway: Gateway, own_agent: str | None, path: str) -> Response:
     if not scopes and settings.grants_claim in _SCOPE_CLAIMS:
         scopes = [f"{RUN_AGENTS}:{agent}"]
     servers = settings.authorization_servers or (settings.issuer,)
-    document = ProtectedResourceMetadata(
-        resource=AnyHttpUrl(gateway.addresses.resource(agent)),
-        authorization_servers=[AnyHttpUrl(server) for server in servers],
-        scopes_supported=scopes or None,
-        bearer_methods_supported=["header"],
+    # Validated from text: as URL objects they would get a slash at the end, and clients compare issuers exactly.
+    document = ProtectedResourceMetadata.model_validate(
+        {
+            "resource": gateway.addresses.resource(agent),
+            "authorization_servers": list(servers),
+            "scopes_supported": scopes or None,
+            "bearer_methods_supported": ["header"],
+        }
     )
     return Response(document.model_dump_json(exclude_none=True), media_type="application/json", headers=_MAX_AGE)
 

@@ -9,11 +9,11 @@ from pydantic import BaseModel
 
 from pallas_gateway.config import load_deployment
 from pallas_gateway.config.reference import SECTIONS
-from pallas_gateway.config.schema import AgentSettings, Deployment, GatewaySettings
+from pallas_gateway.config.schema import AgentSettings, AuthSettings, Deployment, GatewaySettings, JwtSettings
 
 TEMPLATE = Path(__file__).parents[2] / "agents.example.yaml"
-KEY = re.compile(r"^ *(?:# )?(?:- |  )?([a-z_]+):", re.MULTILINE)
-COMMENTED = re.compile(r"^( *)# ( *[a-z_]+:.*)$", re.MULTILINE)
+KEY = re.compile(r"^ *(?:# *)?(?:- )?([a-z_0-9]+):", re.MULTILINE)
+COMMENTED = re.compile(r"^( *)# ( *(?:- )?[a-z_0-9]+:.*)$", re.MULTILINE)
 
 
 def test_the_template_loads_and_its_agents_are_the_modules_of_the_package(
@@ -41,10 +41,14 @@ def test_what_is_commented_out_loads_too() -> None:
 
 def test_commented_scalars_of_an_agent_and_the_gateway_show_the_real_defaults() -> None:
     data = _with_comments_as_keys()
-    examples = {"icon", "public_url", "tls"}  # these have no default to show
+    examples = {"icon", "public_url", "tls", "auth"}  # these have no default to show
     gateway = GatewaySettings.model_validate({k: v for k, v in data["gateway"].items() if k not in examples})
     plain = GatewaySettings(host="127.0.0.1", port=24200)  # what these two fall back to, as their comments say
     assert gateway == plain
+    auth = AuthSettings.model_validate(data["gateway"]["auth"])
+    shown = {key: value for key, value in auth if key not in {"tokens", "jwt"}}
+    assert shown == {key: value for key, value in AuthSettings() if key not in {"tokens", "jwt"}}
+    assert auth.jwt == JwtSettings(issuer="https://login.example.com", jwks_uri="https://login.example.com/jwks")
     limits = ("max_iterations", "loop_repeat_threshold", "call_timeout_seconds", "max_in_flight")
     for key in limits:
         assert data["agents"]["concierge"][key] == AgentSettings.model_fields[key].default, key
