@@ -18,7 +18,8 @@ from pallas_gateway.calls.channel import Wishes
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.calls.progress import ProgressEvent
 from pallas_gateway.config.schema import AgentSettings
-from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY
+from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY, Caller
+from pallas_gateway.identity.grants import Grants
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.clients import MODERN_VERSION
@@ -207,3 +208,15 @@ async def test_a_call_is_cancelled_by_its_own_session_and_caller_only(
 
     assert result.is_error is works
     assert serving.gate.cancelled == (["wait"] if works else [])
+
+
+async def test_a_caller_whom_no_gate_should_have_let_through_is_refused_here() -> None:
+    serving = Serving()
+    context = request(OLDER)
+    context.request.scope[CALLER_KEY] = Caller("ann", grants=Grants.of(["view:agents", "run:agents:other"]))
+    async with serving.tasks:
+        result = await serving.call(context)
+    wire = result.model_dump(by_alias=True)
+    assert (wire["isError"], wire["_meta"]["pallas/call"]["stop_reason"]) == (True, "insufficient_scope")
+    assert wire["content"][0]["text"] == "You may not call agent 'echo'."
+    assert serving.memory.opened == 0

@@ -1,0 +1,262 @@
+"""The gate before the agents alone: what a body, headers and a path decide. The rest is in e2e/test_identity."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pallas_gateway.addresses import Addresses
+from pallas_gateway.calls.call import Call, Message
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.config.configuration import Configuration
+from pallas_gateway.config.fastagent_file import FastAgentFile
+from pallas_gateway.config.schema import Deployment
+from pallas_gateway.gateway import Gateway
+from pallas_gateway.identity.caller import CALLER_KEY, Caller
+from pallas_gateway.identity.grants import EVERYTHING, Grants
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.identity.static_keys import hash_of
+from pallas_gateway.web import protected_resource
+from pallas_gateway.web.access import AccessGate
+from pallas_gateway.web.agent_routes import named_by_path, no_agent, not_found
+from tests.support.asgi import read_body, respond_json
+from tests.support.memory_runtime import MemoryRuntime
+
+if TYPE_CHECKING:
+    from tests.support.asgi import Message as AsgiMessage
+    from tests.support.asgi import Receive, Scope, Send
+
+KEYS = {"viewer": ["view:agents:echo"], "runner": ["run:agents:echo"], "nobody": []}
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message", "arguments": {}}}
+HEALTH = {**CALL, "params": {"name": "get_health"}}
+JWT = {"issuer": "https://login.example.com", "jwks_uri": "https://login.example.com/jwks"}
+
+
+def gateway_of(auth: dict[str, Any] | None, **gateway: Any) -> Gateway:
+    document: dict[str, Any] = {
+        "name": "demo",
+        "agents": {name: {"module": name} for name in ("echo", "other")},
+        "gateway": {"max_body_bytes": 1000, **gateway, **({"auth": auth} if auth is not None else {})},
+    }
+    deployment = Deployment.model_validate(document)
+    configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
+    return Gateway(configuration, Addresses(configuration), MemoryRuntime({}))
+
+
+def with_keys(**auth: Any) -> Gateway:
+    tokens = [{"name": name, "sha256": hash_of(name), "grants": grants} for name, grants in KEYS.items()]
+    return gateway_of({"tokens": tokens, **auth})
+
+
+class Asked:
+    """One request to the gate and what came of it."""
+
+    def __init__(self) -> None:
+        """Not asked yet."""
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body: Any = None
+        self.caller: Caller | None = None
+        self.passed_on: bytes | None = None
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What stands behind the gate."""
+        self.caller = scope[CALLER_KEY]
+        name = named_by_path(scope["path"])
+        if name not in {"echo", "other"}:
+            await not_found(scope, no_agent(name))(scope, receive, send)
+            return
+        self.passed_on = await read_body(receive)
+        await respond_json(send, 200, {})
+
+    async def send(self, message: AsgiMessage) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        elif message.get("body"):
+            self.body = json.loads(message["body"])
+
+
+async def ask(
+    gateway: Gateway,
+    *headers: tuple[str, str],
+    path: str = "/agents/echo/mcp",
+    pieces: list[bytes] | None = None,
+    bearer: str | None = None,
+) -> Asked:
+    asked = Asked()
+    parts = [json.dumps(CALL).encode()] if pieces is None else pieces
+    incoming = [{"type": "http.request", "body": part, "more_body": part is not parts[-1]} for part in parts]
+    sent = [*headers, *([("authorization", f"Bearer {bearer}")] if bearer is not None else [])]
+    scope: Scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "headers": [(name.encode(), value.encode()) for name, value in sent],
+    }
+
+    async def receive() -> AsgiMessage:
+        return incoming.pop(0)
+
+    await AccessGate(asked.app, gateway, named_by_path)(scope, receive, asked.send)
+    return asked
+
+
+async def test_without_authentication_everybody_passes_with_the_token_they_brought() -> None:
+    gateway = gateway_of(None)
+    assert (await ask(gateway, bearer="anns")).caller == Caller(bearer=Secret("anns"), grants=EVERYTHING)
+    assert (await ask(gateway)).caller == Caller(grants=EVERYTHING)
+    assert (await ask(gateway, path="/agents/none/mcp")).body["error"] == "no agent 'none'"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps(HEALTH),
+        json.dumps({**CALL, "method": "tools/list"}),
+        json.dumps({**CALL, "method": "initialize"}),
+        json.dumps([CALL]),  # a batch: the MCP server refuses it
+        "not JSON",
+        "[" * 100_000,
+        "",
+    ],
+    ids=lambda body: body[:40],
+)
+async def test_who_may_view_may_send_whatever_calls_no_agent_and_it_arrives_whole(body: str) -> None:
+    gateway = gateway_of({"tokens": [_key("viewer")]}, max_body_bytes=1_000_000)
+    whole = body.encode()
+    asked = await ask(gateway, bearer="viewer", pieces=[whole[:10], whole[10:]])
+    assert (asked.status, asked.passed_on) == (200, whole)
+
+
+def _key(name: str) -> dict[str, object]:
+    return {"name": name, "sha256": hash_of(name), "grants": KEYS[name]}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [CALL["params"], {"name": "echo"}, {"name": "unknown"}, {"name": ["get_health"]}, {}, None, "get_health"],
+    ids=str,
+)
+async def test_who_may_only_view_may_not_call(params: object) -> None:
+    body = json.dumps({**CALL, "params": params}).encode()
+    asked = await ask(with_keys(), bearer="viewer", pieces=[body[:30], body[30:]])
+    assert (asked.status, asked.passed_on) == (403, None)
+    assert asked.body["error"] == "insufficient_scope"
+
+
+async def test_of_a_body_that_is_too_large_no_more_is_kept_than_is_allowed() -> None:
+    pieces = [b"x" * 600, b"y" * 600, b"z" * 600]
+    asked = await ask(with_keys(), bearer="viewer", pieces=pieces)
+    assert asked.passed_on == b"".join(pieces)  # the MCP server refuses it while reading, as it does for everybody
+
+
+async def test_a_caller_of_one_agent_finds_no_other_and_is_told_the_same_as_of_one_that_is_not_there() -> None:
+    gateway = with_keys()
+    hidden, unknown = [await ask(gateway, path=f"/agents/{name}/mcp", bearer="runner") for name in ("other", "absent")]
+    assert (hidden.status, unknown.status) == (404, 404)
+    assert str(hidden.body).replace("other", "absent") == str(unknown.body)
+    assert hidden.headers == {**unknown.headers, "content-length": hidden.headers["content-length"]}
+
+
+@pytest.mark.parametrize("path", ["/agents/echo/mcp", "/agents/none/mcp", "/agents/", "/agents/a/b/c"])
+async def test_without_a_token_every_path_of_the_agents_is_the_same_door(path: str) -> None:
+    asked = await ask(with_keys(), path=path)
+    assert (asked.status, asked.headers["www-authenticate"], asked.caller) == (401, "Bearer", None)
+
+
+async def test_two_tokens_are_one_too_many() -> None:
+    asked = await ask(with_keys(), ("authorization", "Bearer viewer"), bearer="runner")
+    assert asked.status == 401
+    assert asked.body["error_description"] == "the request has more than one Authorization header"
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic cnVubmVyOg==", "runner", "Bearer\trunner"])
+async def test_a_header_without_a_bearer_token_is_none(header: str) -> None:
+    asked = await ask(with_keys(), ("authorization", header))
+    assert (asked.status, asked.headers["www-authenticate"]) == (401, "Bearer")
+
+
+@pytest.mark.parametrize(("grants", "status"), [(["view:agents"], 401), (["run:agents:echo"], 200)])
+async def test_callers_without_a_token_may_do_what_anonymous_says_and_a_token_may_help_with_the_rest(
+    grants: list[str], status: int
+) -> None:
+    gateway = with_keys(anonymous=grants)
+    assert (await ask(gateway)).status == status
+    assert (await ask(gateway, pieces=[json.dumps(HEALTH).encode()])).status == 200
+    assert (await ask(gateway, path="/agents/absent/mcp")).status == 401
+
+
+@pytest.mark.parametrize(("peer_grants", "status"), [("inherited", 200), ("strict", 404)])
+async def test_a_nested_call_comes_from_the_caller_above_with_the_token_of_its_own_hop(
+    peer_grants: str, status: int
+) -> None:
+    gateway = with_keys(peer_grants=peer_grants)
+    caller = Caller("ann", Secret("anns"), Grants.of(["run:agents:echo"]), authenticated=True)
+    with gateway.running.token_for(Call("echo", Message("user", "hi"), caller=caller)) as token:
+        header = (NESTED_CALL_HEADER, token.reveal())
+        asked = await ask(gateway, header, path="/agents/other/mcp", bearer="exchanged")
+        again = await ask(gateway, header, bearer="exchanged")
+    assert asked.status == status
+    assert again.caller is not None
+    assert (again.caller.name, again.caller.bearer, again.caller.authenticated) == ("ann", Secret("exchanged"), True)
+    assert (await ask(gateway, header)).status == 401  # the call has ended
+
+
+async def test_an_unknown_nested_call_token_is_no_token() -> None:
+    assert (await ask(with_keys(), (NESTED_CALL_HEADER, "made-up"))).status == 401
+
+
+@pytest.mark.parametrize(
+    ("public_url", "path", "resource"),
+    [
+        (None, "/agents/echo/mcp", "http://localhost:24200/agents/echo/mcp"),
+        (None, "/agents/absent/mcp/", "http://localhost:24200/agents/absent/mcp"),
+        ("https://x.example.com/pallas", "/agents/echo/mcp", "https://x.example.com/pallas/agents/echo/mcp"),
+        ("https://x.example.com/pallas", "/pallas/agents/echo/mcp", "https://x.example.com/pallas/agents/echo/mcp"),
+    ],
+)
+def test_metadata_names_the_agent_as_clients_know_it(public_url: str | None, path: str, resource: str) -> None:
+    gateway = gateway_of({"jwt": JWT}, **({"public_url": public_url} if public_url else {}))
+    response = protected_resource.respond(gateway, None, f"{protected_resource.WELL_KNOWN}{path}")
+    agent = resource.split("/")[-2]
+    assert json.loads(bytes(response.body)) == {
+        "resource": resource,
+        "authorization_servers": ["https://login.example.com"],
+        "scopes_supported": [f"run:agents:{agent}"],
+        "bearer_methods_supported": ["header"],
+    }
+    url = protected_resource.metadata_url(gateway, agent)
+    assert url is not None
+    assert url.endswith(f"/.well-known/oauth-protected-resource/agents/{agent}/mcp")
+
+
+@pytest.mark.parametrize("path", ["", "/", "/agents/a b/mcp", "/agents/echo", "/mcp", "/agents//mcp", '/agents/"/mcp'])
+def test_other_paths_have_no_metadata(path: str) -> None:
+    gateway = gateway_of({"jwt": JWT})
+    assert protected_resource.respond(gateway, None, f"{protected_resource.WELL_KNOWN}{path}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("jwt", "scopes"),
+    [
+        ({"scopes_supported": ["run:agents", "offline_access"]}, ["run:agents", "offline_access"]),
+        ({"grants_claim": "permissions"}, None),  # asking for a scope would not bring them
+        ({"grants_claim": "scp"}, ["run:agents:echo"]),
+    ],
+)
+def test_clients_are_told_to_ask_for_what_helps(jwt: dict[str, Any], scopes: list[str] | None) -> None:
+    gateway = gateway_of({"jwt": {**JWT, **jwt}})
+    path = f"{protected_resource.WELL_KNOWN}/agents/echo/mcp"
+    document = json.loads(bytes(protected_resource.respond(gateway, None, path).body))
+    assert document.get("scopes_supported") == scopes
+
+
+async def test_with_static_keys_alone_there_is_no_metadata_to_point_to() -> None:
+    gateway = with_keys()
+    path = f"{protected_resource.WELL_KNOWN}/agents/echo/mcp"
+    assert protected_resource.respond(gateway, None, path).status_code == 404
+    assert "resource_metadata" not in (await ask(gateway)).headers["www-authenticate"]
