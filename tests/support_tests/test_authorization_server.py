@@ -1,0 +1,273 @@
+"""The authorization server: each endpoint by hand, each refusal, its keys, and what the forge makes."""
+
+import base64
+import hashlib
+import json
+import warnings
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx
+import pytest
+from joserfc import jwt
+from joserfc.errors import JoseError, SecurityWarning
+from joserfc.jwk import KeySet, OctKey
+from starlette.responses import PlainTextResponse
+
+from tests.support.authorization_server import AuthorizationServer, authorization_server
+from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.tokens import keys_of
+
+REDIRECT = "http://127.0.0.1:1/callback"
+RESOURCE = "http://gateway.test/agents/research/mcp"
+VERIFIER = "v" * 43
+CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).rstrip(b"=").decode()
+
+
+class Browser:
+    """A client and its user, by hand."""
+
+    def __init__(self, http: httpx.AsyncClient, server: AuthorizationServer) -> None:
+        self.http, self.server = http, server
+        self.client: dict[str, Any] = {}
+
+    async def register(self, method: str = "none") -> None:
+        described = {"redirect_uris": [REDIRECT], "token_endpoint_auth_method": method}
+        reply = await self.http.post("/register", json=described)
+        assert reply.status_code == 201
+        self.client = reply.json()
+
+    async def authorize(self, **changes: str | None) -> httpx.Response:
+        query = {
+            "response_type": "code", "client_id": self.client["client_id"], "redirect_uri": REDIRECT, "state": "s t",
+            "code_challenge": CHALLENGE, "code_challenge_method": "S256", "resource": RESOURCE,
+            "scope": "view:agents run:agents", **changes,
+        }  # fmt: skip
+        return await self.http.get("/authorize", params={name: value for name, value in query.items() if value})
+
+    async def code(self) -> str:
+        location = (await self.authorize()).headers["location"]
+        return dict(parse_qsl(urlsplit(location).query))["code"]
+
+    async def redeem(self, code: str, /, **changes: str) -> httpx.Response:
+        shown = {"code": code, "redirect_uri": REDIRECT, "code_verifier": VERIFIER}
+        return await self.token(**{"grant_type": "authorization_code", **shown, **changes})
+
+    async def refresh(self, token: str) -> httpx.Response:
+        return await self.token(grant_type="refresh_token", refresh_token=token)
+
+    async def token(self, **form: str) -> httpx.Response:
+        credentials = {name: value for name, value in self.client.items() if name in {"client_id", "client_secret"}}
+        return await self.http.post("/token", data={**credentials, **form})
+
+
+def visiting(server: AuthorizationServer) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=server.issuer, trust_env=False)
+
+
+async def claims_of(token: str, http: httpx.AsyncClient) -> dict[str, Any]:
+    return verified(token, (await http.get("/jwks")).json()).claims
+
+
+def verified(token: str, keys: Any) -> jwt.Token:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SecurityWarning)  # RFC 9864 names Ed25519 what most servers still call EdDSA
+        return jwt.decode(token, KeySet.import_key_set(keys), algorithms=["RS256", "ES256", "EdDSA"])
+
+
+async def test_code_is_exchanged_for_a_token_for_the_resource() -> None:
+    async with authorization_server() as server, visiting(server) as http:
+        browser = Browser(http, server)
+        await browser.register()
+        sent_back = await browser.authorize()
+        answer = dict(parse_qsl(urlsplit(sent_back.headers["location"]).query))
+        token = (await browser.redeem(answer["code"], resource=RESOURCE)).json()
+        claims = await claims_of(token["access_token"], http)
+
+    assert sent_back.status_code == 302
+    assert sent_back.headers["location"].startswith(f"{REDIRECT}?")
+    assert (answer["state"], answer["iss"]) == ("s t", server.issuer)
+    assert (token["token_type"], token["expires_in"], token["scope"]) == ("Bearer", 3600, "run:agents view:agents")
+    assert claims["exp"] - claims["iat"] == 3600
+    assert {name: claims[name] for name in ("iss", "sub", "aud", "scope")} == {
+        "iss": server.issuer, "sub": "alice", "aud": RESOURCE, "scope": "run:agents view:agents",
+    }  # fmt: skip
+
+
+async def test_no_more_is_granted_than_is_approved() -> None:
+    async with authorization_server() as server, visiting(server) as http:
+        server.approve = lambda asked: asked & {"view:agents"}
+        browser = Browser(http, server)
+        await browser.register()
+        token = (await browser.redeem(await browser.code())).json()
+
+        assert token["scope"] == "view:agents"
+        assert (await claims_of(token["access_token"], http))["scope"] == "view:agents"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"client_id": "nobody"},
+        {"redirect_uri": "http://evil.test/"},
+        {"response_type": "token"},
+        {"code_challenge_method": "plain"},
+        {"code_challenge_method": None},
+    ],
+)
+async def test_no_code_without_a_known_client_and_pkce(changes: dict[str, str | None]) -> None:
+    async with authorization_server() as server, visiting(server) as http:
+        browser = Browser(http, server)
+        await browser.register()
+        refused = await browser.authorize(**changes)
+
+    assert (refused.status_code, refused.json()) == (400, {"error": "invalid_request"})
+    assert server.codes == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"code": "made-up"}, "invalid_grant"),
+        ({"code_verifier": "w" * 43}, "invalid_grant"),
+        ({"redirect_uri": "http://evil.test/"}, "invalid_grant"),
+        ({"client_id": "nobody"}, "invalid_client"),
+        ({"client_secret": "made-up"}, "invalid_client"),
+        ({"resource": "http://elsewhere.test/"}, "invalid_target"),
+        ({"grant_type": "password"}, "unsupported_grant_type"),
+    ],
+)
+async def test_no_token_for_a_code_that_is_not_shown_as_it_was_got(changes: dict[str, str], error: str) -> None:
+    async with authorization_server() as server, visiting(server) as http:
+        browser = Browser(http, server)
+        await browser.register()
+        refused = await browser.redeem(await browser.code(), **changes)
+
+    assert (refused.status_code, refused.json()) == (401 if error == "invalid_client" else 400, {"error": error})
+
+
+async def test_codes_and_refresh_tokens_work_once() -> None:
+    async with authorization_server() as server, visiting(server) as http:
+        browser = Browser(http, server)
+        await browser.register()
+        code = await browser.code()
+        first, again = await browser.redeem(code), await browser.redeem(code)
+        refresh = first.json()["refresh_token"]
+        refreshed = await browser.refresh(refresh)
+        refreshed_again = await browser.refresh(refresh)
+
+        assert (first.status_code, again.status_code) == (200, 400)
+        assert (refreshed.status_code, refreshed_again.status_code) == (200, 400)
+        assert refreshed.json()["refresh_token"] != refresh
+        assert (await claims_of(refreshed.json()["access_token"], http))["aud"] == RESOURCE
+
+
+@pytest.mark.parametrize(
+    ("method", "status"), [("client_secret_post", 200), ("client_secret_basic", 200), ("none", 400)]
+)
+async def test_client_with_a_secret_gets_a_token_of_its_own(method: str, status: int) -> None:
+    async with authorization_server() as server, visiting(server) as http:
+        browser = Browser(http, server)
+        await browser.register(method)
+        form = {"grant_type": "client_credentials", "scope": "view:metrics", "resource": RESOURCE}
+        if method == "client_secret_basic":
+            credentials = (browser.client["client_id"], browser.client["client_secret"])
+            reply = await http.post("/token", data=form, auth=credentials)
+        else:
+            reply = await browser.token(**form)
+        assert reply.status_code == status
+        if status == 200:
+            claims = await claims_of(reply.json()["access_token"], http)
+            assert (claims["sub"], claims["aud"], claims["scope"]) == ("client-1", RESOURCE, "view:metrics")
+            assert "refresh_token" not in reply.json()
+
+
+@pytest.mark.parametrize("path", ["/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"])
+async def test_metadata_names_endpoints_that_are_there(path: str) -> None:
+    async with authorization_server() as server, visiting(server) as http:
+        metadata = (await http.get(path)).json()
+        endpoints = [value for name, value in metadata.items() if name.endswith(("_endpoint", "_uri"))]
+        statuses = {(await http.get(url)).status_code for url in endpoints}
+
+    assert (metadata["issuer"], metadata["jwks_uri"]) == (server.issuer, server.jwks_uri)
+    assert metadata["code_challenge_methods_supported"] == ["S256"]
+    assert len(endpoints) == 4
+    assert statuses == {200, 400, 405}  # the keys, a request without parameters, two endpoints for POST
+
+
+async def test_rotation_signs_with_new_keys_and_publishes_them_in_place_of_the_old_or_beside_them() -> None:
+    async with authorization_server() as server, visiting(server) as http:
+        before = server.mint()
+        server.rotate(keep_old=True)
+        assert (await claims_of(before, http))["sub"] == "alice"
+        assert (await claims_of(server.mint(), http))["sub"] == "alice"
+        server.rotate()
+        after = server.mint()
+        assert (await claims_of(after, http))["sub"] == "alice"
+        with pytest.raises(JoseError, match="rsa-1"):
+            await claims_of(before, http)
+
+    assert [header_of(token)["kid"] for token in (before, after)] == ["rsa-1", "rsa-3"]
+    assert server.fetches == 4
+
+
+async def test_keys_can_be_replaced_by_any_reply() -> None:
+    async with authorization_server() as server, visiting(server) as http:
+        server.jwks_reply = PlainTextResponse("oops", 500)
+        reply = await http.get("/jwks")
+        server.jwks_reply = None
+        assert (await http.get("/jwks")).json() == server.jwks()
+
+    assert (reply.status_code, reply.text) == (500, "oops")
+
+
+async def test_server_goes_down_and_comes_back_at_its_address() -> None:
+    async with authorization_server() as server, visiting(server) as http:
+        await server.down()
+        with pytest.raises(httpx.ConnectError):
+            await http.get("/jwks")
+        await server.up()
+        assert (await http.get("/jwks")).status_code == 200
+        with pytest.raises(AssertionError, match="already up"):
+            await server.up()
+
+
+async def test_server_leaves_nothing_behind() -> None:
+    before = snapshot()
+    async with authorization_server() as server, visiting(server) as http:
+        await http.get("/jwks")
+    await assert_nothing_left(before)
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ec", "ed"])
+async def test_each_kind_of_key_signs_tokens_that_verify(kind: str) -> None:
+    server = AuthorizationServer()
+    token = server.mint(key=getattr(server.keys, kind), aud="a", iat=None)
+    decoded = verified(token, server.jwks())
+
+    assert decoded.header["kid"] == f"{kind}-1"
+    assert decoded.header["typ"] == "at+jwt"
+    assert (decoded.claims["aud"], "iat" in decoded.claims) == ("a", False)
+
+
+def test_forged_tokens_are_what_they_pretend_to_be() -> None:
+    server = AuthorizationServer()
+    unsigned = server.mint(alg="none")
+    symmetric = server.mint(key=b"x" * 64, header={"kid": "rsa-1"})
+    critical = server.mint(header={"crit": ["x"], "x": 1, "typ": None})
+
+    assert header_of(unsigned)["alg"] == "none"
+    assert unsigned.endswith(".")
+    assert jwt.decode(symmetric, OctKey.import_key(b"x" * 64), algorithms=["HS256"]).header == {
+        "alg": "HS256", "typ": "at+jwt", "kid": "rsa-1",
+    }  # fmt: skip
+    assert header_of(critical) == {"alg": "RS256", "kid": "rsa-1", "crit": ["x"], "x": 1}
+    for forged in (unsigned, critical, server.mint(key=keys_of("stranger", 1).rsa)):
+        with pytest.raises(JoseError):
+            verified(forged, server.jwks())
+
+
+def header_of(token: str) -> dict[str, Any]:
+    header = token.partition(".")[0]
+    decoded: dict[str, Any] = json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)))
+    return decoded
