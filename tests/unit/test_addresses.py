@@ -53,6 +53,12 @@ def test_a_port_that_was_free_to_choose_is_the_one_that_was_bound() -> None:
     assert one.peers(["search"])["http://localhost:24201/mcp"][1] == "http://127.0.0.1:43210/agents/search/mcp"
 
 
+@pytest.mark.parametrize("per_port", [False, True])
+def test_agent_that_is_not_there_is_named_as_a_resource_without_an_error(per_port: bool) -> None:
+    one = addresses(per_port=per_port, host="agents.example.com")
+    assert one.resource("nobody") == "http://agents.example.com:24200/agents/nobody/mcp"
+
+
 def test_in_per_port_mode_each_agent_is_on_its_own_port() -> None:
     one = addresses(per_port=True, host="agents.example.com")
     assert one.public("search") == "http://agents.example.com:24201/mcp"
