@@ -45,6 +45,12 @@ _NOT_A_JWT = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 class _Headers(JWSRegistry):
     max_header_length = 4096  # joserfc's 512 bytes are too few for servers that name certificates in it
 
+    def get_alg(self, name: str) -> Any:
+        """An accepted algorithm. Without joserfc's warning of `EdDSA`: most servers do not say `Ed25519` yet."""
+        if name not in (self.allowed or ()):
+            raise UnsupportedAlgorithmError
+        return self.algorithms[name]
+
 
 class JwtVerifier:
     """One authorization server's tokens → callers."""
