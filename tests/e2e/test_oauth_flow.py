@@ -1,0 +1,166 @@
+"""A client that knows nothing but an agent's URL gets in: the MCP SDK's own OAuth client against a real g.server."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+from mcp_types import Implementation
+
+from tests.e2e.guarded import guarded
+from tests.support.clients import CLIENT_INFO, MODERN_VERSION, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
+REDIRECT = "http://127.0.0.1:1/callback"  # nobody listens there: the user below reads the address only
+EACH_MODE = pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", MODERN_VERSION)])
+
+
+class Memory:
+    """A client's token storage, which outlives its connections."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+class User:
+    """Somebody whose browser follows redirects, up to the one back to the client."""
+
+    def __init__(self) -> None:
+        self.visits: list[httpx2.URL] = []
+        self._sent_back: dict[str, str] = {}
+
+    async def visit(self, url: str) -> None:
+        async with httpx2.AsyncClient(trust_env=False) as browser:
+            answer = await browser.get(url)
+        assert answer.status_code == 302, answer.text
+        assert answer.headers["location"].startswith(REDIRECT)
+        self.visits.append(httpx2.URL(url))
+        self._sent_back = dict(httpx2.URL(answer.headers["location"]).params)
+
+    async def come_back(self) -> AuthorizationCodeResult:
+        return AuthorizationCodeResult(**self._sent_back)
+
+
+def oauth_for(url: str, memory: Memory, user: User) -> OAuthClientProvider:
+    """The SDK's OAuth for one agent; no token is given to it."""
+    described = OAuthClientMetadata.model_validate({"client_name": "tests", "redirect_uris": [REDIRECT]})
+    return OAuthClientProvider(url, described, memory, user.visit, user.come_back)
+
+
+@asynccontextmanager
+async def connected(oauth: OAuthClientProvider, mode: str) -> AsyncIterator[Client]:
+    """The SDK's client."""
+    async with (
+        httpx2.AsyncClient(auth=oauth, trust_env=False, timeout=30) as http,
+        Client(
+            streamable_http_client(oauth.context.server_url, http_client=http),
+            mode=mode,
+            client_info=Implementation.model_validate(CLIENT_INFO),
+            cache=None,
+        ) as client,
+    ):
+        yield client
+
+
+async def say(client: Client, message: str) -> str:
+    result = await client.call_tool("send_message", {"message": message})
+    assert not result.is_error
+    return text_of(result)
+
+
+@EACH_MODE
+async def test_client_that_knows_only_the_url_registers_logs_in_and_is_answered(
+    mode: str, version: str, tmp_path: Path
+) -> None:
+    memory, user = Memory(), User()
+    async with guarded(tmp_path) as g:
+        async with connected(oauth_for(g.url(), memory, user), mode) as client:
+            assert client.protocol_version == version
+            assert await say(client, "let me in") == "let me in"
+        tokens_asked = [request.status for request in g.server.requests("/token")]
+
+    assert [visit.params["resource"] for visit in user.visits] == [g.url()]
+    assert [visit.path for visit in user.visits] == ["/authorize"]
+    assert tokens_asked == [200]
+    assert [request.path for request in g.server.recorder.requests if request.path != "/jwks"] == [
+        "/.well-known/oauth-authorization-server", "/register", "/authorize", "/token",
+    ]  # fmt: skip
+
+
+@EACH_MODE
+async def test_token_of_one_agent_does_not_open_another(mode: str, version: str, tmp_path: Path) -> None:
+    memory, user = Memory(), User()
+    async with guarded(tmp_path) as g:
+        for agent in ("research", "other"):
+            async with connected(oauth_for(g.url(agent), memory, user), mode) as client:
+                assert client.protocol_version == version
+                assert await say(client, agent) == agent
+
+    # The second agent refused the token that the client remembered; its user had to be asked for another one.
+    assert [visit.params["resource"] for visit in user.visits] == [g.url(), g.url("other")]
+
+
+@EACH_MODE
+async def test_client_whose_token_has_ended_gets_another_without_its_user(
+    mode: str, version: str, tmp_path: Path
+) -> None:
+    memory, user = Memory(), User()
+    async with guarded(tmp_path) as g:
+        oauth = oauth_for(g.url(), memory, user)
+        async with connected(oauth, mode) as client:
+            assert client.protocol_version == version
+            assert await say(client, "first") == "first"
+            before, oauth.context.token_expiry_time = memory.tokens, 1  # long ago
+            assert await say(client, "second") == "second"
+            after = memory.tokens
+        statuses = [request.status for request in g.server.requests("/token")]
+
+    assert before is not None
+    assert after is not None
+    assert before.refresh_token != after.refresh_token
+    assert statuses == [200, 200]
+    assert len(user.visits) == 1
+
+
+@EACH_MODE
+async def test_client_that_may_only_look_is_told_what_to_ask_for_and_then_may_call(
+    mode: str, version: str, tmp_path: Path
+) -> None:
+    memory, user = Memory(), User()
+    async with guarded(tmp_path) as g:
+        g.server.approve = lambda _: frozenset({"view:agents"})
+        async with connected(oauth_for(g.url(), memory, user), mode) as client:
+            assert client.protocol_version == version
+            assert (await client.list_tools()).tools
+            assert memory.tokens is not None
+            assert memory.tokens.scope == "view:agents"
+            g.server.approve = lambda asked: asked
+            assert await say(client, "now?") == "now?"
+
+    looked, called = (set(visit.params["scope"].split()) for visit in user.visits)
+    assert {"run:agents:research", "view:agents"} <= called
+    assert looked <= called
