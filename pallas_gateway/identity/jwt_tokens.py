@@ -70,10 +70,12 @@ class JwtVerifier:
     async def _signed_claims(self, bearer: Secret) -> dict[str, Any]:
         try:
             return self._decoded(bearer, await self.keys.current())
-        except InvalidKeyIdError:
+        except (InvalidKeyIdError, BadSignatureError):  # a new key, under a new id or an old one
             newer = await self.keys.newer()
         try:
             return self._decoded(bearer, newer)
+        except BadSignatureError:
+            raise TokenRejectedError("the token's signature is wrong") from None
         except InvalidKeyIdError:
             if newer is None:
                 why = "the keys of the authorization server cannot be had now"
@@ -84,12 +86,10 @@ class JwtVerifier:
         # Without keys it is decoded all the same: what is no token at all needs none to be rejected.
         try:
             return jwt.decode(bearer.reveal(), keys or _NO_KEYS, self._settings.algorithms, self._headers).claims
-        except InvalidKeyIdError:
+        except (InvalidKeyIdError, BadSignatureError):
             raise
         except UnsupportedAlgorithmError:
             raise TokenRejectedError("the token's signature algorithm is not accepted") from None
-        except BadSignatureError:
-            raise TokenRejectedError("the token's signature is wrong") from None
         except (JoseError, *_NOT_A_JWT):
             # `from None`, here and above: what the libraries say may quote the token.
             raise TokenRejectedError("the token is malformed") from None

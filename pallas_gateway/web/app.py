@@ -70,7 +70,10 @@ class _Table:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._open.get(scope["path"])
-        if endpoint is None and protected_resource.is_metadata_path(scope["path"]):
+        if protected_resource.is_metadata_path(scope["path"]):
+            if scope["method"] == "OPTIONS":
+                await protected_resource.preflight()(scope, receive, send)
+                return
             endpoint = self._metadata
         if endpoint is not None:
             await _answer(self._gateway, endpoint, scope, receive, send)

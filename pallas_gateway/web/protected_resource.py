@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 _MAX_AGE = {"Cache-Control": "max-age=3600", "Access-Control-Allow-Origin": "*"}
+_PREFLIGHT = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "GET, HEAD",
+    "Access-Control-Allow-Headers": "*",
+}
 _SCOPE_CLAIMS = ("scope", "scp")
 
 
@@ -67,6 +72,11 @@ def respond(gateway: Gateway, own_agent: str | None, path: str) -> Response:
         }
     )
     return Response(document.model_dump_json(exclude_none=True), media_type="application/json", headers=_MAX_AGE)
+
+
+def preflight() -> Response:
+    """Lets pages of any origin read metadata, as RFC 9728 means it to be read; it holds nothing secret."""
+    return Response(status_code=204, headers=_PREFLIGHT)
 
 
 def _agent_of(gateway: Gateway, own_agent: str | None, path: str) -> str | None:

@@ -243,6 +243,15 @@ async def test_a_new_key_is_found_when_a_token_names_it(gate: Authenticator, jwk
     assert (await identify(gate, minted(UNKNOWN))).name == "ann"
 
 
+async def test_a_new_key_under_an_old_id_is_found_when_the_signature_is_wrong(
+    gate: Authenticator, jwks: respx.Route
+) -> None:
+    await identify(gate, minted())
+    jwks.mock(return_value=httpx.Response(200, json={"keys": [STRANGER.as_dict(private=False)]}))
+    assert (await identify(gate, minted(STRANGER))).name == "ann"
+    assert await why_not(gate, minted()) == "the token's signature is wrong"
+
+
 async def test_without_keys_a_token_cannot_be_judged_but_a_static_key_can() -> None:
     async with httpx.AsyncClient() as client, TaskOwner() as tasks:
         with respx.mock() as router:

@@ -260,3 +260,10 @@ async def test_with_static_keys_alone_there_is_no_metadata_to_point_to() -> None
     path = f"{protected_resource.WELL_KNOWN}/agents/echo/mcp"
     assert protected_resource.respond(gateway, None, path).status_code == 404
     assert "resource_metadata" not in (await ask(gateway)).headers["www-authenticate"]
+
+
+def test_pages_of_any_origin_may_read_metadata() -> None:
+    response = protected_resource.preflight()
+    allowed = {name: value for name, value in response.headers.items() if name.startswith("access-control")}
+    assert (response.status_code, allowed["access-control-allow-origin"]) == (204, "*")
+    assert allowed["access-control-allow-headers"] == "*"
