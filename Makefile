@@ -26,7 +26,7 @@ test: $(READY) ## run the tests, with coverage
 	@$(BIN)/pytest -n 2 --dist loadfile --cov
 
 soak: $(READY) ## run the long load tests
-	@$(BIN)/pytest -m soak --timeout 1800
+	@$(BIN)/pytest -m soak --timeout 1800 -o faulthandler_timeout=1790
 
 lint: $(READY) ## ruff: rules and format
 	@$(BIN)/ruff check

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import fast_agent.config
 import fast_agent.context
 import httpx._transports.default as httpx_transports
+import httpx2
 import httpx2._transports.default as httpx2_transports
 from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.core.core_app import Core
@@ -155,12 +156,17 @@ def _authorise_each_request() -> None:
 
     def prepare_headers_and_auth(server_config: MCPServerSettings, **options: Any) -> PreparedHttpAuth:
         prepared = original(server_config, **options)
-        if prepared.oauth_provider is not None or server_config.name is None:
-            return prepared
+        if prepared.oauth_provider is not None or server_config.name is None or _has_credentials(server_config.url):
+            return prepared  # with an `Auth` of ours the HTTP client would ignore credentials in the URL
         auth = CallAuth(server_config.name, has_own_authorization=bool(prepared.user_auth_keys))
         return PreparedHttpAuth(prepared.headers, auth, prepared.user_auth_keys)  # type: ignore[arg-type]  # any Auth
 
     client_gateway._prepare_headers_and_auth = prepare_headers_and_auth
+
+
+def _has_credentials(url: str | None) -> bool:
+    parsed = httpx2.URL(url or "")
+    return bool(parsed.username or parsed.password)
 
 
 def _let_calls_connect() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pallas.web")
 RETRY_AFTER_SECONDS = 5
 _ORIGIN = ("origin", "allowed_origins")
+_AFTER_BRACKETS = re.compile(r"\][^:]")
 _LONGEST_NAME = 200
 _MOST_NAMES = 100  # refused names that are logged; an attacker can make up any number
 REST_OF_BODY_SECONDS = 10.0
@@ -87,6 +89,9 @@ class _ExplainedRefusal:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on or refuse one request."""
+        if (misnamed := _misnamed(scope)) is not None:
+            await self._refusal(scope, misnamed)(scope, receive, send)
+            return
         passed = False
 
         async def note_passing(scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,6 +115,14 @@ class _ExplainedRefusal:
             self._told.add(name)
             _log.warning("request refused", extra={"why": what, "setting": f"gateway.{key}"})
         return JSONResponse({"error": f"{what}; it can be added to gateway.{key}"}, status_code=status)
+
+
+def _misnamed(scope: Scope) -> HTTPStatus | None:
+    """The refusal of names like `[::1].evil.example`, of which the guard looks at what stands in brackets only."""
+    headers = Headers(scope=scope)
+    if _AFTER_BRACKETS.search(headers.get("host", "")):
+        return HTTPStatus.MISDIRECTED_REQUEST
+    return HTTPStatus.FORBIDDEN if _AFTER_BRACKETS.search(headers.get("origin", "")) else None
 
 
 class RefusalAfterBody:

@@ -41,9 +41,9 @@ async def ask(
         return answer_of(await client.call_tool("send_message", {"message": message, **arguments}))
 
 
-async def health(url: str, *, version: str = MODERN_VERSION) -> dict[str, Any]:
+async def health(url: str, *, version: str = MODERN_VERSION, bearer: str | None = None) -> dict[str, Any]:
     """Call `get_health` and decode its document."""
-    async with raw_client(url, protocol_version=version) as client:
+    async with raw_client(url, protocol_version=version, bearer=bearer) as client:
         document = json.loads(answer_of(await client.call_tool("get_health")).text)
     return cast("dict[str, Any]", document)
 

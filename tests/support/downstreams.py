@@ -43,6 +43,8 @@ class HttpRequest:
     path: str
     headers: dict[str, str] = field(repr=False)
     rpc: dict[str, Any]
+    query: str = ""
+    body: bytes = field(default=b"", repr=False)
     status: int | None = None  # None until the response has begun
     answered: bool = False  # the response has ended
     client_left: bool = False  # the client hung up before the response had ended
@@ -121,7 +123,8 @@ class Recorder:
             body = await read_body(receive)
         except ClientGoneError:
             return
-        request = HttpRequest(scope["method"], scope["path"], headers_of(scope), _decoded(body))
+        query = scope["query_string"].decode("latin-1")
+        request = HttpRequest(scope["method"], scope["path"], headers_of(scope), _decoded(body), query, body)
         self.requests.append(request)
         self.open.append(request)
         self._changes.announce()

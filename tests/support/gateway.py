@@ -180,9 +180,11 @@ def _inside(project: Project) -> Iterator[None]:
             del sys.modules[name]
 
 
-async def until_idle(served: Running) -> None:
+async def until_idle(served: Running, timeout_seconds: float = 20) -> None:
     """Wait until no call and no instance is left."""
     agents = served.gateway.agents
     await eventually(
-        lambda: not any(served.metric("pallas_instances_live", agent=name) for name in agents), what="instances gone"
+        lambda: not any(served.metric("pallas_instances_live", agent=name) for name in agents),
+        timeout_seconds,
+        what="instances gone",
     )

@@ -1,0 +1,310 @@
+"""Many callers at once, with every kind of downstream: each request carries the token of its own caller, or none.
+
+What a request may carry is known from the call that it belongs to: tool calls name it in their argument, requests of
+one MCP session belong together, and of every other request each caller must have caused exactly as many as its calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from operator import contains
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from pallas_gateway.runtime import instances
+from tests.e2e.calling import Answer, answer_of
+from tests.e2e.forwarding import (
+    FORWARDS,
+    OWN_TOKEN,
+    Caller,
+    Noting,
+    bearers,
+    callers,
+    calls_named_in,
+    moved,
+    sessions_of,
+    smuggled,
+    speaker,
+    told_the_model,
+    use_everything,
+    who_asked,
+    world,
+)
+from tests.support.breaker import breaker
+from tests.support.clients import MODERN_VERSION, raw_client, tool_params
+from tests.support.downstreams import refusing
+from tests.support.gateway import Agent, until_idle
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import hang
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from tests.e2e.forwarding import World
+    from tests.support.breaker import Breaker
+    from tests.support.clients import RawCall
+    from tests.support.downstreams import HttpRequest, Recorder
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+pytestmark = pytest.mark.usefixtures("no_trust_store", "many_descriptors", "patience")
+CALLERS = 100
+SEED = 20260728
+SERVERS = {
+    "reader": ("modern", "closed", "own"),
+    "keeper": ("stateful", "initialize"),
+    "mover": ("moved", "away"),
+    "parent": ("peer",),
+    "grandparent": ("parent",),
+    "stranger": ("hushed",),
+    "peer": ("beyond",),
+}
+CALLED = tuple(agent for agent in SERVERS if agent != "peer")
+VIA_PEERS = {"parent", "grandparent", "stranger"}
+CLIENTS = ((MODERN_VERSION, False), ("2025-06-18", False), ("2025-06-18", True))  # version, whether it shakes hands
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Both ends of every connection are in this process, and all calls are held open at once."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a downstream may take is not what is tried here, and everybody shares one process."""
+    for limit in ("ATTACH_SECONDS", "DISPOSE_SECONDS"):
+        monkeypatch.setattr(instances, limit, 300)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One call that is made."""
+
+    number: int
+    caller: Caller
+    agent: str
+
+    @property
+    def message(self) -> str:
+        """What the call says; downstreams get to see it."""
+        return f"{self.caller.name} via {self.agent}"
+
+    def brings_to(self, server: str) -> str | None:
+        """The one token that this call's requests to `server` may and must carry."""
+        if server == "own":
+            return OWN_TOKEN
+        return None if server == "closed" or self.agent == "stranger" else self.caller.bearer
+
+
+def calls_by(everybody: Sequence[Caller], each: int) -> list[Asked]:
+    """`each` calls by everybody, so that everybody calls another agent every time."""
+    calls = [
+        (caller, CALLED[(index + turn) % len(CALLED)]) for turn in range(each) for index, caller in enumerate(everybody)
+    ]
+    return [Asked(number, caller, agent) for number, (caller, agent) in enumerate(calls)]
+
+
+class Held:
+    """A model that holds the first turn of each call, so that many are under way when the first one goes on."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+
+    def __call__(self, request: LlmRequest) -> Turn:
+        turn = use_everything(request)
+        is_called_by_client = request.last_user_text.endswith(f" via {speaker(request)}")
+        return hang(self.gate, turn) if is_called_by_client and not request.tool_results else turn
+
+
+@dataclass(frozen=True)
+class Everything:
+    """A gateway with downstreams of all kinds; `recorders` by server name, `elsewhere` being where `away` redirects."""
+
+    world: World
+    downstreams: Mapping[str, Noting]
+    recorders: Mapping[str, Recorder]
+    held: Held
+    breakers: Sequence[Breaker]
+
+
+@asynccontextmanager
+async def everything(path: Path, *, broken: float = 0) -> AsyncIterator[Everything]:
+    """Serve it all; `broken` is the share of the connections to downstreams that is cut somewhere."""
+    downstreams: dict[str, Noting] = {
+        "modern": Noting("modern", era="modern"),
+        "initialize": Noting("initialize", era="initialize"),
+        "stateful": Noting("stateful", era="initialize", stateless=False),
+        "closed": Noting("closed", settings={}),
+        "own": Noting("own", settings={**FORWARDS, "headers": {"authorization": f"Bearer {OWN_TOKEN}"}}),
+        "moved": moved("moved", 307),
+        "beyond": Noting("beyond"),
+        "elsewhere": Noting("elsewhere"),
+    }
+    async with AsyncExitStack() as stack:
+        for downstream in downstreams.values():
+            await stack.enter_async_context(downstream.serve())
+        away = await stack.enter_async_context(refusing(308, {"location": downstreams["elsewhere"].url}))
+        ports = {agent: stack.enter_context(reserved_port()) for agent in ("parent", "peer")}
+        servers = {name: downstream.entry for name, downstream in downstreams.items() if name != "elsewhere"}
+        servers["away"] = {"url": away.url, **FORWARDS}
+        breakers = []
+        for seed, server in enumerate(servers.values(), SEED) if broken else ():
+            relay = await stack.enter_async_context(broken_way_to(server["url"], broken, seed))
+            server["url"] = str(httpx.URL(server["url"]).copy_with(port=relay.port))
+            breakers.append(relay)
+        servers |= {name: {"url": f"http://localhost:{port}/mcp", **FORWARDS} for name, port in ports.items()}
+        servers["hushed"] = {"url": servers["peer"]["url"]}
+        agents = {
+            name: Agent(servers=used, settings={"port": ports[name]} if name in ports else {})
+            for name, used in SERVERS.items()
+        }
+        held, gateway = Held(), {"max_in_flight": 1000, "queue_seconds": 300}
+        recorders = {"away": away.recorder, **{name: d.recorder for name, d in downstreams.items()}}
+        async with world(path, agents, servers, script=held, gateway=gateway) as it:
+            yield Everything(it, downstreams, recorders, held, breakers)
+
+
+def broken_way_to(url: str, share: float, seed: int) -> AbstractAsyncContextManager[Breaker]:
+    port = httpx.URL(url).port
+    assert port is not None
+    return breaker(port, share=share, most_chunks=12, seed=seed)
+
+
+@pytest.mark.parametrize(
+    "each", [1, pytest.param(5, marks=[pytest.mark.soak, pytest.mark.timeout(900)])], ids=["100 calls", "500 calls"]
+)
+async def test_every_request_of_a_crowd_carries_the_token_of_its_own_caller(each: int, tmp_path: Path) -> None:
+    calls = calls_by(callers(CALLERS), each)
+    async with everything(tmp_path) as it:
+        async with asyncio.TaskGroup() as group:
+            answering = [group.create_task(answer(it.world, call)) for call in calls]
+            await it.held.gate.wait_for_entered(CALLERS, 300)
+            it.held.gate.open()
+        await until_idle(it.world.served, 120)
+
+    for call, task in zip(calls, answering, strict=True):
+        assert_answered_alone(task.result(), call)
+    assert told_the_model(it.world.llm) == []
+    assert {request.bearer for request in it.world.llm.requests} == {"not-a-key"}
+    for server, recorder in it.recorders.items():
+        reaching = [call for call in calls if reaches(call, server)]
+        assert smuggled(recorder) == []
+        assert_tool_calls_are_their_callers(server, recorder, reaching)
+        assert_everybody_caused_the_same(server, recorder, reaching)
+    assert it.recorders["elsewhere"].requests == []
+
+
+async def test_broken_connections_bring_no_token_to_anybody_else(tmp_path: Path) -> None:
+    """Downstreams are cut off at random points and restarted, clients hang up: tools are lost, no token is gained."""
+    calls = calls_by(callers(CALLERS), 1)
+    chance = random.Random(SEED)  # noqa: S311  not a secret
+    by_fate: dict[str, list[Asked]] = {"stays": [], "held": [], "working": []}
+    for call in calls:
+        by_fate[chance.choices(list(by_fate), weights=(8, 1, 1))[0]].append(call)
+    async with everything(tmp_path, broken=0.4) as it:
+        gate = it.held.gate
+        async with asyncio.TaskGroup() as group:
+            answering = {call: group.create_task(answer(it.world, call)) for call in by_fate["stays"]}
+            leaving = [
+                group.create_task(hang_up(it.world, call, once=lambda: len(gate.entered) == len(calls)))
+                for call in by_fate["held"]
+            ]
+            for call in by_fate["working"]:
+                group.create_task(hang_up(it.world, call, once=partial(contains, gate.passed, call.message)))
+            await gate.wait_for_entered(len(calls), 300)
+            await asyncio.wait(leaving)
+            for name in ("stateful", "modern", "beyond"):  # its sessions are forgotten, its connections closed
+                await it.downstreams[name].stop()
+                await it.downstreams[name].start()
+            gate.open()
+        await until_idle(it.world.served, 120)
+
+    for call, task in answering.items():
+        assert not task.result().is_error
+        assert calls_named_in(task.result().text) <= {call.message}
+        assert "Traceback" not in task.result().text
+    assert sum(relay.cuts for relay in it.breakers) > CALLERS / 5
+    assert sum(" noted " in task.result().text for task in answering.values()) > CALLERS / 3
+    assert told_the_model(it.world.llm) == []
+    for server, recorder in it.recorders.items():
+        reaching = [call for call in calls if reaches(call, server)]
+        assert smuggled(recorder) == []
+        assert_tool_calls_are_their_callers(server, recorder, reaching)
+        assert bearers(recorder.requests) <= {call.brings_to(server) for call in reaching}
+    assert it.recorders["elsewhere"].requests == []
+
+
+async def hang_up(it: World, call: Asked, *, once: Callable[[], bool]) -> None:
+    """Make the call and leave as soon as `once` says so."""
+    async with asking(it, call):
+        await eventually(once, 300, what=f"the time to hang up on {call.message}")
+
+
+async def answer(it: World, call: Asked) -> Answer:
+    async with asking(it, call) as asked:
+        return answer_of(await asked.reply(600))
+
+
+@asynccontextmanager
+async def asking(it: World, call: Asked) -> AsyncIterator[RawCall]:
+    """The call in flight; who leaves before its reply hangs up."""
+    version, shakes_hands = CLIENTS[call.number // len(CALLED) % len(CLIENTS)]
+    async with raw_client(it.url(call.agent), protocol_version=version, bearer=call.caller.bearer) as client:
+        if shakes_hands:
+            await client.initialize()
+        params = tool_params("send_message", {"message": call.message})
+        async with client.in_flight("tools/call", params) as asked:
+            yield asked
+
+
+def reaches(call: Asked, server: str) -> bool:
+    return server in SERVERS[call.agent] or (server == "beyond" and call.agent in VIA_PEERS)
+
+
+def assert_answered_alone(answer: Answer, call: Asked) -> None:
+    """The tools were used for this very call, and nothing of another call is in the answer."""
+    assert not answer.is_error
+    assert calls_named_in(answer.text) == {call.message}
+    assert answer.text.count(" noted ") == sum(reaches(call, server) for server in NOTING)
+
+
+NOTING = ("modern", "closed", "own", "stateful", "initialize", "moved", "beyond")
+
+
+def assert_tool_calls_are_their_callers(server: str, recorder: Recorder, reaching: Sequence[Asked]) -> None:
+    """Each tool call came with the token of the call that it names; and all of a session with the same."""
+    by_message = {call.message: call for call in reaching}
+    for request in recorder.calls("note"):
+        assert request.bearer == by_message[who_asked(request)].brings_to(server)
+    for session in sessions_of(recorder).values():
+        assert len(bearers(session)) == 1
+
+
+def assert_everybody_caused_the_same(server: str, recorder: Recorder, reaching: Sequence[Asked]) -> None:
+    """Of each kind of request, every caller caused as many as any other: none went out under another's token."""
+    calls = Counter(call.brings_to(server) for call in reaching)
+    kinds: dict[str, Counter[str | None]] = {}
+    for request in recorder.requests:
+        if request.method != "GET":  # the stream of a session, opened beside the call and checked with its session
+            kinds.setdefault(kind_of(request), Counter())[request.bearer] += 1
+    for kind, requests in kinds.items():
+        each = requests.total() // len(reaching)
+        assert requests == Counter({bearer: count * each for bearer, count in calls.items()}), f"{server}: {kind}"
+
+
+def kind_of(request: HttpRequest) -> str:
+    return f"{request.method} {request.path} {request.rpc_method}"
