@@ -62,18 +62,6 @@ def _public_url(value: str) -> str:
     return value.rstrip("/")
 
 
-def _endpoint_url(value: str) -> str:
-    message = "must be an http:// or https:// URL with a host, without user and fragment"
-    try:
-        parts = urlsplit(value)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise ValueError(message) from None
-    if parts.scheme not in {"http", "https"} or not host or re.search(r"[\s#@]", value):
-        raise ValueError(message)
-    return value
-
-
 def _resource_uri(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s#]+", value):
         raise ValueError("must be an absolute URI without a fragment, such as https://notes.example/mcp")
@@ -160,7 +148,6 @@ SecondsOrZero = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Version = Annotated[Text, Field(max_length=MAX_VERSION_CHARACTERS), AfterValidator(_version)]
 Namespace = Annotated[Text, AfterValidator(_namespace)]
 Host = Annotated[Text, AfterValidator(_host)]
-EndpointUrl = Annotated[Text, AfterValidator(_endpoint_url)]
 ResourceUri = Annotated[Text, AfterValidator(_resource_uri)]
 PublicUrl = Annotated[Text, AfterValidator(_public_url)]
 ToolNames = Annotated[

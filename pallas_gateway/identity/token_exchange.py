@@ -55,8 +55,9 @@ def failed(to: TokenExchange, why: str) -> TokenExchangeError:
 
 
 def endpoint_of(to: TokenExchange) -> str:
-    """The token endpoint as it may be shown: a query may hold a key."""
-    return urlsplit(to.token_endpoint)._replace(query="").geturl()
+    """The token endpoint as it may be shown: a user or a query may be a secret."""
+    parts = urlsplit(to.token_endpoint)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 def request_of(subject: Secret, to: TokenExchange) -> tuple[dict[str, str], httpx.Auth]:

@@ -25,7 +25,7 @@ ENDPOINT = "https://login.example/token"
 NOTES = TokenExchange(
     "notes", ENDPOINT, "https://notes.example/mcp", client_id="pallas", client_secret=Secret("s3cret")
 )
-KEYED = replace(NOTES, token_endpoint=f"{ENDPOINT}?key=s3cret")
+KEYED = replace(NOTES, token_endpoint="https://user:s3cret@login.example/token?key=s3cret")
 ANN, BOB = Secret("anns-token"), Secret("bobs-token")
 
 
