@@ -108,7 +108,7 @@ class CallAuth(httpx2.Auth):
         response = yield request
         if response.status_code == HTTPStatus.UNAUTHORIZED:
             exchanging.forget(token)
-            if kept:  # it was taken once: revoked, or a key was changed. A new one would fare as this one did.
+            if kept:  # taken before, so revoked meanwhile; one that was issued just now is simply not wanted
                 _authorise(request, await exchanging.exchange())
                 yield request
 
