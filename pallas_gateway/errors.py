@@ -41,6 +41,17 @@ class AgentStartError(GatewayError):
     reason = "start_failed"
 
 
+class TokenExchangeError(GatewayError):
+    """No token for a downstream could be had; its authorization server or the configuration has to be mended."""
+
+    reason = "token_exchange_failed"
+
+    def __init__(self, *, server: str, token_endpoint: str, why: str) -> None:
+        """Name the downstream and the endpoint; `why` is a clause that holds nothing of what was sent or received."""
+        super().__init__(f"no token for server '{server}' from {token_endpoint}: {why}")
+        self.why = why
+
+
 class PlatformError(GatewayError):
     """An installed library lacks something the gateway relies on; the installation has to be changed."""
 

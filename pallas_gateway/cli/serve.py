@@ -101,7 +101,8 @@ def _handed_tokens(configuration: Configuration) -> list[str]:
     """The servers beyond this gateway that get the very token that the gateway verified for itself."""
     peers = Addresses(configuration).peers(configuration.deployment.agents)
     servers = configuration.fastagent.servers.values()
-    return [one.name for one in servers if one.forward_inbound_auth and (one.url or "").rstrip("/") not in peers]
+    handed = (one for one in servers if one.forward_inbound_auth and one.token_exchange is None)
+    return [one.name for one in handed if (one.url or "").rstrip("/") not in peers]
 
 
 def _announce(gateway: Gateway) -> None:

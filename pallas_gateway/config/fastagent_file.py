@@ -8,10 +8,15 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field
 
+from pallas_gateway.config.forwarding import (
+    Forwarding,
+    TokenExchangeSettings,
+    has_own_authorization,
+    why_never_exchanged,
+)
 from pallas_gateway.config.problems import Problem
 from pallas_gateway.config.schema import ModelCapabilities, Section
 from pallas_gateway.config.translate import located, validated
-from pallas_gateway.config.values import Flag
 from pallas_gateway.config.yaml_source import Document, UnsetVariable, read_document
 
 # fast-agent accepts each of these names, and refuses a directory that has two of a kind.
@@ -30,7 +35,9 @@ class DownstreamServer:
         headers: Sent with each request, `access_token` included.
         command: The program to run, for `stdio`.
         args: Its arguments.
-        forward_inbound_auth: Whether the caller's bearer goes to this server (also by fast-agent's `auth.forward`).
+        forward_inbound_auth: Whether the caller's bearer, or one made from it, goes to this server (also by
+            fast-agent's `auth.forward`); not if it has credentials of its own.
+        token_exchange: How one is made from it; None where the caller's own goes there.
         line: Where it is declared.
     """
 
@@ -41,6 +48,7 @@ class DownstreamServer:
     command: str | None = None
     args: tuple[str, ...] = field(default=(), repr=False)
     forward_inbound_auth: bool = False
+    token_exchange: TokenExchangeSettings | None = None
     line: int | None = None
 
 
@@ -75,7 +83,7 @@ class _Auth(_ForeignSection):
     forward: object = None
 
 
-class _Server(_ForeignSection):
+class _Server(Forwarding):
     target: str | None = None
     transport: str | None = None
     url: str | None = None
@@ -84,7 +92,6 @@ class _Server(_ForeignSection):
     headers: dict[str, str] | None = None
     access_token: str | None = None
     auth: _Auth | None = None
-    forward_inbound_auth: Flag | None = None
 
 
 class _Mcp(_ForeignSection):
@@ -147,6 +154,7 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
         return FastAgentFile(path=path), [_place(documents, where).problem(where, message) for where, message in found]
     unset = tuple(one for doc in documents for one in doc.unset if _place(documents, one.path) is doc)
     servers = {name: _server(name, raw, documents) for name, raw in (file.mcp.servers or {}).items()}
+    problems = [_unused_exchange(name, raw, servers[name], documents) for name, raw in (file.mcp.servers or {}).items()]
     result = FastAgentFile(
         path=path,
         default_model=file.default_model or None,
@@ -156,7 +164,7 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
         base_urls=MappingProxyType(_base_urls(data, {one.path for one in unset})),
         unset=unset,
     )
-    return result, []
+    return result, [one for one in problems if one is not None]
 
 
 def _merged(base: object, over: object) -> dict[str, object]:
@@ -182,17 +190,31 @@ def _server(name: str, raw: _Server, documents: list[Document]) -> DownstreamSer
         command, *rest = raw.target.split()
         args = tuple(rest)
     transport = raw.transport or _transport_of(url)
+    headers = _headers(raw)
+    marked = bool(raw.forward_inbound_auth or (raw.auth and raw.auth.forward))
     path = f"mcp.servers.{name}"
     return DownstreamServer(
         name=name,
         transport=transport,
         url=_called_url(url.strip(), transport) or None,
-        headers=MappingProxyType(_headers(raw)),
+        headers=MappingProxyType(headers),
         command=None if url else command,
         args=() if url else args,
-        forward_inbound_auth=bool(raw.forward_inbound_auth or (raw.auth and raw.auth.forward)),
+        forward_inbound_auth=marked and not has_own_authorization(headers),
+        token_exchange=raw.token_exchange,
         line=_place(documents, path).line_of(path),
     )
+
+
+def _unused_exchange(name: str, raw: _Server, server: DownstreamServer, documents: list[Document]) -> Problem | None:
+    why = why_never_exchanged(
+        raw,
+        url=server.url if server.transport != "stdio" else None,
+        own_authorization=has_own_authorization(server.headers),
+        sent_by_fast_agent=bool(raw.auth and raw.auth.forward),
+    )
+    path = f"mcp.servers.{name}.token_exchange"
+    return _place(documents, path).problem(path, why) if why else None
 
 
 def _transport_of(url: str) -> str:

@@ -94,6 +94,7 @@ gateway reads these keys and leaves all others to fast-agent:
 | `model_capabilities` | `vision`, `context_window`, `max_output_tokens` of every agent that declares none itself |
 | `mcp.servers.<name>` | `url` or `command`, `transport`, `headers` and `access_token`: what health checks probe |
 | `mcp.servers.<name>.forward_inbound_auth` | `true`: gets the caller's bearer, unless it has a header of its own |
+| `mcp.servers.<name>.token_exchange` | gets a token made from it instead, see [token exchange](token-exchange.md) |
 | `logger.level` | log level when `PALLAS_LOG_LEVEL` is not set |
 | `<provider>.base_url` | address of the provider; empty or from an unset variable: the provider's own default |
 

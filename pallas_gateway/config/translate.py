@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -80,7 +81,9 @@ def _section_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _is_collection(annotation: Any) -> bool:
-    return getattr(annotation, "__origin__", None) in {dict, tuple}
+    optional = [part for part in get_args(annotation) if part is not NoneType]
+    inner = optional[0] if get_origin(annotation) is UnionType and len(optional) == 1 else annotation
+    return get_origin(inner) in {dict, tuple}
 
 
 def _mend(data: Any, error: ErrorDetails) -> None:

@@ -1,4 +1,4 @@
-"""The kinds of single values in `agents.yaml` and the rule of each; rules between values are in `rules`."""
+"""The kinds of single values in the configuration and the rule of each; rules between values are in `rules`."""
 
 import ipaddress
 import re
@@ -60,6 +60,12 @@ def _public_url(value: str) -> str:
     if parts.scheme not in {"http", "https"} or not host or re.search(r"[\s?#@]", value):
         raise ValueError(message)
     return value.rstrip("/")
+
+
+def _resource_uri(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s#]+", value):
+        raise ValueError("must be an absolute URI without a fragment, such as https://notes.example/mcp")
+    return value
 
 
 def _tool_name(value: str) -> str:
@@ -142,6 +148,7 @@ SecondsOrZero = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Version = Annotated[Text, Field(max_length=MAX_VERSION_CHARACTERS), AfterValidator(_version)]
 Namespace = Annotated[Text, AfterValidator(_namespace)]
 Host = Annotated[Text, AfterValidator(_host)]
+ResourceUri = Annotated[Text, AfterValidator(_resource_uri)]
 PublicUrl = Annotated[Text, AfterValidator(_public_url)]
 ToolNames = Annotated[
     tuple[Annotated[Text, AfterValidator(_tool_name)], ...],

@@ -12,6 +12,8 @@ import httpx2
 from fast_agent.core.exceptions import FastAgentError, format_fast_agent_error, walk_exception_chain
 from pydantic import ValidationError
 
+from pallas_gateway.errors import GatewayError
+
 _LONGEST = 300
 
 
@@ -27,6 +29,8 @@ def failure_of(error: BaseException) -> tuple[str, str]:
 def one_line(error: BaseException) -> str:
     """The most telling line of an exception: fast-agent wraps causes, groups and whole tracebacks into its own."""
     chain = list(walk_exception_chain(error))
+    if (own := next((e for e in chain if isinstance(e, GatewayError)), None)) is not None:
+        return str(own)  # already a sentence
     telling = [e for e in chain if not isinstance(e, (FastAgentError, BaseExceptionGroup))]
     # The HTTP library's own error only repeats the status, and shows the URL; the provider's around it has the reason.
     reasons = [e for e in telling if not isinstance(e, httpx2.HTTPStatusError)] or telling

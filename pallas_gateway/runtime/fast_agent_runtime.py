@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.credentials import presenting
 from pallas_gateway.runtime.failures import told
@@ -42,6 +43,8 @@ class FastAgentRuntime:
     def __init__(self, *, config_file: Path | None) -> None:
         self._config_file = config_file
         self._imports = Imports()
+        self._exchanger = TokenExchanger()
+        self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         """Check and prepare fast-agent.
@@ -50,11 +53,13 @@ class FastAgentRuntime:
             PlatformError: the installed fast-agent does not fit.
         """
         platform.prepare()
+        await self._open.enter_async_context(self._exchanger)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End fast-agent's process-wide parts."""
+        """Forget every exchanged token and end fast-agent's process-wide parts."""
         self._imports.give_up()
+        await self._open.aclose()
         await platform.shut_down()
 
     @asynccontextmanager
@@ -83,7 +88,7 @@ class FastAgentRuntime:
         fast.args.quiet = True
         platform.keep_globals_when_leaving(fast)
         harness = await entered.enter()
-        runtime = FastAgentAgentRuntime(plan, harness, fast, downstreams)
+        runtime = FastAgentAgentRuntime(plan, harness, fast, downstreams, self._exchanger)
         await runtime.rehearse()
         return runtime
 
@@ -110,10 +115,16 @@ class FastAgentAgentRuntime:
     """The `AgentRuntime` of one hosted agent."""
 
     def __init__(
-        self, plan: AgentPlan, harness: AgentHarness, fast: FastAgent, downstreams: Mapping[str, Downstream]
+        self,
+        plan: AgentPlan,
+        harness: AgentHarness,
+        fast: FastAgent,
+        downstreams: Mapping[str, Downstream],
+        exchanger: TokenExchanger,
     ) -> None:
         self._plan = plan
         self._harness = harness
+        self._exchanger = exchanger
         self._served = served_agent(fast, plan.module)
         self._downstreams = _used_by(fast, downstreams)
         self._connections = Connections(plan.name)
@@ -165,7 +176,7 @@ class FastAgentAgentRuntime:
             raise
         for_llm = credentials.llm_bearer.reveal() if credentials.llm_bearer else None
         with (
-            presenting(credentials, self._downstreams),
+            presenting(credentials, self._downstreams, self._exchanger),
             self._harness.request_context(bearer_token=for_llm),
             platform.connecting(instance.connect_one),
             platform.asking_for_logs(),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 from fast_agent.mcp.mcp_aggregator import MCPAttachOptions
 
+from pallas_gateway.runtime.credentials import token_endpoint_waited_for
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.messages import deadline_reply, failed, to_fast_agent, to_reply, turns_of, workflow_failure
 
@@ -70,7 +71,8 @@ class Connections:
         except TimeoutError:
             if seconds > ATTACH_SECONDS_AFTER_TIMEOUT:
                 self._timed_out_at[name] = monotonic()
-            self._went_down(name, f"no answer within {seconds:g} s")
+            slow = token_endpoint_waited_for(name)
+            self._went_down(name, f"no answer within {seconds:g} s{f' from {slow}' if slow else ''}")
         except Exception as error:  # noqa: BLE001  whatever a downstream does wrong, the call goes on without it
             self._went_down(name, one_line(error))
         else:

@@ -24,7 +24,7 @@ from pallas_gateway.calls import assistant_stream, progress, relay
 from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, ToolResult
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
 from pallas_gateway.runtime.messages import STOPPED_AT_LIMIT, is_failure
-from pallas_gateway.runtime.tool_events import ToolEvents, peer_call
+from pallas_gateway.runtime.tool_events import ToolEvents, explain_missing_token, peer_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -160,9 +160,11 @@ class Observer:
             request = loop.requests.get(id_)
             if request is None:
                 continue
+            call = _tool_call(loop.agent, id_, request)
+            explain_missing_token(call, result)
             text = _text(result)
             seconds = self._seconds_of.pop(id_, whole_round)
-            results.append(ToolResult(_tool_call(loop.agent, id_, request), bool(result.is_error), text, seconds))
+            results.append(ToolResult(call, bool(result.is_error), text, seconds))
             everything = result.model_dump_json(exclude={"meta"})  # a picture may change where the text does not
             outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, text))
         self._channel.payload(assistant_stream.results(loop.emitter, loop.iteration, results))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.channel import Channel
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.config.schema import ModelCapabilities
+    from pallas_gateway.identity.token_exchange import TokenExchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Downstream:
     """One MCP server an agent calls, as configured and with peers resolved.
 
     `url` is None for a stdio server; otherwise `transport` is `http` or `sse`. `forwards_bearer` says that the caller's
-    token may go there; `peer` names the hosted agent behind the URL, if it is one.
+    token may go there, or with a `token_exchange` only what is issued for it; never where `headers` hold credentials.
+    `peer` names the hosted agent behind the URL, if it is one.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Downstream:
     forwards_bearer: bool = False
     peer: str | None = None
     transport: str = "http"
+    token_exchange: TokenExchange | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from fast_agent.config import MCPServerAuthSettings, get_settings
 from mcp_types import Implementation
+from pydantic import ValidationError
 
 from pallas_gateway import __version__
+from pallas_gateway.config.expansion import ExpandedText
+from pallas_gateway.config.forwarding import Forwarding, has_own_authorization, why_never_exchanged
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.identity.token_exchange import TokenExchange
+from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.ports import Downstream
 
 if TYPE_CHECKING:
@@ -17,6 +25,8 @@ if TYPE_CHECKING:
 
     from fast_agent.config import MCPServerSettings, Settings
     from fast_agent.core.fastagent import FastAgent
+
+    from pallas_gateway.config.forwarding import TokenExchangeSettings
 
 _UNSET = re.compile(r"^\$\{[^}]*\}$")
 
@@ -67,27 +77,87 @@ def prepare_servers(settings: Settings, peers: Mapping[str, tuple[str, str]]) ->
     Args:
         settings: changed in place: peers' documented addresses become the gateway's own, OAuth is off unless asked for.
         peers: documented address of a hosted agent → (its name, where it really is).
+
+    Raises:
+        AgentStartError: `start_failed`; what a server says about the caller's token makes no sense.
     """
     if settings.mcp is None:
         return {}
     downstreams = {}
     for name, server in settings.mcp.servers.items():
         declared = settings.mcp.server_declarations.get(name)
-        extra = (declared.model_extra if declared else None) or {}
-        downstreams[name] = _prepare_server(name, server, peers, forwards=bool(extra.get("forward_inbound_auth")))
+        forwarding = _forwarding(name, server, (declared.model_extra if declared else None) or {})
+        downstreams[name] = _prepare_server(name, server, peers, forwarding)
     return downstreams
 
 
+def _forwarding(name: str, server: MCPServerSettings, extra: Mapping[str, Any]) -> Forwarding:
+    """The keys that are not fast-agent's. Loading has refused bad ones, but not in a file that only a module names.
+
+    Raises:
+        AgentStartError: `start_failed`; rather no agent than one that sends a token where it was not meant to go.
+    """
+    keys = {key: ExpandedText(value) if isinstance(value, str) else value for key, value in extra.items()}
+    try:
+        forwarding = Forwarding.model_validate(keys)
+    except ValidationError as error:
+        raise AgentStartError(f"server '{name}': {what_is_invalid(error)}") from None
+    why = why_never_exchanged(
+        forwarding,
+        url=server.url,
+        own_authorization=has_own_authorization(server.headers),
+        sent_by_fast_agent=_is_sent_by_fast_agent(server),
+    )
+    if why is not None:
+        raise AgentStartError(f"server '{name}': token_exchange {why}")
+    return forwarding
+
+
+def _is_sent_by_fast_agent(server: MCPServerSettings) -> bool:
+    return server.auth is not None and server.auth.forward is not None
+
+
 def _prepare_server(
-    name: str, server: MCPServerSettings, peers: Mapping[str, tuple[str, str]], *, forwards: bool
+    name: str, server: MCPServerSettings, peers: Mapping[str, tuple[str, str]], forwarding: Forwarding
 ) -> Downstream:
     server.name = name  # CallAuth finds its downstream by this
     server.implementation = server.implementation or Implementation(name="pallas-gateway", version=__version__)
+    marked = bool(forwarding.forward_inbound_auth) or _is_sent_by_fast_agent(server)
     auth = server.auth or MCPServerAuthSettings()
-    forwards = forwards or auth.forward is not None
     if "oauth" not in auth.model_fields_set:
         auth.oauth = False  # else a 401 starts a browser login that nobody sees
     server.auth = auth
-    peer, url = peers.get((server.url or "").rstrip("/"), (None, server.url))
+    documented = server.url or ""
+    peer, url = peers.get(documented.rstrip("/"), (None, server.url))
     server.url = url
-    return Downstream(name, url, dict(server.headers or {}), forwards, peer, server.transport)
+    return Downstream(
+        name,
+        url,
+        headers=dict(server.headers or {}),
+        forwards_bearer=marked and not has_own_authorization(server.headers),
+        peer=peer,
+        transport=server.transport,
+        token_exchange=_token_exchange(name, documented, forwarding.token_exchange),
+    )
+
+
+def _token_exchange(name: str, url: str, settings: TokenExchangeSettings | None) -> TokenExchange | None:
+    """As a value; the resource is the documented address, also of a peer: the authorization server knows no other."""
+    if settings is None:
+        return None
+    return TokenExchange(
+        server=name,
+        token_endpoint=settings.token_endpoint,
+        resource=settings.resource or _without_secrets(url),
+        audience=settings.audience,
+        scope=settings.scope,
+        client_id=settings.client_id,
+        client_secret=Secret(settings.client_secret) if settings.client_secret else None,
+        client_auth=settings.client_auth,
+    )
+
+
+def _without_secrets(url: str) -> str:
+    """The URL as a name (RFC 8707 section 2): its user and query may be the server's own credentials."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

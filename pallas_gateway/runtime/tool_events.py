@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from contextvars import ContextVar
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from fast_agent.mcp.tool_execution_handler import NoOpToolExecutionHandler
+from mcp_types import TextContent
 
 from pallas_gateway.calls import progress
 from pallas_gateway.calls.relay import PeerCall
+from pallas_gateway.runtime.credentials import why_without_token
 
 if TYPE_CHECKING:
-    from mcp_types import ContentBlock
+    from mcp_types import CallToolResult, ContentBlock
 
+    from pallas_gateway.calls.assistant_stream import ToolCall
     from pallas_gateway.calls.channel import Channel
+
+_log = logging.getLogger("pallas.runtime")
 
 # The tool call behind which a peer is working, in the context of that call: its notifications come back in it.
 peer_call: ContextVar[PeerCall | None] = ContextVar("pallaspeer_call", default=None)
@@ -63,3 +69,17 @@ class ToolEvents(NoOpToolExecutionHandler):
         if call is not None:
             self._seconds_of[call.tool_call_id] = monotonic() - began
             self._channel.progress(progress.tool_ended(call.server, call.tool, ok=success), ended=True)
+
+
+def explain_missing_token(call: ToolCall, result: CallToolResult) -> None:
+    """Add to the result of a call that was not sent for want of a token that this is why.
+
+    fast-agent knows only that the connection has ended, because that is what becomes of it when a request cannot be
+    authorised.
+    """
+    if not result.is_error or call.server is None or (error := why_without_token(call.server)) is None:
+        return
+    text = f"No token could be had for the server '{call.server}': {error.why}."
+    result.content = [*result.content, TextContent(type="text", text=text)]
+    extra = {"server": call.server, "tool": call.name, "reason": error.reason, "error": str(error)}
+    _log.warning("tool call failed for want of a token", extra=extra)

@@ -154,6 +154,25 @@ def test_an_unset_variable_in_a_downstream_header_is_warned_about(
     ]
 
 
+def test_only_servers_that_get_the_callers_own_token_are_warned_about(
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "__stderr__", stderr := io.StringIO())
+    marked = {"url": "http://127.0.0.1:9/mcp", "forward_inbound_auth": True}
+    servers = {
+        "handed": marked,
+        "own": {**marked, "access_token": "its-own"},
+        "exchanged": {**marked, "token_exchange": {"token_endpoint": "http://127.0.0.1:9/token"}},
+    }
+    jwt = {"issuer": "https://login.example.com", "jwks_uri": "https://login.example.com/jwks", "audience": "here"}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        write_project(folder / "project", {"echo": Agent()}, servers=servers, gateway={"auth": {"jwt": jwt}})
+        monkeypatch.chdir(folder / "project")
+        run("serve", "--port", taken.getsockname()[1])
+    warnings = [line for line in stderr.getvalue().splitlines() if "are handed on to another server" in line]
+    assert [line.rpartition("server=")[2] for line in warnings] == ["handed"]
+
+
 def test_a_bad_configuration_ends_serve_with_2_and_every_problem(run: Command, folder: Path) -> None:
     Path("agents.yaml").write_text("name: test\nagents:\n  echo:\n    modul: a.b\n    port: high\ngatway: {}\n")
     ran = run("serve")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.config import ConfigurationError, FastAgentFile, ModelCapabilities, load_deployment
+from pallas_gateway.config.forwarding import TokenExchangeSettings
 
 AGENTS = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"
 CONFIG = Path("fastagent.config.yaml")
@@ -118,6 +119,118 @@ def test_an_access_token_becomes_the_authorization_header(token: str) -> None:
 def test_the_callers_bearer_goes_only_to_marked_servers(flag: str, forwards: bool) -> None:
     CONFIG.write_text(f"mcp:\n  servers:\n    argos:\n      url: http://a/mcp\n      {flag}\n")
     assert load(environ={"FORWARD": "true"}).servers["argos"].forward_inbound_auth is forwards
+
+
+@pytest.mark.parametrize(
+    "own", ["headers: {AUTHORIZATION: Bearer x}", "headers: {X-HF-Authorization: Bearer x}", "access_token: x"]
+)
+def test_the_callers_bearer_does_not_go_where_a_server_has_credentials_of_its_own(own: str) -> None:
+    CONFIG.write_text(f"mcp:\n  servers:\n    argos: {{url: http://a/mcp, forward_inbound_auth: true, {own}}}\n")
+    assert load().servers["argos"].forward_inbound_auth is False
+
+
+def exchanging(exchange: str, server: str = "url: http://a/mcp, forward_inbound_auth: true") -> str:
+    """A configuration whose server `notes` exchanges tokens; `token_exchange` stands on line 4."""
+    return f"mcp:\n  servers:\n    notes: {{{server},\n      token_exchange: {exchange}}}\n"
+
+
+ENDPOINT = "token_endpoint: https://login.example/token"
+
+
+def test_a_token_exchange_is_read_with_its_secret_from_the_other_file() -> None:
+    CONFIG.write_text(exchanging(f"{{{ENDPOINT}, client_id: pallas, client_auth: '${{HOW:-post}}', scope: a b}}"))
+    SECRETS.write_text("mcp:\n  servers:\n    notes:\n      token_exchange: {client_secret: '${NOTES_SECRET}'}\n")
+    file = load(environ={"NOTES_SECRET": "0123"})
+    assert file.servers["notes"].token_exchange == TokenExchangeSettings(
+        token_endpoint="https://login.example/token",
+        client_id="pallas",
+        client_secret="0123",
+        client_auth="post",
+        scope="a b",
+    )
+    assert "0123" not in repr(file)
+    assert "0123" not in str(file.servers["notes"].token_exchange)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "message"),
+    [
+        (exchanging("{}"), ".token_endpoint", "is required"),
+        (exchanging(""), ".token_endpoint", "is required"),
+        (exchanging("false"), "", "must be a mapping (indented 'key: value' lines)"),
+        (
+            exchanging(f"{{{ENDPOINT}, audiance: notes}}"),
+            ".audiance",
+            "unknown key (did you mean 'audience'?)",
+        ),
+        (
+            exchanging("{token_endpoint: login.example/token}"),
+            ".token_endpoint",
+            "must be an absolute http:// or https:// URL",
+        ),
+        (
+            exchanging("{token_endpoint: 'ftp://login.example/token'}"),
+            ".token_endpoint",
+            "must be an absolute http:// or https:// URL",
+        ),
+        (
+            exchanging(f"{{{ENDPOINT}, client_id: a, client_secret: '${{NOTES_SECRET}}'}}"),
+            ".client_secret",
+            "environment variable NOTES_SECRET is not set; set it, or write ${NOTES_SECRET:-default}",
+        ),
+        (
+            exchanging(f"{{{ENDPOINT}, client_id: a, client_secret: '${{EMPTY}}'}}"),
+            ".client_secret",
+            "must not be empty; leave the key out for a public client",
+        ),
+        (
+            exchanging(f"{{{ENDPOINT}, client_id: a, client_secret: }}"),
+            ".client_secret",
+            "must not be empty; leave the key out for a public client",
+        ),
+        (exchanging(f"{{{ENDPOINT}, client_secret: a}}"), "", "client_secret needs a client_id beside it"),
+        (exchanging(f"{{{ENDPOINT}, client_auth: jwt}}"), ".client_auth", "must be 'basic' or 'post'"),
+        (
+            exchanging(f"{{{ENDPOINT}, resource: notes}}"),
+            ".resource",
+            "must be an absolute URI without a fragment, such as https://notes.example/mcp",
+        ),
+        (
+            exchanging(f"{{{ENDPOINT}}}", "url: http://a/mcp"),
+            "",
+            "needs forward_inbound_auth: true beside it",
+        ),
+        (
+            exchanging(f"{{{ENDPOINT}}}", "url: http://a/mcp, forward_inbound_auth: true, access_token: x"),
+            "",
+            "is never used, because the server has an Authorization header of its own; remove one of them",
+        ),
+        (
+            exchanging(
+                f"{{{ENDPOINT}}}", "url: http://a/mcp, forward_inbound_auth: true, auth: {forward: huggingface}"
+            ),
+            "",
+            "cannot stand beside auth.forward, which sends the caller's own token; write forward_inbound_auth: true",
+        ),
+        (
+            exchanging(f"{{{ENDPOINT}}}", "command: uvx, forward_inbound_auth: true"),
+            "",
+            "is only for servers with a url; a child process gets no token",
+        ),
+    ],
+)
+def test_a_token_exchange_that_cannot_work_is_refused(text: str, path: str, message: str) -> None:
+    CONFIG.write_text(text)
+    Path("agents.yaml").write_text(AGENTS)
+    with pytest.raises(ConfigurationError) as caught:
+        load_deployment(Path("agents.yaml"), environ={"EMPTY": ""})
+    found = [str(problem) for problem in caught.value.problems]
+    assert found == [f"fastagent.config.yaml:4: mcp.servers.notes.token_exchange{path}: {message}"]
+
+
+def test_the_reference_names_every_key_of_a_token_exchange() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "token-exchange.md").read_text()
+    assert [key for key in TokenExchangeSettings.model_fields if f"| `{key}` |" not in page] == []
 
 
 def test_unset_variables_stay_as_written_and_are_listed_with_their_place() -> None:

@@ -1,39 +1,61 @@
 """Which request may carry which token: decided per request, by its origin and by the call that sends it."""
 
 import asyncio
-from collections.abc import Mapping
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import parse_qs
 
+import httpx
 import httpx2
 import pytest
+import respx
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, Credentials
+from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.runtime.credentials import CallAuth, presenting
+from pallas_gateway.identity.token_exchange import TokenExchange
+from pallas_gateway.identity.token_exchanger import TokenExchanger
+from pallas_gateway.runtime.credentials import CallAuth, presenting, why_without_token
 from pallas_gateway.runtime.ports import Downstream
 from tests.support.downstreams import refusing
 
 URL = "https://tools.example.com/mcp"
+ENDPOINT = "https://login.example.com/token"
 SHARED = Downstream("shared", URL, forwards_bearer=True)
 PLAIN = Downstream("plain", URL)
 PEER = Downstream("peer", URL, peer="research")
 SHARED_PEER = Downstream("peer", URL, forwards_bearer=True, peer="research")
+EXCHANGE = TokenExchange("exchanged", ENDPOINT, URL)
+EXCHANGED = Downstream("exchanged", URL, forwards_bearer=True, token_exchange=EXCHANGE)
+EXCHANGED_PEER = replace(EXCHANGED, peer="research")
 BOTH = Credentials(Secret("anns-token"), Secret("call-token"))
 BEARER, NESTED = {"authorization": "Bearer anns-token"}, {NESTED_CALL_HEADER: "call-token"}
+NEVER_ASKED = TokenExchanger()
 
 
-def added(downstream: Downstream, *, url: str = URL, own: bool = False) -> Mapping[str, str]:
-    """The headers a request gets on its way."""
-    request = httpx2.Request("POST", url)
-    before = set(request.headers)
-    sent = next(CallAuth(downstream.name, has_own_authorization=own).auth_flow(request))
-    return {name: value for name, value in sent.headers.items() if name not in before}
-
-
-def added_in_call(
-    downstream: Downstream, *, credentials: Credentials = BOTH, url: str = URL, own: bool = False
+async def added(
+    downstream: Downstream, *, url: str = URL, own: bool = False, headers: Mapping[str, str] | None = None
 ) -> Mapping[str, str]:
-    with presenting(credentials, {downstream.name: downstream}):
-        return added(downstream, url=url, own=own)
+    """The headers a request has on its way, beside those that every request has."""
+    request = httpx2.Request("POST", url, headers=headers)
+    usual = set(httpx2.Request("POST", url).headers)
+    flow = CallAuth(downstream.name, has_own_authorization=own).async_auth_flow(request)
+    sent = await anext(flow)
+    await flow.aclose()
+    return {name: value for name, value in sent.headers.items() if name not in usual}
+
+
+async def added_in_call(
+    downstream: Downstream,
+    *,
+    credentials: Credentials = BOTH,
+    url: str = URL,
+    own: bool = False,
+    headers: Mapping[str, str] | None = None,
+) -> Mapping[str, str]:
+    with presenting(credentials, {downstream.name: downstream}, NEVER_ASKED):
+        return await added(downstream, url=url, own=own, headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -41,65 +63,88 @@ def added_in_call(
     [(PLAIN, {}), (SHARED, BEARER), (PEER, NESTED), (SHARED_PEER, {**BEARER, **NESTED})],
     ids=["plain", "forwarding", "peer", "forwarding peer"],
 )
-def test_a_server_gets_what_it_was_marked_for(downstream: Downstream, headers: Mapping[str, str]) -> None:
-    assert added_in_call(downstream) == headers
+async def test_a_server_gets_what_it_was_marked_for(downstream: Downstream, headers: Mapping[str, str]) -> None:
+    assert await added_in_call(downstream) == headers
 
 
-@pytest.mark.parametrize("downstream", [SHARED, PEER, SHARED_PEER])
-def test_outside_a_call_nothing_is_added(downstream: Downstream) -> None:
-    assert added(downstream) == {}
-    added_in_call(downstream)
-    assert added(downstream) == {}  # and not after one either
+@pytest.mark.parametrize("downstream", [SHARED, PEER, SHARED_PEER, EXCHANGED])
+async def test_outside_a_call_nothing_is_added(downstream: Downstream) -> None:
+    assert await added(downstream) == {}
+    await added_in_call(downstream, url="https://other.example.com/mcp")
+    assert await added(downstream) == {}  # and not after one either
 
 
-def test_a_servers_own_authorization_wins_over_the_callers() -> None:
-    assert added_in_call(SHARED, own=True) == {}
-    assert added_in_call(SHARED_PEER, own=True) == NESTED
+@pytest.mark.parametrize("exchanged", [False, True])
+async def test_a_servers_own_authorization_wins_over_the_callers(exchanged: bool) -> None:
+    exchange = EXCHANGE if exchanged else None
+    own = {"authorization": "Bearer its-own"}
+    shared, peer = replace(SHARED, token_exchange=exchange), replace(SHARED_PEER, token_exchange=exchange)
+    assert await added_in_call(shared, own=True, headers=own) == own
+    assert await added_in_call(peer, own=True, headers=own) == {**own, **NESTED}
 
 
-def test_an_anonymous_caller_has_nothing_to_forward() -> None:
-    assert added_in_call(SHARED_PEER, credentials=Credentials(None, Secret("call-token"))) == NESTED
-    assert added_in_call(SHARED_PEER, credentials=Credentials(None, None)) == {}
+async def test_an_anonymous_caller_has_nothing_to_forward() -> None:
+    assert await added_in_call(SHARED_PEER, credentials=Credentials(None, Secret("call-token"))) == NESTED
+    assert await added_in_call(SHARED_PEER, credentials=Credentials(None, None)) == {}
+    assert await added_in_call(EXCHANGED, credentials=Credentials(None, None)) == {}
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://other.example.com/mcp",
-        "https://tools.example.com:8443/mcp",
-        "http://tools.example.com/mcp",
-        "https://tools.example.com.evil.example/mcp",
-        "https://tools.example.com@evil.example/mcp",
-        "https://sub.tools.example.com/mcp",
-    ],
-)
-def test_another_origin_gets_nothing(url: str) -> None:
-    assert added_in_call(SHARED_PEER, url=url) == {}
+OTHER_ORIGINS = [
+    "https://other.example.com/mcp",
+    "https://tools.example.com:8443/mcp",
+    "http://tools.example.com/mcp",
+    "https://tools.example.com.evil.example/mcp",
+    "https://tools.example.com@evil.example/mcp",
+    "https://sub.tools.example.com/mcp",
+]
+
+
+@pytest.mark.parametrize("downstream", [SHARED_PEER, EXCHANGED_PEER])
+@pytest.mark.parametrize("url", OTHER_ORIGINS)
+async def test_another_origin_gets_nothing(url: str, downstream: Downstream) -> None:
+    assert await added_in_call(downstream, url=url) == {}
+
+
+@pytest.mark.parametrize("downstream", [SHARED_PEER, EXCHANGED_PEER, PLAIN])
+@pytest.mark.parametrize("url", OTHER_ORIGINS)
+async def test_what_an_earlier_hop_was_given_is_taken_off_for_another_origin(url: str, downstream: Downstream) -> None:
+    came_along = {**BEARER, **NESTED, "x-team": "blue"}
+    assert await added_in_call(downstream, url=url, headers=came_along) == {"x-team": "blue"}
+
+
+async def test_what_came_along_is_taken_off_outside_a_call_too() -> None:
+    assert await added(SHARED_PEER, headers={**BEARER, **NESTED}) == {}
+
+
+async def test_a_servers_own_header_is_the_operators_and_stays_where_the_client_put_it() -> None:
+    headers = {"authorization": "Bearer its-own", **NESTED}
+    sent = await added_in_call(SHARED_PEER, url=OTHER_ORIGINS[0], own=True, headers=headers)
+    assert sent == {"authorization": "Bearer its-own"}
 
 
 @pytest.mark.parametrize(
     "url", ["https://tools.example.com/other?x=1", "https://tools.example.com:443/mcp", "HTTPS://TOOLS.example.com/mcp"]
 )
-def test_the_origin_is_what_counts_not_the_path_or_its_spelling(url: str) -> None:
-    assert added_in_call(SHARED, url=url) == BEARER
+async def test_the_origin_is_what_counts_not_the_path_or_its_spelling(url: str) -> None:
+    assert await added_in_call(SHARED, url=url) == BEARER
 
 
-def test_a_server_the_call_does_not_know_gets_nothing() -> None:
-    with presenting(BOTH, {"other": SHARED}):
-        assert added(SHARED) == {}
+async def test_a_server_the_call_does_not_know_gets_nothing() -> None:
+    with presenting(BOTH, {"other": SHARED}, NEVER_ASKED):
+        assert await added(SHARED) == {}
 
 
-def test_a_server_without_an_address_gets_nothing() -> None:
-    assert added_in_call(Downstream("local", None, forwards_bearer=True)) == {}
+async def test_a_server_without_an_address_gets_nothing() -> None:
+    assert await added_in_call(Downstream("local", None, forwards_bearer=True)) == {}
 
 
 async def test_calls_side_by_side_each_present_their_own() -> None:
     barrier = asyncio.Barrier(20)
 
     async def present(name: str) -> str:
-        with presenting(Credentials(Secret(name), None), {"shared": SHARED}):
+        with presenting(Credentials(Secret(name), None), {"shared": SHARED}, NEVER_ASKED):
             await barrier.wait()
-            return added(SHARED)["authorization"]
+            return (await added(SHARED))["authorization"]
 
     names = [f"caller-{number}" for number in range(20)]
     assert await asyncio.gather(*(present(name) for name in names)) == [f"Bearer {name}" for name in names]
@@ -109,10 +154,152 @@ async def test_a_request_that_is_redirected_to_another_origin_leaves_the_token_b
     async with refusing(401) as elsewhere, refusing(307, {"Location": elsewhere.url}) as server:
         downstream = Downstream("shared", server.url, forwards_bearer=True)
         auth = CallAuth("shared", has_own_authorization=False)
-        with presenting(BOTH, {"shared": downstream}):
+        with presenting(BOTH, {"shared": downstream}, NEVER_ASKED):
             async with httpx2.AsyncClient(auth=auth, follow_redirects=True) as client:
                 response = await client.post(server.url, json={})
 
     assert response.status_code == 401
     assert [request.bearer for request in server.recorder.requests] == ["anns-token"]
     assert [request.bearer for request in elsewhere.recorder.requests] == [None]
+
+
+async def test_an_upgrade_to_https_which_the_sdk_follows_is_another_origin() -> None:
+    downstream = replace(SHARED_PEER, url="http://tools.example.com/mcp")
+
+    def app(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers)
+        moved = request.url.scheme == "http"
+        return httpx2.Response(307, headers={"location": URL}) if moved else httpx2.Response(200)
+
+    seen: list[httpx2.Headers] = []
+    auth = CallAuth("peer", has_own_authorization=False)
+    transport = httpx2.MockTransport(app)
+    with presenting(BOTH, {"peer": downstream}, NEVER_ASKED):
+        async with httpx2.AsyncClient(auth=auth, transport=transport) as client:
+            moved = await client.post("http://tools.example.com/mcp", json={})
+            assert moved.next_request is not None
+            assert moved.next_request.headers["authorization"] == "Bearer anns-token"  # copied by the library
+            await client.send(moved.next_request)
+
+    assert [headers.get("authorization") for headers in seen] == ["Bearer anns-token", None]
+    assert [headers.get(NESTED_CALL_HEADER) for headers in seen] == ["call-token", None]
+
+
+def test_a_client_that_blocks_is_refused() -> None:
+    with (
+        httpx2.Client(transport=httpx2.MockTransport(lambda _: httpx2.Response(200))) as client,
+        pytest.raises(RuntimeError, match="asynchronous"),
+    ):
+        client.get(URL, auth=CallAuth("shared", has_own_authorization=False))
+
+
+@dataclass
+class World:
+    """An authorization server that issues `1-anns-token`, `2-anns-token`, …, and a downstream that takes some."""
+
+    exchanger: TokenExchanger
+    taken: Callable[[str], bool] = lambda _: True
+    refuses: bool = False
+    issued: int = 0
+    seen: list[str | None] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+
+    def token_endpoint(self, request: httpx.Request) -> httpx.Response:
+        if self.refuses:
+            return httpx.Response(400, json={"error": "invalid_grant"})
+        self.issued += 1
+        subject = parse_qs(request.content.decode())["subject_token"][0]
+        answer = {"access_token": f"{self.issued}-{subject}", "token_type": "Bearer", "expires_in": 300}
+        return httpx.Response(200, json=answer)
+
+    async def downstream(self, request: httpx2.Request) -> httpx2.Response:
+        self.seen.append(request.headers.get("authorization"))
+        self.bodies.append(await request.aread())
+        token = (self.seen[-1] or "").removeprefix("Bearer ")
+        return httpx2.Response(200 if self.taken(token) else 401)
+
+    async def post(self, *names: str, content: object = b"{}", to: Downstream = EXCHANGED) -> Sequence[int]:
+        """One request for each of these callers; the statuses they came to."""
+        auth = CallAuth(to.name, has_own_authorization=False)
+        statuses = []
+        for name in names:
+            with presenting(Credentials(Secret(name), Secret("call-token")), {to.name: to}, self.exchanger):
+                async with httpx2.AsyncClient(auth=auth, transport=httpx2.MockTransport(self.downstream)) as client:
+                    response = await client.post(URL, content=content)  # type: ignore[arg-type]  # bytes or an iterator
+            statuses.append(response.status_code)
+        return statuses
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    with respx.mock(assert_all_called=False) as router:
+        async with TokenExchanger() as exchanger:
+            world = World(exchanger)
+            router.post(ENDPOINT).mock(side_effect=world.token_endpoint)
+            yield world
+
+
+async def test_an_exchanged_token_goes_in_place_of_the_callers_own(world: World) -> None:
+    assert await world.post("ann", "bob", "ann", "bob") == [200] * 4
+    assert world.seen == ["Bearer 1-ann", "Bearer 2-bob", "Bearer 1-ann", "Bearer 2-bob"]
+
+
+async def test_a_kept_token_that_is_refused_is_exchanged_anew_once(world: World) -> None:
+    await world.post("ann")
+    world.taken = lambda token: token != "1-ann"
+    assert await world.post("ann", content=json.dumps({"id": 1}).encode()) == [200]
+    assert world.seen == ["Bearer 1-ann", "Bearer 1-ann", "Bearer 2-ann"]
+    assert world.bodies[1:] == [b'{"id": 1}'] * 2
+
+
+async def test_a_body_that_comes_in_pieces_is_sent_twice_too(world: World) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"one "
+        yield b"two"
+
+    await world.post("ann")
+    world.taken = lambda token: token != "1-ann"
+    assert await world.post("ann", content=pieces()) == [200]
+    assert world.bodies[1:] == [b"one two"] * 2
+
+
+async def test_a_server_that_takes_nothing_is_not_asked_for_ever(world: World) -> None:
+    world.taken = lambda _: False
+    assert await world.post("ann") == [401]  # issued just now: another one would not be taken either
+    assert (world.issued, world.seen) == (1, ["Bearer 1-ann"])
+    assert await world.post("ann") == [401]
+    assert (world.issued, world.seen[1:]) == (2, ["Bearer 2-ann"])  # and it is not kept either
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_without_a_token_nothing_is_sent(world: World, kept: bool) -> None:
+    if kept:
+        await world.post("ann")
+        world.taken = lambda _: False
+    world.refuses = True
+    with pytest.raises(TokenExchangeError, match="invalid_grant"):
+        await world.post("ann")
+    assert world.seen == ["Bearer 1-ann", "Bearer 1-ann"][: 2 * kept]
+
+
+async def test_why_nothing_was_sent_is_known_to_its_call_until_the_next_request(world: World) -> None:
+    auth = CallAuth("exchanged", has_own_authorization=False)
+    transport = httpx2.MockTransport(world.downstream)
+    with presenting(BOTH, {"exchanged": EXCHANGED}, world.exchanger):
+        async with httpx2.AsyncClient(auth=auth, transport=transport) as client:
+            world.refuses = True
+            with pytest.raises(TokenExchangeError):
+                await client.get(URL)
+            assert str(why_without_token("exchanged")) == f"no token for server 'exchanged' from {ENDPOINT}: " + (
+                "HTTP 400, invalid_grant"
+            )
+            assert why_without_token("shared") is None
+            world.refuses = False
+            await client.get(URL)
+            assert why_without_token("exchanged") is None
+    assert why_without_token("exchanged") is None
+
+
+async def test_an_exchanged_token_goes_to_a_peer_beside_the_calls_own(world: World) -> None:
+    with presenting(BOTH, {"exchanged": EXCHANGED_PEER}, world.exchanger):
+        assert await added(EXCHANGED_PEER) == {"authorization": "Bearer 1-anns-token", **NESTED}

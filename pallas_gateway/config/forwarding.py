@@ -1,0 +1,106 @@
+"""What the declaration of an MCP server says about the caller's token.
+
+One reading of it for the configuration's problems (`fastagent_file`) and for the runtime, which gets these keys from
+fast-agent as it found them: what one of them refuses, the other does not let pass.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from pallas_gateway.config.expansion import PLACEHOLDER
+from pallas_gateway.config.schema import Section
+from pallas_gateway.config.values import Flag, ResourceUri, Text, WebUrl
+
+OWN_AUTHORIZATION = frozenset({"authorization", "x-hf-authorization"})
+"""Headers (in lower case) with which a server has credentials of its own, as fast-agent sees it."""
+
+
+class TokenExchangeSettings(Section):
+    """How the caller's token becomes one for this server (RFC 8693)."""
+
+    token_endpoint: WebUrl
+    """Where the authorization server exchanges tokens."""
+
+    client_id: Text | None = None
+    """The gateway's name at the authorization server."""
+
+    client_secret: Text | None = Field(default=None, repr=False)
+    """Its secret. Without one the gateway is a public client."""
+
+    client_auth: Literal["basic", "post"] = "basic"
+    """How it shows them: HTTP Basic, or both in the body (RFC 6749 section 2.3.1)."""
+
+    audience: Text | None = None
+    """Name of the server at the authorization server, if that wants one."""
+
+    resource: ResourceUri | None = None
+    """URI of what the token is for. Without one: the server's URL, without its query."""
+
+    scope: Text | None = None
+    """Scopes to ask for, with spaces between them. Without any: what the authorization server gives."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_expanded(cls, value: object) -> object:
+        """A placeholder left in a value would go to the authorization server as it is written."""
+        if isinstance(value, str) and (unset := PLACEHOLDER.search(value)):
+            name = unset["name"]
+            raise ValueError(f"environment variable {name} is not set; set it, or write ${{{name}:-default}}")
+        return value
+
+    @field_validator("client_secret", mode="before")
+    @classmethod
+    def _is_given(cls, value: object) -> object:
+        if value is None:  # a variable that is empty must not make a public client of a confidential one
+            raise ValueError("must not be empty; leave the key out for a public client")
+        return value
+
+    @model_validator(mode="after")
+    def _has_a_name_for_its_secret(self) -> "TokenExchangeSettings":
+        if self.client_secret is not None and self.client_id is None:
+            raise ValueError("client_secret needs a client_id beside it")
+        return self
+
+
+def _empty_is_a_mapping(value: object) -> object:
+    return {} if value is None else value  # so that a bare key is told what it lacks, and never read as "none"
+
+
+class Forwarding(Section):
+    """The keys of a server's declaration that decide about the caller's token; all others are passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    forward_inbound_auth: Flag | None = None
+    token_exchange: Annotated[TokenExchangeSettings | None, BeforeValidator(_empty_is_a_mapping)] = None
+
+
+def has_own_authorization(headers: Mapping[str, str] | None) -> bool:
+    """Whether these configured headers hold credentials; they win over the caller's."""
+    return any(name.strip().lower() in OWN_AUTHORIZATION for name in headers or ())
+
+
+def why_never_exchanged(
+    forwarding: Forwarding, *, url: str | None, own_authorization: bool, sent_by_fast_agent: bool
+) -> str | None:
+    """Why a declared `token_exchange` would not be what decides about the caller's token; None if it is.
+
+    Args:
+        forwarding: what the server's declaration says.
+        url: the server's address, None for one that is a child process.
+        own_authorization: it has credentials of its own.
+        sent_by_fast_agent: it has fast-agent's `auth.forward`.
+    """
+    if forwarding.token_exchange is None:
+        return None
+    if url is None:
+        return "is only for servers with a url; a child process gets no token"
+    if sent_by_fast_agent:
+        return "cannot stand beside auth.forward, which sends the caller's own token; write forward_inbound_auth: true"
+    if not forwarding.forward_inbound_auth:
+        return "needs forward_inbound_auth: true beside it"
+    if own_authorization:
+        return "is never used, because the server has an Authorization header of its own; remove one of them"
+    return None

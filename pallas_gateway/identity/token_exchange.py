@@ -1,0 +1,156 @@
+"""RFC 8693 token exchange as values and pure functions: what is asked, and what an answer is worth.
+
+The asking itself, and remembering what was issued, is `token_exchanger`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal
+from urllib.parse import quote_plus, urlsplit
+
+import httpx
+from joserfc.errors import JoseError
+from joserfc.jws import JWSRegistry, extract_compact
+
+from pallas_gateway.errors import TokenExchangeError
+from pallas_gateway.identity.secret import Secret
+
+_GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
+_ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  a name, not a secret
+_USABLE = {_ACCESS_TOKEN, "urn:ietf:params:oauth:token-type:jwt"}
+_DIGITS = re.compile(r"[0-9]+")
+_HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
+_ERROR_CODES = {  # RFC 6749 sections 4.1.2.1 and 5.2, RFC 8693 section 2.2.2
+    *("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type"),
+    *("invalid_scope", "invalid_target", "access_denied", "server_error", "temporarily_unavailable"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenExchange:
+    """What is asked of which authorization server for one downstream.
+
+    `server` is the downstream's name; without a `client_secret` the client is a public one. Endpoint and resource are
+    absolute URLs; `scope` is a list with spaces.
+    """
+
+    server: str
+    token_endpoint: str
+    resource: str
+    audience: str | None = None
+    scope: str | None = None
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    client_auth: Literal["basic", "post"] = "basic"
+
+
+def failed(to: TokenExchange, why: str) -> TokenExchangeError:
+    """The one error of an exchange; `why` never holds what was sent or received."""
+    return TokenExchangeError(server=to.server, token_endpoint=endpoint_of(to), why=why)
+
+
+def endpoint_of(to: TokenExchange) -> str:
+    """The token endpoint as it may be shown: a user or a query may be a secret."""
+    parts = urlsplit(to.token_endpoint)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+
+def request_of(subject: Secret, to: TokenExchange) -> tuple[dict[str, str], httpx.Auth]:
+    """Form fields and client authentication of one request (RFC 8693 section 2.1, RFC 6749 section 2.3.1)."""
+    fields = {
+        "grant_type": _GRANT,
+        "subject_token": subject.reveal(),
+        "subject_token_type": _ACCESS_TOKEN,
+        "requested_token_type": _ACCESS_TOKEN,
+        "resource": to.resource,
+        "audience": to.audience,
+        "scope": to.scope,
+    }
+    body = {name: value for name, value in fields.items() if value is not None}
+    if to.client_secret is not None and to.client_auth == "basic":
+        return body, httpx.BasicAuth(quote_plus(to.client_id or ""), quote_plus(to.client_secret.reveal()))
+    if to.client_id is not None:
+        body["client_id"] = to.client_id
+    if to.client_secret is not None:
+        body["client_secret"] = to.client_secret.reveal()
+    return body, httpx.Auth()
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A token and its life in seconds, if that was said."""
+
+    token: Secret
+    expires_in: float | None
+
+
+def read_answer(response: httpx.Response, to: TokenExchange) -> Issued:
+    """The token in an answer (RFC 8693 section 2.2.1).
+
+    Raises:
+        TokenExchangeError: there is none that could be sent as a bearer (RFC 6750 section 2.1).
+    """
+    answer = _json_object(response)
+    if response.is_redirect:
+        raise failed(to, "it redirects, which is not followed")
+    if response.status_code != HTTPStatus.OK:
+        raise failed(to, f"HTTP {response.status_code}{_error_code(answer)}")
+    if not answer:
+        raise failed(to, "its answer is not a JSON object")
+    if str(answer.get("token_type")).lower() != "bearer":
+        raise failed(to, "its answer has another token_type than Bearer")
+    if str(answer.get("issued_token_type", _ACCESS_TOKEN)) not in _USABLE:
+        raise failed(to, "its answer has another issued_token_type than an access token's")
+    token = answer.get("access_token")
+    if not isinstance(token, str) or not _HEADER_SAFE.fullmatch(token):
+        raise failed(to, "its answer has no access_token that a header could carry")
+    return Issued(Secret(token), _seconds(answer.get("expires_in")))
+
+
+def end_of(subject: Secret) -> float | None:
+    """The `exp` of a token (Unix time) if it is a JWT that says one. Unverified: it is only used to remember less."""
+    try:
+        claims = json.loads(extract_compact(subject.reveal().encode(), registry=_AnySize()).payload)
+    except (JoseError, ValueError, TypeError, AttributeError, RecursionError):  # it is whatever the caller sent
+        return None
+    return _number(claims.get("exp")) if isinstance(claims, dict) else None
+
+
+class _AnySize(JWSRegistry):
+    """Its limits are for what is to be verified; a token too large to be read would be kept beyond its own end."""
+
+    max_header_length = max_payload_length = max_signature_length = 1_000_000
+
+
+def _json_object(response: httpx.Response) -> dict[str, Any]:
+    try:
+        answer = response.json()
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _error_code(answer: dict[str, Any]) -> str:
+    """One of the codes there are, or none: any other text might repeat what the server was sent."""
+    code = answer.get("error")
+    return f", {code}" if isinstance(code, str) and code in _ERROR_CODES else ""
+
+
+def _seconds(value: object) -> float | None:
+    """`expires_in`, which some servers send as text."""
+    return _number(float(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else value)
+
+
+def _number(value: object) -> float | None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,316 @@
+"""Downstreams that get a token of their own in exchange for the caller's, and what happens when there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from pallas_gateway.runtime import instances
+from tests.e2e.calling import EACH_VERSION, ask, health
+from tests.support.asgi import headers_of, respond_json
+from tests.support.downstreams import Recorder, stateless_downstream
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.listener import reserved_port, serve_app
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from starlette.requests import Request
+
+    from tests.support.asgi import AsgiApp, Receive, Scope, Send
+    from tests.support.downstreams import Downstream
+    from tests.support.gateway import Running
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+SECRET = "clients-secret"
+ECHO = ("notes__echo", {"text": "hi"})
+
+
+@dataclass
+class AuthorizationServer:
+    """A token endpoint that issues `<resource's port>-<n>-for-<subject>`, and may be made to refuse, or to hang."""
+
+    url: str = ""
+    expires_in: int = 300
+    refuses: bool = False
+    gate: Gate | None = None
+    asked: list[Mapping[str, Any]] = field(default_factory=list)
+    issued: list[str] = field(default_factory=list)
+
+    async def exchange(self, request: Request) -> JSONResponse:
+        """The token endpoint."""
+        form = await request.form()
+        self.asked.append({**form, "authorization": request.headers.get("authorization")})
+        if self.gate is not None:
+            await self.gate.enter()
+        if self.refuses:
+            return JSONResponse({"error": "invalid_grant", "error_description": str(form)}, status_code=400)
+        self.issued.append(f"{len(self.asked)}-for-{form['subject_token']}")
+        answer = {"access_token": self.issued[-1], "token_type": "bearer", "expires_in": self.expires_in}
+        return JSONResponse(answer)
+
+    @property
+    def app(self) -> AsgiApp:
+        """The server as an ASGI app."""
+        app: Any = Starlette(routes=[Route("/token", self.exchange, methods=["POST"])])
+        return app  # type: ignore[no-any-return]  # Starlette types scopes more narrowly
+
+
+@dataclass
+class Takes:
+    """ASGI wrapper of a downstream that answers 401 to the tokens in `revoked`, and to requests without any."""
+
+    app: AsgiApp
+    revoked: set[str] = field(default_factory=set)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        token = headers_of(scope).get("authorization", "").removeprefix("Bearer ") if scope["type"] == "http" else "-"
+        if token and token not in self.revoked:
+            await self.app(scope, receive, send)
+        else:
+            await respond_json(send, 401, {"error": "invalid_token"}, {"www-authenticate": "Bearer"})
+
+
+@dataclass(frozen=True)
+class World:
+    """A gateway with the agent `user`, whose server `notes` wants exchanged tokens."""
+
+    served: Running
+    notes: Downstream
+    login: AuthorizationServer
+    takes: Takes
+
+    @property
+    def url(self) -> str:
+        return self.served.url("user")
+
+    def bearers(self) -> set[str | None]:
+        return bearers(self.notes.recorder)
+
+
+@asynccontextmanager
+async def world(path: Path, script: Any, /, **exchange: Any) -> AsyncIterator[World]:
+    """Serve it; `exchange` changes what the server's `token_exchange` says."""
+    login = AuthorizationServer()
+    async with AsyncExitStack() as stack:
+        login.url = (await stack.enter_async_context(serve_app(login.app))).base_url + "/token"
+        notes = await stack.enter_async_context(stateless_downstream("notes"))
+        takes = Takes(notes.recorder.app)  # type: ignore[arg-type]  # it is being served
+        notes.recorder.app = takes
+        settings = {"token_endpoint": login.url, "client_id": "pallas", "client_secret": SECRET, **exchange}
+        servers = {
+            "notes": {
+                "transport": "http",
+                "url": notes.url,
+                "forward_inbound_auth": True,
+                "token_exchange": settings,
+            }
+        }
+        llm = await stack.enter_async_context(scripted_llm(script))
+        project = write_project(path, {"user": Agent(servers=["notes"])}, llm_url=llm.base_url, servers=servers)
+        yield World(await stack.enter_async_context(running(project)), notes, login, takes)
+
+
+def bearers(recorder: Recorder) -> set[str | None]:
+    return {request.bearer for request in recorder.requests}
+
+
+def echo(request: LlmRequest) -> Turn:
+    """A model that uses the tool once, and then says what came of it; without the tool it says so."""
+    if request.tool_results:
+        return say(" | ".join(request.tool_results.values()))
+    return call_tools([ECHO]) if "notes__echo" in request.tools else say("no tools")
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_each_caller_reaches_the_server_with_a_token_issued_for_it_and_never_with_its_own(
+    version: str, tmp_path: Path
+) -> None:
+    async with world(tmp_path, echo, audience="notes-api", scope="read") as it:
+        for times in (2, 1):  # at once, and again when the tokens are known
+            callers = ("ann", "bob") * times
+            answers = await asyncio.gather(*(ask(it.url, version=version, bearer=name) for name in callers))
+            assert all('"hi"' in answer.text for answer in answers)
+        await until_idle(it.served)
+
+    assert {(one["subject_token"], one["resource"]) for one in it.login.asked} == {
+        ("ann", it.notes.url),
+        ("bob", it.notes.url),
+    }
+    assert {one["authorization"] for one in it.login.asked} == {"Basic cGFsbGFzOmNsaWVudHMtc2VjcmV0"}
+    assert {(one["audience"], one["scope"]) for one in it.login.asked} == {("notes-api", "read")}
+    assert sorted(token.partition("-")[2] for token in it.login.issued) == ["for-ann", "for-bob"]
+    assert it.bearers() == set(it.login.issued)
+
+
+async def test_requests_of_each_call_carry_its_own_callers_token(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        who = {"text": request.last_user_text}
+        return say("done") if request.tool_results else call_tools([("notes__echo", who)] * 2)
+
+    names = [f"caller-{number}" for number in range(5)]
+    async with world(tmp_path, script, client_auth="post") as it:
+        await asyncio.gather(*(ask(it.url, name, bearer=name) for name in names * 2))
+        calls = it.notes.recorder.calls("echo")
+        assert len(calls) == 20
+        for call in calls:
+            assert (call.bearer or "").partition("-")[2] == f"for-{call.rpc['params']['arguments']['text']}"
+    assert len(it.login.issued) == 5
+    assert {one["client_secret"] for one in it.login.asked} == {SECRET}
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_a_revoked_token_is_exchanged_anew_once_and_the_call_goes_on(version: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return echo(request) if request.tool_results else hang(gate, call_tools([ECHO]))
+
+    async with world(tmp_path, script) as it:
+        asking = asyncio.create_task(ask(it.url, version=version, bearer="ann"))
+        await gate.wait_for_entered()
+        it.takes.revoked.update(it.login.issued)
+        it.notes.recorder.clear()
+        gate.open()
+        answer = await asking
+        await until_idle(it.served)
+
+    assert '"hi"' in answer.text
+    assert it.login.issued == ["1-for-ann", "2-for-ann"]
+    first, second, *_ = it.notes.recorder.requests
+    assert [(one.rpc_method, one.status, one.bearer) for one in (first, second)] == [
+        ("tools/call", 401, "1-for-ann"),
+        ("tools/call", 200, "2-for-ann"),
+    ]
+    assert first.rpc == second.rpc
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_without_a_token_the_call_goes_on_without_those_tools_and_the_log_says_why(
+    version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="pallas")
+    async with world(tmp_path, echo) as it:
+        it.login.refuses = True
+        for _ in range(2):
+            answer = await ask(it.url, version=version, bearer="anns-token")
+            assert (answer.text, answer.is_error) == ("no tools", False)
+        assert it.notes.recorder.requests == []
+        it.login.refuses = False
+        assert '"hi"' in (await ask(it.url, version=version, bearer="anns-token")).text
+
+    said = [record for record in caplog.records if getattr(record, "server", None) == "notes"]
+    assert [record.getMessage() for record in said] == [
+        "downstream unreachable, calls go on without its tools",
+        "downstream is back",
+    ]
+    assert vars(said[0])["error"] == f"no token for server 'notes' from {it.login.url}: HTTP 400, invalid_grant"
+    for secret in ("anns-token", SECRET):
+        assert not [record for record in caplog.records if secret in repr(vars(record))]
+
+
+async def test_a_token_endpoint_that_is_down_costs_the_tools_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with reserved_port() as port:
+        endpoint = f"http://127.0.0.1:{port}/token"
+        async with world(tmp_path, echo, token_endpoint=endpoint) as it:
+            assert (await ask(it.url, bearer="ann")).text == "no tools"
+            assert it.notes.recorder.requests == []
+            assert (await health(it.url))["status"] == "ok"  # the server is up, and a probe exchanges nothing
+
+    errors = [vars(record)["error"] for record in caplog.records if getattr(record, "server", None) == "notes"]
+    assert errors == [f"no token for server 'notes' from {endpoint}: it cannot be reached"]
+
+
+async def test_a_silent_token_endpoint_is_named_as_what_was_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(instances, "ATTACH_SECONDS", 0.5)
+    async with world(tmp_path, echo) as it:
+        it.login.gate = Gate()
+        assert (await ask(it.url, bearer="ann")).text == "no tools"
+        assert it.notes.recorder.requests == []
+
+    errors = [vars(record)["error"] for record in caplog.records if getattr(record, "server", None) == "notes"]
+    assert errors == [f"no answer within 0.5 s from {it.login.url}"]
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_a_tool_call_without_a_token_is_an_error_that_the_model_can_read(
+    version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return echo(request) if request.tool_results else hang(gate, call_tools([ECHO]))
+
+    async with world(tmp_path, script) as it:
+        it.login.expires_in = 5  # too short to be kept: each request asks anew
+        asking = asyncio.create_task(ask(it.url, version=version, bearer="anns-token"))
+        await gate.wait_for_entered()
+        it.login.refuses = True
+        gate.open()
+        answer = await asking
+        await until_idle(it.served)
+
+    assert "No token could be had for the server 'notes': HTTP 400, invalid_grant." in answer.text
+    assert not it.notes.recorder.calls()
+    assert it.bearers() <= set(it.login.issued)
+    (said,) = [record for record in caplog.records if record.getMessage() == "tool call failed for want of a token"]
+    assert (vars(said)["server"], vars(said)["reason"]) == ("notes", "token_exchange_failed")
+
+
+async def test_a_caller_without_a_token_has_nothing_to_exchange(tmp_path: Path) -> None:
+    async with world(tmp_path, echo) as it:
+        await ask(it.url)
+        assert it.bearers() == {None}
+    assert it.login.asked == []
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_a_peer_gets_an_exchanged_token_and_exchanges_that_for_its_own_server(
+    version: str, tmp_path: Path
+) -> None:
+    def script(request: LlmRequest) -> Turn:
+        if request.tool_results:
+            return say(" | ".join(request.tool_results.values()))
+        tool = next(name for name in ("peer__send_message", "notes__echo") if name in request.tools)
+        return call_tools([(tool, {"message": "go"} if tool.startswith("peer") else {"text": "hi"})])
+
+    login = AuthorizationServer()
+    with reserved_port() as port:
+        async with (
+            serve_app(login.app) as listener,
+            stateless_downstream("notes") as notes,
+            scripted_llm(script) as llm,
+        ):
+            exchange = {"token_endpoint": f"{listener.base_url}/token", "client_id": "pallas"}
+            marked = {"transport": "http", "forward_inbound_auth": True, "token_exchange": exchange}
+            peer_url = f"http://localhost:{port}/mcp"
+            servers = {"peer": {**marked, "url": peer_url}, "notes": {**marked, "url": notes.url}}
+            agents = {
+                "parent": Agent(servers=["peer"], settings={"depends_on": ["peer"]}),
+                "peer": Agent(servers=["notes"], settings={"port": port}),
+            }
+            project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)
+            async with running(project) as served:
+                answer = await ask(served.url("parent"), version=version, bearer="ann")
+                await until_idle(served)
+
+    assert '"hi"' in answer.text
+    assert login.issued == ["1-for-ann", "2-for-1-for-ann"]
+    assert [one["resource"] for one in login.asked] == [peer_url, notes.url]
+    assert {one["client_id"] for one in login.asked} == {"pallas"}
+    assert bearers(notes.recorder) == {"2-for-1-for-ann"}
