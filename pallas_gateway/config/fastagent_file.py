@@ -200,7 +200,7 @@ def _server(name: str, raw: _Server, documents: list[Document]) -> DownstreamSer
         headers=MappingProxyType(headers),
         command=None if url else command,
         args=() if url else args,
-        forward_inbound_auth=marked and not has_own_authorization(headers),
+        forward_inbound_auth=marked and not has_own_authorization(headers, url),
         token_exchange=raw.token_exchange,
         line=_place(documents, path).line_of(path),
     )
@@ -210,7 +210,7 @@ def _unused_exchange(name: str, raw: _Server, server: DownstreamServer, document
     why = why_never_exchanged(
         raw,
         url=server.url if server.transport != "stdio" else None,
-        own_authorization=has_own_authorization(server.headers),
+        own_authorization=has_own_authorization(server.headers, server.url),
         sent_by_fast_agent=bool(raw.auth and raw.auth.forward),
     )
     path = f"mcp.servers.{name}.token_exchange"

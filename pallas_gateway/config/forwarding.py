@@ -77,9 +77,11 @@ class Forwarding(Section):
     token_exchange: Annotated[TokenExchangeSettings | None, BeforeValidator(_empty_is_a_mapping)] = None
 
 
-def has_own_authorization(headers: Mapping[str, str] | None) -> bool:
-    """Whether these configured headers hold credentials; they win over the caller's."""
-    return any(name.strip().lower() in OWN_AUTHORIZATION for name in headers or ())
+def has_own_authorization(headers: Mapping[str, str] | None, url: str | None) -> bool:
+    """Whether a server's configured headers or URL (`https://user:password@…`) hold credentials; they win."""
+    named = any(name.strip().lower() in OWN_AUTHORIZATION for name in headers or ())
+    authority = (url or "").partition("://")[2].partition("/")[0]  # not urlsplit: the URL may be malformed
+    return named or "@" in authority
 
 
 def why_never_exchanged(

@@ -105,7 +105,7 @@ def _forwarding(name: str, server: MCPServerSettings, extra: Mapping[str, Any]) 
     why = why_never_exchanged(
         forwarding,
         url=server.url,
-        own_authorization=has_own_authorization(server.headers),
+        own_authorization=has_own_authorization(server.headers, server.url),
         sent_by_fast_agent=_is_sent_by_fast_agent(server),
     )
     if why is not None:
@@ -134,7 +134,7 @@ def _prepare_server(
         name,
         url,
         headers=dict(server.headers or {}),
-        forwards_bearer=marked and not has_own_authorization(server.headers),
+        forwards_bearer=marked and not has_own_authorization(server.headers, documented),
         peer=peer,
         transport=server.transport,
         token_exchange=_token_exchange(name, documented, forwarding.token_exchange),

