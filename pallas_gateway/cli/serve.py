@@ -17,7 +17,8 @@ from pallas_gateway.cli.output import result, table
 from pallas_gateway.cli.project import ConfigOption, load_project, named_config_file
 from pallas_gateway.cli.remote import DEFAULT_URL, WELL_KNOWN
 from pallas_gateway.config.loader import Overrides
-from pallas_gateway.telemetry import logs
+from pallas_gateway.config.secret_values import secret_values
+from pallas_gateway.telemetry import logs, redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,9 @@ def serve(
     """Run the gateway until SIGTERM or Ctrl-C; a second one does not wait for running calls."""
     overrides = Overrides(host=host, port=port, public_url=public_url, per_port=per_port or None, agent=agent)
     configuration = load_project(config, overrides)
+    redaction.configured.add(configuration.fastagent.secrets | secret_values(os.environ))
     logs.set_up(os.environ, configured_level=configuration.fastagent.logger_level)
+    logs.report_crashes()
     _warn(configuration)
     stdout = sys.stdout
 

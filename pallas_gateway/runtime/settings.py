@@ -9,7 +9,9 @@ from fast_agent.config import MCPServerAuthSettings, get_settings
 from mcp_types import Implementation
 
 from pallas_gateway import __version__
+from pallas_gateway.config.secret_values import secret_values
 from pallas_gateway.runtime.ports import Downstream
+from pallas_gateway.telemetry import redaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +37,7 @@ def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settin
         fast._settings = settings
         fast.app._config_or_path = settings
     tame(settings)
+    redaction.configured.add(secret_values(settings.model_dump(warnings=False)))  # also those of a module's own file
     return settings
 
 
