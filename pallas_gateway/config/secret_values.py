@@ -30,7 +30,8 @@ def is_secret_name(name: str) -> bool:
 
 def secret_values(document: object) -> frozenset[str]:
     """Every secret in a parsed YAML document, a dumped settings object or an environment, at any depth."""
-    return frozenset(value for value in _found(document, "", _MOST_LEVELS) if value)
+    found = _found(document, "", _MOST_LEVELS)
+    return frozenset(value for value in found if value and not _PLACEHOLDER.fullmatch(value))
 
 
 def _found(value: object, name: str, levels: int) -> Iterator[str]:
@@ -54,7 +55,7 @@ def _in_mapping(mapping: Mapping[object, object], name: str, levels: int) -> Ite
 
 
 def _in_text(text: str, name: str) -> Iterator[str]:
-    if is_secret_name(name) and not _PLACEHOLDER.fullmatch(text):
+    if is_secret_name(name):
         yield from _with_and_without_scheme(text)
     if "://" in text:
         yield from _in_url(text)

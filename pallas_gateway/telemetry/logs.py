@@ -16,10 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.config.secret_values import is_secret_name
 from pallas_gateway.telemetry.current_call import ids_of_the_call
 from pallas_gateway.telemetry.log_outputs import FileOutput, StderrOutput
-from pallas_gateway.telemetry.redaction import cleaned, cleaned_fields
+from pallas_gateway.telemetry.redaction import cleaned, cleaned_fields, hides_its_value
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -81,7 +80,7 @@ class JsonFormatter(logging.Formatter):
             entry.setdefault(name, value)
         line = json.dumps(entry, default=str)
         # Cleaned field by field only where there is something to clean: that costs ten times as much as to look.
-        if cleaned(line) != line or any(is_secret_name(name) for name in entry):
+        if cleaned(line) != line or any(hides_its_value(name) for name in entry):
             line = json.dumps(cleaned_fields(entry))
         return line
 
@@ -107,7 +106,7 @@ def _is_for_people(name: str, value: object) -> bool:
 
 
 def _hidden_by_name(name: str, value: object) -> object:
-    return cleaned_fields(value, name) if is_secret_name(name) else value
+    return cleaned_fields(value, name) if hides_its_value(name) else value
 
 
 def _on_one_line(value: object) -> str:
@@ -166,7 +165,7 @@ def report_crashes() -> None:
     def on_thread_crash(crash: threading.ExceptHookArgs) -> None:
         if crash.exc_value is None or issubclass(crash.exc_type, SystemExit):
             return
-        extra = {"thread": crash.thread.name if crash.thread else None}
+        extra = {"name_of_thread": crash.thread.name if crash.thread else None}
         raised = (crash.exc_type, crash.exc_value, crash.exc_traceback)
         logging.getLogger("pallas").error("a thread crashed", extra=extra, exc_info=raised)
 

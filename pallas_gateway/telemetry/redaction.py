@@ -128,7 +128,7 @@ def cleaned_data(value: Any) -> Any:
 def cleaned_fields(value: Any, name: str = "") -> Any:
     """A log record's fields, `cleaned` at any depth, and hidden where their own name says that they are secret."""
     if isinstance(value, str):
-        return HIDDEN if is_secret_name(name) else cleaned(value)
+        return HIDDEN if hides_its_value(name) else cleaned(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, Mapping):
@@ -136,6 +136,11 @@ def cleaned_fields(value: Any, name: str = "") -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [cleaned_fields(one, name) for one in value]
     return cleaned(str(value))
+
+
+def hides_its_value(name: str) -> bool:
+    """Whether a field of this name is a secret; a record's `key` is the place of something in a file."""
+    return name != "key" and is_secret_name(name)
 
 
 def _cleaned_data(value: Any, known: Collection[str]) -> Any:

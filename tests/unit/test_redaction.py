@@ -3,7 +3,6 @@
 import base64
 import json
 import time
-from collections.abc import Generator
 from urllib.parse import quote
 
 import pytest
@@ -16,7 +15,7 @@ from pallas_gateway.telemetry.redaction import KnownSecrets, cleaned, cleaned_da
 
 
 @pytest.fixture(autouse=True)
-def no_configured_secrets(monkeypatch: pytest.MonkeyPatch) -> Generator[KnownSecrets]:
+def no_configured_secrets(monkeypatch: pytest.MonkeyPatch) -> KnownSecrets:
     known = KnownSecrets()
     monkeypatch.setattr(redaction, "configured", known)
     return known
