@@ -151,8 +151,8 @@ class FastAgentInstance:
         else:
             self._generation.cancel()
             self._observer.abandon_tools()
-            extra = {"event": "loop_halt", "reason": "deadline", "seconds": timeout_seconds}
-            _guard_log.warning("call stopped at its deadline", extra=extra)
+            extra = {"event": "loop_halt", "reason": "deadline", "agent": call.agent, "call_id": call.call_id}
+            _guard_log.warning("call stopped at its deadline", extra={**extra, "seconds": timeout_seconds})
             reply = deadline_reply(timeout_seconds, self._observer.latest_text)
         seen = self._observer
         return replace(

@@ -184,6 +184,9 @@ class Observer:
             extra={
                 "event": "loop_halt",
                 "reason": reason,
+                "agent": self._call.agent,
+                "call_id": self._call.call_id,
+                "conversation_id": self._call.conversation_id,
                 "tool": outcome.tool,
                 "arguments": outcome.arguments,
                 "result": outcome.text[:_LOGGED_RESULT],
