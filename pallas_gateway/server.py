@@ -97,7 +97,7 @@ async def _announce(gateway: Gateway, on_ready: Callable[[Gateway], None]) -> No
 
 
 async def _drain(gateway: Gateway, seconds: float) -> None:
-    _log.info("stopping", extra={"drain_seconds": seconds})
+    _log.info("stopping", extra={"drain_seconds": seconds, "calls": len(gateway.running)})
     if unfinished := await gateway.drain(seconds):
         _log.warning("calls were still running at the end of the drain", extra={"calls": unfinished})
         await gateway.end_calls()

@@ -41,6 +41,7 @@ from pallas_gateway.agent_server.tools import (
     parse_call,
     reply_result,
 )
+from pallas_gateway.agents.call_log import records_of
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.cancellation import Cancellations, RequestKey
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.health.verdict import Verdict
+    from pallas_gateway.identity.secret import Secret
 
     type Context = ServerRequestContext[Any, Request]
 
@@ -136,20 +138,25 @@ class AgentServer:
         raise MCPError(INVALID_PARAMS, f"Unknown tool '{params.name}'. Tools are: {known}.")
 
     async def _send_message(self, context: Context, arguments: dict[str, Any]) -> CallToolResult:
-        started = monotonic()
+        asked = self._asked(context)
         try:
-            call = self._parse(context, arguments)
+            self._refuse_without_grant(asked.caller)
+            call = parse_call(asked, arguments)
         except GatewayError as refusal:
-            unparsed = Call(self._agent.name, Message("user", ""))
-            self._agent.refuse(unparsed, refusal)
-            return error_result(str(refusal), call_meta(unparsed, stop_reason=refusal.reason, seconds=0.0))
+            self._agent.refuse(asked, refusal)
+            return error_result(str(refusal), call_meta(asked, stop_reason=refusal.reason, seconds=0.0))
+        with records_of(call, _bearer(context)):
+            return await self._result(context, call)
+
+    async def _result(self, context: Context, call: Call) -> CallToolResult:
+        started = monotonic()
         try:
             reply = await self._answer(context, call)
         except GatewayError as failure:
             meta = call_meta(call, stop_reason=failure.reason, seconds=monotonic() - started)
             return error_result(str(failure), meta)
         except Exception:  # noqa: BLE001  the last line before the client: it gets a sentence, the log the traceback
-            _log.exception("call failed", extra={"agent": call.agent, "call_id": call.call_id})
+            _log.exception("call failed")
             meta = call_meta(call, stop_reason="internal_error", seconds=monotonic() - started)
             return error_result(f"The gateway failed to answer; its log has the reason under {call.call_id}.", meta)
         return reply_result(reply, call, seconds=monotonic() - started)
@@ -188,29 +195,28 @@ class AgentServer:
         session = headers.get(SESSION_HEADER)
         if session is None or request_id is None:
             return None
-        return RequestKey(self._agent.name, session, bearer_of(headers.get("authorization")), request_id)
+        return RequestKey(self._agent.name, session, _bearer(context), request_id)
 
-    def _parse(self, context: Context, arguments: dict[str, Any]) -> Call:
+    def _asked(self, context: Context) -> Call:
+        """What is known of a call before its arguments are read."""
         headers = _headers(context)
         parent = self._running.parent_of(headers.get(NESTED_CALL_HEADER))
-        return parse_call(
+        return Call(
             self._agent.name,
-            arguments,
-            caller=self._caller(context),
+            Message("user", ""),
+            caller=context.request.scope[CALLER_KEY] if context.request is not None else _NOBODY,
             nesting=parent.nesting + 1 if parent else 0,
+            parent_call_id=parent.call_id if parent else None,
             trace_id=_trace_id(headers.get("traceparent")),
         )
 
-    def _caller(self, context: Context) -> Caller:
-        """Who was let in by the gate before this server; without one, nobody may do anything.
+    def _refuse_without_grant(self, caller: Caller) -> None:
+        """The gate before this server has looked at the same request.
 
-        The gate has looked at the same request. This is the second lock: should the two ever read a request
-        differently, the call is refused here.
+        This is the second lock: should the two ever read a request differently, the call is refused here.
         """
-        caller: Caller = context.request.scope[CALLER_KEY] if context.request is not None else _NOBODY
         if not caller.grants.may_run(self._agent.name):
             raise CallRefusedError(f"You may not call agent '{self._agent.name}'.", reason="insufficient_scope")
-        return caller
 
     async def _get_health(self) -> CallToolResult:
         verdict = await self._check_health(self._agent)
@@ -231,6 +237,10 @@ class AgentServer:
 
 def _headers(context: Context) -> Mapping[str, str]:
     return context.request.headers if context.request is not None else {}
+
+
+def _bearer(context: Context) -> Secret | None:
+    return bearer_of(_headers(context).get("authorization"))
 
 
 async def _accept_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mcp_types import CallToolResult, TextContent, Tool
 
-from pallas_gateway.calls.call import Call, Usage
+from pallas_gateway.calls.call import Usage
 from pallas_gateway.calls.conversation import current_message, is_text, parse_history
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.identity.caller import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pallas_gateway.calls.call import Reply
+    from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.conversation import SkippedRow
 
 GET_HEALTH = "get_health"
@@ -79,23 +79,16 @@ def health_tool() -> Tool:
     return Tool(name=GET_HEALTH, title="Health", description=description, input_schema=HEALTH_SCHEMA)
 
 
-def parse_call(agent: str, arguments: Mapping[str, Any], *, caller: Caller, nesting: int, trace_id: str | None) -> Call:
-    """A `Call` from the tool's arguments.
+def parse_call(asked: Call, arguments: Mapping[str, Any]) -> Call:
+    """`asked`, what is known of a call before its arguments are read, with what they say.
 
     Raises:
         CallRefusedError: `bad_input` or `bad_image`; the message says what to send instead.
     """
     text = _checked(arguments)
     history, skipped = parse_history(arguments.get("history"))
-    call = Call(
-        agent=agent,
-        message=current_message(text, arguments.get("images")),
-        history=history,
-        conversation_id=arguments.get("conversation_id"),
-        caller=caller,
-        nesting=nesting,
-        trace_id=trace_id,
-    )
+    message = current_message(text, arguments.get("images"))
+    call = replace(asked, message=message, history=history, conversation_id=arguments.get("conversation_id"))
     _warn_of_skipped(call, skipped)
     return call
 

@@ -13,10 +13,12 @@ from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pallas_gateway.agents.call_log import log_refused, log_reply, log_unanswered
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.conversation import first_foreign_image, without_foreign_images
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
+from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -95,6 +97,7 @@ class HostedAgent:
 
     def enter(self, state: State, *, reason: str | None = None, runtime: AgentRuntime | None = None) -> None:
         """Move to `state`; logged when it is a change."""
+        reason = cleaned(reason) if reason else None
         changed = (state, reason) != (self.status.state, self.status.reason)
         self.status, self._runtime = Status(state, reason), runtime
         self._count_state()
@@ -105,6 +108,7 @@ class HostedAgent:
 
     def leave(self) -> None:
         """The runtime is about to end; calls are refused from here on."""
+        _log.info("agent stopping", extra={"agent": self.name})
         self.status, self._runtime = Status(State.PENDING, "the gateway is stopping"), None
         self._count_state()
 
@@ -146,18 +150,27 @@ class HostedAgent:
         try:
             reply = await self._run(call, channel)
             outcome = "ok" if reply.failure is None else "error"
+            log_reply(call, reply, seconds=monotonic() - started)
             return reply
         except (CallRefusedError, AgentUnavailableError) as refusal:
             metrics.calls_refused.labels(self.name, refusal.reason).inc()
+            log_refused(call, refusal, seconds=monotonic() - started)
+            raise
+        except BaseException as error:
+            log_unanswered(call, self._why_unanswered(error), seconds=monotonic() - started)
             raise
         finally:
             metrics.send_message.labels(self.name, outcome).inc()
             metrics.send_message_seconds.labels(self.name).observe(monotonic() - started)
 
+    def _why_unanswered(self, error: BaseException) -> str:
+        if not isinstance(error, asyncio.CancelledError):
+            return "internal_error"
+        return "stopped" if self._around.running.draining else "cancelled"
+
     def refuse(self, call: Call, refusal: GatewayError) -> None:
         """Count a call whose arguments were refused, and log it: it is the caller's to mend."""
-        extra = {"agent": self.name, "call_id": call.call_id, "reason": refusal.reason, "why": str(refusal)}
-        _log.info("call refused", extra=extra)
+        log_refused(call, refusal, seconds=0.0)
         self._around.metrics.calls_refused.labels(self.name, refusal.reason).inc()
         self._around.metrics.send_message.labels(self.name, "error").inc()
 
@@ -226,7 +239,6 @@ def fit_to_model(call: Call, model: ModelFacts) -> Call:
         raise CallRefusedError(message, reason="images_unsupported")
     history, dropped = without_foreign_images(call.history, model.image_types)
     if dropped:
-        ids = {"agent": call.agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
-        extra = {**ids, "images": dropped, "model": model.name}
+        extra = {"images": dropped, "model": model.name}
         _log.warning("images in history dropped, the model does not take them", extra=extra)
     return replace(call, history=history)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from pallas_gateway.agents.hosted_agent import HostedAgent, State
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,7 +77,7 @@ class Supervisor:
             except AgentStartError as error:
                 agent.enter(State.FAILED, reason=str(error))
             except Exception as error:  # noqa: BLE001  one agent's surprise is never another's
-                reason = f"unexpected {type(error).__name__}: {error}"
+                reason = cleaned(f"unexpected {type(error).__name__}: {error}")
                 if agent.status.reason != reason:  # the same again at each retry is not worth its traceback
                     _log.exception("agent left unexpectedly", extra={"agent": agent.name})
                 agent.enter(State.FAILED, reason=reason)

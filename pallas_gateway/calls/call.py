@@ -40,7 +40,7 @@ class Call:
     """One `tools/call` of an agent's message tool.
 
     `history` is chronological and holds only well-formed turns; `message` is the new user turn. `nesting` counts the
-    calls of this gateway above this one: 0 for a client's own call.
+    calls of this gateway above this one: 0 for a client's own call; `parent_call_id` is the nearest of them.
     """
 
     agent: str
@@ -49,6 +49,7 @@ class Call:
     conversation_id: str | None = None
     caller: Caller = ANONYMOUS
     nesting: int = 0
+    parent_call_id: str | None = None
     trace_id: str | None = None
     call_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -103,7 +104,8 @@ class Reply:
 
     `content` holds MCP content blocks, text first. `stop_reason` is fast-agent's word (`endTurn`, `maxIterations`, …),
     for a failed call its `failure` (`llm_error`, …), and `content` is then one sentence for the user. `halted` holds
-    why loops were stopped (`repeat`, `oscillation`, `deadline`). What was spent is known in every case.
+    why loops were stopped (`repeat`, `oscillation`, `deadline`), `tools` each use of a tool by `server/tool`. What was
+    spent is known in every case.
     """
 
     content: tuple[ContentBlock, ...]
@@ -112,6 +114,7 @@ class Reply:
     turns: tuple[TurnUsage, ...] = ()
     failure: str | None = None
     halted: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
 
     @property
     def usage(self) -> Usage:

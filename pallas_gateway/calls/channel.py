@@ -13,11 +13,12 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.calls import assistant_stream, progress
 from pallas_gateway.calls.progress import ProgressCounter, ProgressEvent
+from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -194,9 +195,9 @@ class Channel:
     async def _send(self, entry: ProgressEvent | Payload) -> None:
         try:
             if isinstance(entry, ProgressEvent):
-                await self._outlet.send_progress(entry)
+                await self._outlet.send_progress(replace(entry, message=cleaned_data(entry.message)))
             else:
-                await self._outlet.send_payload(entry)
+                await self._outlet.send_payload(cleaned_data(entry))
         except Exception as error:  # noqa: BLE001  a client that cannot be told is no reason to end its call
             self._lose(f"{type(error).__name__}: {error}")
 

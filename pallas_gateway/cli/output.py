@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
+from pallas_gateway.telemetry.redaction import cleaned_data
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -20,7 +22,7 @@ def result(text: str) -> None:
 
 def problem(text: str) -> None:
     """One line of what is wrong."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{cleaned_data(text)}\n")
 
 
 def table(*columns: str, rows: Iterable[tuple[str, ...]]) -> None:

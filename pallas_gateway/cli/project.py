@@ -11,6 +11,8 @@ import typer
 
 from pallas_gateway.config.environment import config_path, load_dotenv_file
 from pallas_gateway.config.loader import Overrides, load_deployment
+from pallas_gateway.config.secret_values import secret_values
+from pallas_gateway.telemetry import redaction
 
 if TYPE_CHECKING:
     from pallas_gateway.config.configuration import Configuration
@@ -21,7 +23,7 @@ ConfigOption = Annotated[
 
 
 def load_project(config: Path | None, overrides: Overrides) -> Configuration:
-    """Load `.env` and the configuration, and make the project's modules importable.
+    """Load `.env` and the configuration, and make the project's modules importable; its secrets are hidden from now on.
 
     Raises:
         ConfigurationError: with every problem of the files.
@@ -29,7 +31,9 @@ def load_project(config: Path | None, overrides: Overrides) -> Configuration:
     load_dotenv_file(Path.cwd(), os.environ)
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)  # the documented layout keeps agent modules in the working directory
-    return load_deployment(config_path(os.environ, config), environ=os.environ, overrides=overrides)
+    configuration = load_deployment(config_path(os.environ, config), environ=os.environ, overrides=overrides)
+    redaction.configured.add(configuration.fastagent.secrets | secret_values(os.environ))
+    return configuration
 
 
 def named_config_file(configuration: Configuration) -> Path | None:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -20,7 +20,7 @@ from pallas_gateway.config.loader import Overrides
 from pallas_gateway.telemetry import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.config.configuration import Configuration
@@ -45,17 +45,35 @@ def serve(
     overrides = Overrides(host=host, port=port, public_url=public_url, per_port=per_port or None, agent=agent)
     configuration = load_project(config, overrides)
     logs.set_up(os.environ, configured_level=configuration.fastagent.logger_level)
+    logs.report_crashes()
     _warn(configuration)
-    stdout = sys.stdout
+    with _stdout_for_results_only() as stdout:
 
-    def announce(gateway: Gateway) -> None:
-        with contextlib.redirect_stdout(stdout):
-            _announce(gateway)
-            stdout.flush()
+        def announce(gateway: Gateway) -> None:
+            with contextlib.redirect_stdout(stdout):
+                _announce(gateway)
+                stdout.flush()
 
-    # Agent modules and their libraries may print; stdout belongs to the gateway's own result.
-    with contextlib.redirect_stdout(sys.stderr):
         asyncio.run(_serve(configuration, announce))
+
+
+@contextlib.contextmanager
+def _stdout_for_results_only() -> Iterator[TextIO]:
+    """What agent modules, their libraries and the programs they start print goes to stderr; yields the real stdout."""
+    before = sys.stdout
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        try:
+            number, elsewhere = before.fileno(), sys.stderr.fileno()
+        except (OSError, ValueError):  # replaced by something that is no file
+            yield before
+            return
+        before.flush()
+        kept = os.dup(number)
+        stack.callback(os.close, kept)
+        stack.callback(os.dup2, kept, number)
+        os.dup2(elsewhere, number)
+        yield stack.enter_context(os.fdopen(kept, "w", encoding=before.encoding, errors=before.errors, closefd=False))
 
 
 async def _serve(configuration: Configuration, on_ready: Callable[[Gateway], None]) -> None:

@@ -16,6 +16,7 @@ from pallas_gateway.config.forwarding import (
 )
 from pallas_gateway.config.problems import Problem
 from pallas_gateway.config.schema import ModelCapabilities, Section
+from pallas_gateway.config.secret_values import secret_values
 from pallas_gateway.config.translate import located, validated
 from pallas_gateway.config.yaml_source import Document, UnsetVariable, read_document
 
@@ -64,6 +65,7 @@ class FastAgentFile:
         logger_level: `logger.level`, if set.
         base_urls: `base_url` by provider; None where it is empty or its variable is unset.
         unset: Placeholders without a value, left in the values as written.
+        secrets: Every secret in the two files, fast-agent's own keys included: never to be shown.
     """
 
     path: Path | None = None
@@ -73,6 +75,7 @@ class FastAgentFile:
     logger_level: str | None = None
     base_urls: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     unset: tuple[UnsetVariable, ...] = ()
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
 
 class _ForeignSection(Section):
@@ -163,6 +166,7 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
         logger_level=file.logger.level or None,
         base_urls=MappingProxyType(_base_urls(data, {one.path for one in unset})),
         unset=unset,
+        secrets=secret_values(data),
     )
     return result, [one for one in problems if one is not None]
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from pallas_gateway import __version__
+from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
     from pallas_gateway.runtime.ports import Downstream
@@ -72,7 +73,7 @@ async def probe(downstream: Downstream, client: httpx.AsyncClient) -> ProbeResul
     except (httpx.LocalProtocolError, UnicodeEncodeError):  # their text shows the header
         error = "a configured header holds a character that HTTP does not allow"
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
-        error = f"{type(failure).__name__}: {failure}".rstrip(": ")
+        error = cleaned(f"{type(failure).__name__}: {failure}".rstrip(": "))
     return ProbeResult(downstream.name, monotonic() - started, error, protocol)
 
 

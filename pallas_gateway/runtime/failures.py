@@ -1,6 +1,6 @@
 """What a user is told when fast-agent or a model fails: the kind of failure and one sentence.
 
-Neither URLs nor tracebacks: those are for the log.
+Neither URLs nor tracebacks: those are for the log. Nor secrets, which servers and models like to echo.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from fast_agent.core.exceptions import FastAgentError, format_fast_agent_error, 
 from pydantic import ValidationError
 
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.telemetry.redaction import cleaned
 
 _LONGEST = 300
 
@@ -38,7 +39,7 @@ def one_line(error: BaseException) -> str:
     if type(deepest).__name__ == "LocalProtocolError":  # h11's and its wrappers': their text shows the header
         return "a configured header holds a character that HTTP does not allow"
     lines = [line.strip() for line in str(deepest).splitlines() if line.strip()]
-    return (lines[0] if lines else type(deepest).__name__)[:_LONGEST]
+    return cleaned(lines[0] if lines else type(deepest).__name__)[:_LONGEST]
 
 
 def _came_from_the_model(error: BaseException) -> bool:
@@ -49,8 +50,17 @@ def _came_from_the_model(error: BaseException) -> bool:
 
 def what_is_invalid(error: ValidationError) -> str:
     """The places and rules of a failed validation, without the values."""
-    wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False))
-    return f"{error.title}: {'; '.join(wrong)}"[:_LONGEST]
+    # Not `key: sentence`, which for a key like `client_secret` would look like the secret itself.
+    wrong = (f"in {_place(one['loc'])}, {_sentence(one['msg'])}" for one in error.errors(include_input=False))
+    return cleaned(f"{error.title}: {'; '.join(wrong)}")[:_LONGEST]
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, location)) or "the whole"
+
+
+def _sentence(message: str) -> str:
+    return message.removeprefix("Value error, ")
 
 
 def told(error: BaseException) -> str:
@@ -59,4 +69,4 @@ def told(error: BaseException) -> str:
         if isinstance(cause, ValidationError):
             return what_is_invalid(cause)
     text = format_fast_agent_error(error) if isinstance(error, FastAgentError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())[:_LONGEST]
+    return cleaned(" ".join(text.split()))[:_LONGEST]

@@ -154,11 +154,16 @@ class FastAgentInstance:
             self._generation.cancel()
             self._observer.abandon_tools()
             extra = {"event": "loop_halt", "reason": "deadline", "agent": call.agent, "call_id": call.call_id}
-            _guard_log.warning("call stopped at its deadline", extra=extra)
+            _guard_log.warning("call stopped at its deadline", extra={**extra, "seconds": timeout_seconds})
             reply = deadline_reply(timeout_seconds, self._observer.latest_text)
-        halted = (*self._observer.halted, *reply.halted)
-        turns = turns_of(self._agents.values(), self._observer.accumulators)
-        return replace(reply, iterations=self._observer.iterations, turns=turns, halted=halted)
+        seen = self._observer
+        return replace(
+            reply,
+            iterations=seen.iterations,
+            turns=turns_of(self._agents.values(), seen.accumulators),
+            halted=(*seen.halted, *reply.halted),
+            tools=tuple(seen.tools),
+        )
 
     async def _answer(self, call: Call) -> PromptMessageExtended:
         await self._connect()
@@ -178,18 +183,14 @@ class FastAgentInstance:
         if self._generation is not None:
             _, running = await asyncio.wait({self._generation}, timeout=DISPOSE_SECONDS)
             if running:
-                _log.warning("call is slow to stop, its instance is kept until it does", extra=self._ids)
+                _log.warning("call is slow to stop, its instance is kept until it does")
                 await asyncio.wait(running)
         try:
             async with asyncio.timeout(DISPOSE_SECONDS):
                 await self._session.delete()
         except Exception:
-            _log.exception("instance could not be released", extra=self._ids)
+            _log.exception("instance could not be released")
             raise
-
-    @property
-    def _ids(self) -> dict[str, str]:
-        return {"call_id": self._session.id}
 
 
 def _reply_of(generation: asyncio.Task[PromptMessageExtended]) -> Reply:

@@ -12,6 +12,7 @@ from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import ImageContent, TextContent
 
 from pallas_gateway.calls.call import Reply, TurnUsage, Usage
+from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,8 +72,8 @@ def to_reply(answer: PromptMessageExtended) -> Reply:
 
 
 def failed(reason: str, sentence: str) -> Reply:
-    """A call that failed, as one sentence."""
-    return Reply((TextContent(type="text", text=sentence),), reason, failure=reason)
+    """A call that failed, as one sentence; without the key that a provider may quote in it."""
+    return Reply((TextContent(type="text", text=cleaned(sentence)),), reason, failure=reason)
 
 
 # fast-agent's router swallows the failure of its model and answers with this.
@@ -113,6 +114,7 @@ def _failure_sentence(answer: PromptMessageExtended) -> str:
     blocks = (answer.channels or {}).get(FAST_AGENT_ERROR_CHANNEL) or answer.content
     detail = " ".join((get_text(blocks[0]) or "").split()) if blocks else ""
     detail = _WEB_PAGE.split(detail, maxsplit=1)[0].rstrip(" :")
+    detail = cleaned(detail)  # before it is cut: of half a key nobody would know what it is
     if len(detail) > _SHOWN_ERROR_CHARACTERS:
         detail = detail[: _SHOWN_ERROR_CHARACTERS - 1].rstrip() + "…"
     return f"The model could not answer: {detail or 'no reason was given'}"

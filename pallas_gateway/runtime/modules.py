@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.failures import what_is_invalid
+from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,8 @@ def _import_failure(module_name: str, error: BaseException) -> str:
     text = str(error.msg if isinstance(error, SyntaxError) else error).strip().splitlines()
     if isinstance(error, ValidationError):
         text = [what_is_invalid(error)]
-    return f"module '{module_name}' failed to import: {type(error).__name__}: {text[0] if text else ''}{where}"
+    why = cleaned(text[0] if text else "")
+    return f"module '{module_name}' failed to import: {type(error).__name__}: {why}{where}"
 
 
 async def _in_thread[T](work: Callable[[], T]) -> T:

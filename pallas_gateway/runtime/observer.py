@@ -75,6 +75,7 @@ class Observer:
         self.accumulators: list[UsageAccumulator] = []
         self.iterations = 0
         self.halted: list[str] = []
+        self.tools: list[str] = []
         self.latest_text = ""
         self._failed_turns: dict[str, PromptMessageExtended] = {}
 
@@ -148,6 +149,8 @@ class Observer:
     async def _before_tool_call(self, runner: ToolRunner, message: PromptMessageExtended) -> None:
         loop = self._loop_of(runner)
         loop.requests = dict(message.tool_calls or {})
+        called = [_tool_call(loop.agent, id_, request) for id_, request in loop.requests.items()]
+        self.tools += [f"{one.server}/{one.name}" if one.server else one.name for one in called]
         loop.round_began = monotonic()
         self._step(loop, "tool")
 
@@ -244,7 +247,7 @@ class Observer:
         if payload is not None:
             self._channel.payload(payload)
         elif params.logger == assistant_stream.LOGGER:
-            _log.debug("peer's chunk not relayed", extra={"server": server, "call_id": self._call.call_id})
+            _log.debug("peer's chunk not relayed", extra={"server": server})
 
 
 async def _say_if_partial(_: ToolRunner, message: PromptMessageExtended) -> None:

@@ -23,6 +23,7 @@ import httpx2
 import httpx2._transports.default as httpx2_transports
 from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.core.core_app import Core
+from fast_agent.core.logging.logger import Logger
 from fast_agent.llm import fastagent_llm
 from fast_agent.mcp import client_gateway
 from fast_agent.mcp.client_gateway import PreparedHttpAuth
@@ -32,6 +33,7 @@ from fast_agent.ui import console as consoles
 from mcp_types import LOG_LEVEL_META_KEY
 
 from pallas_gateway.errors import PlatformError
+from pallas_gateway.runtime import fast_agent_log
 from pallas_gateway.runtime.credentials import CallAuth
 
 if TYPE_CHECKING:
@@ -53,10 +55,12 @@ _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (client_gateway, "_prepare_headers_and_auth", ("server_config",)),
     (MCPAggregator, "load_servers", ("self", "force_connect")),
     (MCPAggregator, "attach_server", ("self", "server_name", "options")),
+    (MCPAggregator, "_execute_on_server", ("server_name", "operation_type", "operation_name", "error_factory")),
     (MCPConnectionManager, "_suppress_mcp_sse_errors", ("self",)),
     (MCPConnectionManager, "_suppress_mcp_streamable_http_errors", ("self",)),
     (MCPConnectionManager, "_suppress_mcp_oauth_cancel_errors", ("self",)),
     (Core, "cleanup", ("self",)),
+    (Logger, "event", ("self", "etype", "ename", "message", "context", "data")),
     (ToolRunner, "_advance_iteration", ("self",)),
     (fastagent_llm, "_mcp_metadata_var", ()),
     (httpx_transports, "create_ssl_context", ("verify", "cert", "trust_env")),
@@ -81,6 +85,7 @@ def prepare() -> None:
     _let_calls_connect()
     _add_log_filters_once()
     _share_trust_store()
+    _log_to_the_gateway()
     for console in (consoles.console, consoles.error_console, consoles.server_console):
         console.quiet = True  # its chat and progress have no place in a server's output
     # Modules that leave parse_cli_args on would read the gateway's own options as fast-agent's.
@@ -216,6 +221,14 @@ def _share_trust_store() -> None:
             return cast("ssl.SSLContext", shared[key])
 
         setattr(module, "create_ssl_context", create_ssl_context)  # noqa: B010  the stubs do not export the name
+
+
+def _log_to_the_gateway() -> None:
+    """fast-agent's own logging is off in a server; what it says, and what of it fails, goes to the gateway's log."""
+    Logger.event = fast_agent_log.event  # type: ignore[method-assign]
+    original = MCPAggregator._execute_on_server
+    traced = wraps(original)(fast_agent_log.traced(original))  # so that `check()` still finds what it looks for
+    MCPAggregator._execute_on_server = traced  # type: ignore[method-assign]
 
 
 def _once(method: Callable[[MCPConnectionManager], None]) -> Callable[[MCPConnectionManager], None]:

@@ -43,7 +43,7 @@ class Downstream:
     """
 
     name: str
-    url: str | None
+    url: str | None = field(repr=False)  # may hold a password
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     forwards_bearer: bool = False
     peer: str | None = None

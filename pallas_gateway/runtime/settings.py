@@ -13,11 +13,13 @@ from pydantic import ValidationError
 from pallas_gateway import __version__
 from pallas_gateway.config.expansion import ExpandedText
 from pallas_gateway.config.forwarding import Forwarding, has_own_authorization, why_never_exchanged
+from pallas_gateway.config.secret_values import secret_values
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.ports import Downstream
+from pallas_gateway.telemetry import redaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +47,7 @@ def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settin
         fast._settings = settings
         fast.app._config_or_path = settings
     tame(settings)
+    redaction.configured.add(secret_values(settings.model_dump(warnings=False)))  # also those of a module's own file
     return settings
 
 

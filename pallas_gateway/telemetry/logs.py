@@ -1,21 +1,27 @@
 """Logging set-up: where records go, how they look, and which libraries stay quiet.
 
 A rotating JSON file is always on unless `PALLAS_LOG_FILE` is empty; stderr is for people by default and JSON with
-`PALLAS_LOG_STDERR=1`. Nothing ever goes to stdout, which belongs to results.
+`PALLAS_LOG_STDERR=1`. Nothing ever goes to stdout, which belongs to results. Every record of a call carries its ids,
+and none carries a secret.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import logging.handlers
 import sys
+import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.telemetry.current_call import ids_of_the_call
+from pallas_gateway.telemetry.log_outputs import FileOutput, StderrOutput
+from pallas_gateway.telemetry.redaction import cleaned, cleaned_fields, hides_its_value
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from types import TracebackType
 
 DEFAULT_FILE = Path("~/.local/state/pallas/pallas.log")
 FILE_BYTES = 10_000_000
@@ -23,14 +29,38 @@ FILE_BACKUPS = 5
 QUIET_LOGGERS = (
     "openai", "openai._base_client", "anthropic", "anthropic._base_client", "sse_starlette", "sse_starlette.sse",
     "mcp", "mcp.client", "mcp.server", "httpx", "httpx2", "httpcore", "httpcore2", "hypercorn.access",
+    "hpack", "h2",
 )  # fmt: skip
+"""Pinned at WARNING whatever the root's level is: at DEBUG some of them show headers, all of them drown the rest."""
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_FOR_MACHINES = {"conversation_id", "trace_id", "exception"}
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """The `extra` fields of a record."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+class CallFields(logging.Filter):
+    """Gives every record, a library's too, the ids of the call it was written in; what the record says itself wins.
+
+    Also holds the quiet loggers at WARNING: their levels are set, but some libraries set them anew when imported.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is written."""
+        if record.levelno < logging.WARNING and record.name.startswith(QUIET_LOGGERS) and _is_quiet(record.name):
+            return False
+        for name, value in ids_of_the_call().items():
+            if not hasattr(record, name):
+                setattr(record, name, value)
+        return True
+
+
+def _is_quiet(name: str) -> bool:
+    return any(name == quiet or name.startswith(f"{quiet}.") for quiet in QUIET_LOGGERS)
 
 
 class JsonFormatter(logging.Formatter):
@@ -43,30 +73,59 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
-            **fields_of(record),
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
-
-
-def _on_one_line(value: object) -> str:
-    """A value as text; what could pass for another line, or move a terminal's cursor, is escaped."""
-    text = str(value)
-    return text if text.isprintable() else repr(text)
+        for name, value in fields_of(record).items():
+            entry.setdefault(name, value)
+        line = json.dumps(entry, default=str)
+        # Cleaned field by field only where there is something to clean: that costs ten times as much as to look.
+        if cleaned(line) != line or any(hides_its_value(name) for name in entry):
+            line = json.dumps(cleaned_fields(entry))
+        return line
 
 
 class HumanFormatter(logging.Formatter):
-    """`12:00:01 WARNING message key=value …`, with the exception's last line instead of its traceback."""
+    """`12:00:01 WARNING message key=value …`, with the exception's last line; a crash shows all of its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         level = "" if record.levelno == logging.INFO else f"{record.levelname} "
-        extra = "".join(f" {name}={_on_one_line(value)}" for name, value in fields_of(record).items())
-        raised = record.exc_info[1] if record.exc_info else None
-        error = f" ({type(raised).__name__}: {raised})" if raised else ""
-        return f"{time} {level}{record.getMessage()}{extra}{error}"
+        shown = {name: value for name, value in fields_of(record).items() if _is_for_people(name, value)}
+        extra = "".join(f" {name}={_on_one_line(_hidden_by_name(name, value))}" for name, value in shown.items())
+        error = _last_line(record)
+        line = cleaned(f"{time} {level}{_on_one_line(record.getMessage())}{extra}{f' ({error})' if error else ''}")
+        if record.levelno >= logging.CRITICAL and record.exc_info:
+            return f"{line}\n{cleaned(self.formatException(record.exc_info))}"
+        return line
+
+
+def _is_for_people(name: str, value: object) -> bool:
+    return value not in (None, (), {}, []) and name not in _FOR_MACHINES
+
+
+def _hidden_by_name(name: str, value: object) -> object:
+    return cleaned_fields(value, name) if hides_its_value(name) else value
+
+
+def _on_one_line(value: object) -> str:
+    """A value as text; what could pass for another line, or move a terminal's cursor, is escaped."""
+    if isinstance(value, Mapping):  # tokens by kind, tools by name: numbers that are not there say nothing
+        value = ",".join(f"{key}:{one}" for key, one in value.items() if one)
+    elif isinstance(value, (list, tuple)):
+        value = ",".join(map(str, value))
+    text = str(value)
+    return text if text.isprintable() else repr(text)
+
+
+def _last_line(record: logging.LogRecord) -> str:
+    """What was raised, by the record's own exception or by one that came as text."""
+    raised = record.exc_info[1] if record.exc_info else None
+    if raised is not None:
+        return _on_one_line(f"{type(raised).__name__}: {raised}")
+    lines = str(getattr(record, "exception", None) or "").strip().splitlines()
+    return _on_one_line(lines[-1]) if lines else ""
 
 
 def set_up(environ: Mapping[str, str], *, configured_level: str | None = None) -> None:
@@ -86,9 +145,33 @@ def set_up(environ: Mapping[str, str], *, configured_level: str | None = None) -
     logging.getLogger("pallas").setLevel(level)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    if (stderr := environ.get("PALLAS_LOG_STDERR", "")) != "0":
-        _add(root, logging.StreamHandler(sys.__stderr__), JsonFormatter() if stderr == "1" else HumanFormatter())
+    root.addHandler(logging.NullHandler())  # without any, logging writes warnings to stderr by itself
+    if (stderr := environ.get("PALLAS_LOG_STDERR", "").lower()) not in _NO:
+        _add(root, StderrOutput(sys.__stderr__), JsonFormatter() if stderr in _YES else HumanFormatter())
     _add_file(root, environ.get("PALLAS_LOG_FILE"))
+    for variable in ("PALLAS_LOG_LEVEL", "PALLAS_ROOT_LOG_LEVEL"):
+        _warn_of_unknown_level(variable, environ.get(variable))
+
+
+def report_crashes() -> None:
+    """Make records of what would otherwise be printed as it is: uncaught exceptions and Python's warnings."""
+
+    def on_crash(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            sys.__excepthook__(kind, error, traceback)
+            return
+        logging.getLogger("pallas").critical("crashed", exc_info=(kind, error, traceback))
+
+    def on_thread_crash(crash: threading.ExceptHookArgs) -> None:
+        if crash.exc_value is None or issubclass(crash.exc_type, SystemExit):
+            return
+        extra = {"name_of_thread": crash.thread.name if crash.thread else None}
+        raised = (crash.exc_type, crash.exc_value, crash.exc_traceback)
+        logging.getLogger("pallas").error("a thread crashed", extra=extra, exc_info=raised)
+
+    sys.excepthook = on_crash
+    threading.excepthook = on_thread_crash
+    logging.captureWarnings(capture=True)
 
 
 def _add_file(root: logging.Logger, configured: str | None) -> None:
@@ -97,7 +180,7 @@ def _add_file(root: logging.Logger, configured: str | None) -> None:
     path = Path(configured or DEFAULT_FILE).expanduser()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.handlers.RotatingFileHandler(path, maxBytes=FILE_BYTES, backupCount=FILE_BACKUPS)
+        handler = FileOutput(path, max_bytes=FILE_BYTES, backups=FILE_BACKUPS)
     except OSError as error:
         logging.getLogger("pallas").warning(
             "no log file, going on without one", extra={"file": str(path), "error": error.strerror}
@@ -108,9 +191,17 @@ def _add_file(root: logging.Logger, configured: str | None) -> None:
 
 def _add(root: logging.Logger, handler: logging.Handler, formatter: logging.Formatter) -> None:
     handler.setFormatter(formatter)
+    handler.addFilter(CallFields())
     root.addHandler(handler)
 
 
 def _level(name: str | None, default: int) -> int:
     found = logging.getLevelNamesMapping().get((name or "").upper())
     return default if found is None else found
+
+
+def _warn_of_unknown_level(variable: str, value: str | None) -> None:
+    if value and value.upper() not in logging.getLevelNamesMapping():
+        levels = "DEBUG, INFO, WARNING or ERROR"
+        extra = {"variable": variable, "value": value, "levels": levels}
+        logging.getLogger("pallas").warning("no such log level, the default is used", extra=extra)

@@ -4,11 +4,13 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from pallas_gateway.telemetry import redaction
 from pallas_gateway.telemetry.logs import QUIET_LOGGERS
 from tests.cli.program import Command, Program, started
 from tests.support.gateway import Agent, write_project
@@ -50,6 +52,8 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     root = logging.getLogger()
     loggers = [root, *(logging.getLogger(name) for name in ("pallas", *QUIET_LOGGERS))]
     handlers, levels = list(root.handlers), [logger.level for logger in loggers]
+    crash_hooks = sys.excepthook, threading.excepthook
+    monkeypatch.setattr(redaction, "configured", redaction.KnownSecrets())
     root.handlers.clear()  # `serve` closes what it replaces, and these are pytest's
     yield Command(capsys)
     for handler in root.handlers:
@@ -57,6 +61,8 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     root.handlers[:] = handlers
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
+    sys.excepthook, threading.excepthook = crash_hooks
+    logging.captureWarnings(capture=False)
     sys.path[:], sys.argv = path, argv
     os.environ.clear()
     os.environ.update(environ)

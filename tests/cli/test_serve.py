@@ -125,6 +125,47 @@ def test_pallas_with_an_agent_serves_that_agent_alone_and_ends_with_0_on_sigint(
     assert "must not be imported" not in ran.err
 
 
+TALKATIVE = """
+import os, subprocess, sys
+
+from fast_agent import FastAgent
+from fast_agent.ui import console
+
+def talk(when):
+    print("printed", when)
+    sys.stdout.write(f"written {when}\\n")
+    os.write(1, f"past Python {when}\\n".encode())
+    subprocess.run([sys.executable, "-c", f"print('by a child {when}')"])
+    for one in (console.console, console.error_console, console.server_console):
+        one.print("on a console", when)
+
+talk("at import")
+fast = FastAgent("echo", parse_cli_args=False)
+
+def count(text: str) -> str:
+    talk("in a call")
+    return "counted"
+
+@fast.agent(name="echo", instruction="You are echo.", default=True, function_tools=[count])
+async def agent() -> None: ...
+"""
+
+
+def test_nothing_that_an_agent_prints_reaches_stdout(tmp_path: Path) -> None:
+    project = write_project(tmp_path / "project", {"echo": Agent(source=TALKATIVE)})
+    with started(["serve"], project.path) as program:
+        program.wait_for("Try:")
+        body = tools_call("send_message", {"message": '***CALL_TOOL count {"text": "x"}'})
+        assert "counted" in httpx.post(f"{program.url}/agents/echo/mcp", **body, timeout=30).text
+        program.signal(signal.SIGTERM)
+        ran = program.end()
+
+    assert [line.split()[0] for line in ran.out.splitlines() if line] == ["AGENT", "echo", "Registry:", "Try:"]
+    for when in ("at import", "in a call"):
+        for how in ("printed", "written", "past Python", "by a child"):
+            assert f"{how} {when}\n" in ran.err
+
+
 # What keeps it from starting needs no process of its own.
 
 

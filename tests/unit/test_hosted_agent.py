@@ -248,14 +248,14 @@ async def test_a_refused_call_is_an_error_with_its_reason_and_costs_no_instance(
 def test_a_call_refused_for_its_arguments_is_counted_and_logged_as_its_callers_mistake(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "pallas.agents")
+    caplog.set_level(logging.INFO, "pallas.calls")
     hosting, call = pending(), a_call()
     hosting.agent.refuse(call, CallRefusedError("no message", reason="bad_input"))
     assert hosting.outcomes() == {"error": 1}
     assert hosting.metric("calls_refused_total", reason="bad_input") == 1
     [record] = caplog.records
     assert (record.levelname, record.message, vars(record)["call_id"]) == ("INFO", "call refused", call.call_id)
-    assert (vars(record)["reason"], vars(record)["why"]) == ("bad_input", "no message")
+    assert (vars(record)["reason"], vars(record)["error"]) == ("bad_input", "no message")
 
 
 async def test_a_running_call_is_in_flight_holds_an_instance_and_a_token_and_then_nothing() -> None:

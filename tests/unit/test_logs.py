@@ -1,11 +1,15 @@
 """Where log records go and how they look, knob by knob."""
 
+import asyncio
+import contextlib
 import io
 import json
 import logging
 import logging.handlers
+import os
 import re
 import sys
+import threading
 from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +17,9 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.telemetry import logs
+from pallas_gateway.telemetry import logs, redaction
+from pallas_gateway.telemetry.current_call import working_on
+from tests.support.waiting import Gate
 
 NO_FILE = {"PALLAS_LOG_FILE": ""}
 SILENT = {**NO_FILE, "PALLAS_LOG_STDERR": "0"}
@@ -222,3 +228,255 @@ def test_setting_up_again_replaces_what_was_there(stderr: io.StringIO, tmp_path:
     assert (tmp_path / "old").read_text() == ""
     assert len(lines(tmp_path / "new")) == 1
     assert len(stderr.getvalue().splitlines()) == 1
+
+
+# The ids of calls
+
+
+def test_every_record_of_a_call_carries_its_ids_and_what_it_says_itself_wins(tmp_path: Path) -> None:
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
+    library = logging.getLogger("some.library")
+    with working_on(agent="echo", call_id="c1", conversation_id="v1", trace_id="t1"):
+        library.warning("inside")
+        library.warning("about another", extra={"agent": "search", "conversation_id": None})
+    library.warning("outside")
+
+    ids = [
+        {key: line.get(key) for key in ("agent", "call_id", "conversation_id", "trace_id")} for line in read(tmp_path)
+    ]
+    inside = {"agent": "echo", "call_id": "c1", "conversation_id": "v1", "trace_id": "t1"}
+    assert ids == [inside, {**inside, "agent": "search", "conversation_id": None}, dict.fromkeys(inside)]
+    assert "call_id" not in read(tmp_path)[2]
+
+
+def test_a_record_has_a_trace_id_only_if_the_request_brought_one(tmp_path: Path) -> None:
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
+    with working_on(agent="echo", call_id="c1"):
+        logging.getLogger("some.library").warning("inside")
+    (line,) = read(tmp_path)
+    assert "trace_id" not in line
+    assert line["conversation_id"] is None
+
+
+async def test_tasks_of_a_call_inherit_its_ids_and_calls_side_by_side_keep_their_own(tmp_path: Path) -> None:
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
+    gate = Gate()
+
+    async def work(name: str) -> None:
+        await gate.enter(name)
+        logging.getLogger("some.library").warning(name)
+
+    def start(name: str) -> asyncio.Task[None]:
+        with working_on(agent="echo", call_id=name):
+            return asyncio.create_task(work(name))
+
+    tasks = [start("c1"), start("c2")]
+    await gate.wait_for_entered(2)
+    gate.open()
+    await asyncio.gather(*tasks)
+    assert {(line["message"], line["call_id"]) for line in read(tmp_path)} == {("c1", "c1"), ("c2", "c2")}
+
+
+def test_people_are_shown_the_agent_and_the_call_and_no_empty_fields(stderr: io.StringIO) -> None:
+    logs.set_up(NO_FILE)
+    with working_on(agent="echo", call_id="c1", conversation_id="v1", trace_id="t1"):
+        tools: dict[str, int] = {}
+        extra = {"tokens": {"input": 3, "output": 0}, "tools": tools, "halted": ["repeat", "deadline"]}
+        logging.getLogger("pallas.calls").info("call ended", extra=extra)
+    shown = stderr.getvalue().rstrip()
+    assert shown.endswith(" call ended tokens=input:3 halted=repeat,deadline agent=echo call_id=c1")
+
+
+def test_an_exception_that_comes_as_text_is_one_line_for_people(stderr: io.StringIO) -> None:
+    logs.set_up(NO_FILE)
+    traceback = "Traceback (most recent call last):\n  File …\nValueError: broken\n"
+    logging.getLogger("pallas.fast_agent").warning("failed", extra={"exception": traceback})
+    assert stderr.getvalue().endswith("WARNING failed (ValueError: broken)\n")
+
+
+def test_no_field_takes_the_place_of_a_documented_key(tmp_path: Path) -> None:
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
+    logging.getLogger("pallas.test").info("said", extra={"level": "?", "logger": "?", "time": "?"})
+    (line,) = read(tmp_path)
+    assert (line["level"], line["logger"], line["time"] != "?") == ("INFO", "pallas.test", True)
+
+
+# Secrets
+
+
+@pytest.mark.parametrize("stderr_format", ["", "1"])
+def test_no_record_shows_a_secret_wherever_it_stands(
+    stderr_format: str, stderr: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redaction, "configured", known := redaction.KnownSecrets())
+    known.add(["canary-from-the-file"])
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": stderr_format})
+    log = logging.getLogger("some.library")
+    with redaction.hiding("canaryofthecall"):
+        log.warning("sent %s", {"Authorization": "Bearer canaryofthecall"})
+        log.warning("sent", extra={"headers": ["canary-from-the-file"], "api_key": "canary-by-name", "why": "it is"})
+        try:
+            raise ValueError("rejected canaryofthecall\nand sk-canary-by-shape")
+        except ValueError:
+            log.exception("failed")
+            log.critical("crashed", exc_info=True)
+
+    written = (tmp_path / "log").read_text() + stderr.getvalue()
+    assert "canary" not in written
+    assert [line["message"] for line in read(tmp_path)] == [
+        "sent {'Authorization': '****'}",
+        "sent",
+        "failed",
+        "crashed",
+    ]
+    assert read(tmp_path)[1] | {"headers": ["****"], "api_key": "****", "why": "it is"} == read(tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    "name", ["httpx", "httpcore.http11", "mcp.client.streamable_http", "openai._base_client", "hpack.hpack"]
+)
+def test_a_library_that_sets_its_own_level_stays_quiet(name: str, tmp_path: Path) -> None:
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_ROOT_LOG_LEVEL": "DEBUG"})
+    library = logging.getLogger(name)
+    before = library.level
+    library.setLevel(DEBUG)
+    try:
+        library.debug("send_request_headers.started")
+        library.warning("connection lost")
+    finally:
+        library.setLevel(before)
+    assert [line["message"] for line in read(tmp_path)] == ["connection lost"]
+
+
+# When writing fails
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    return lines(folder / "log")
+
+
+def test_a_full_disk_is_said_once_and_the_file_goes_on_when_it_can(stderr: io.StringIO, tmp_path: Path) -> None:
+    path, real = tmp_path / "log", tmp_path / "real"
+    path.symlink_to("/dev/full")  # every write fails with "No space left on device"
+    logs.set_up({"PALLAS_LOG_FILE": str(path)})
+    log = logging.getLogger("pallas.test")
+    for number in range(3):
+        log.info("lost %d", number)
+    path.unlink()
+    real.write_text('{"message": "whole"}\n{"message": "to')  # as a full disk leaves it
+    path.symlink_to(real)
+    for number in range(2):
+        log.info("kept %d", number)
+
+    said = [line[9:] for line in stderr.getvalue().splitlines()]
+    trouble = "log file cannot be written, serving on without it until it can"
+    assert said == [
+        "lost 0",
+        f"ERROR {trouble} file={path} error=No space left on device",
+        "lost 1",
+        "lost 2",
+        "kept 0",
+        f"WARNING log file is written again file={path} lost_records=4",
+        "kept 1",
+    ]
+    whole, torn, *rest = real.read_text().splitlines()
+    assert (whole, torn) == ('{"message": "whole"}', '{"message": "to')
+    assert [json.loads(line)["message"] for line in rest] == ["kept 0", "log file is written again", "kept 1"]
+
+
+def test_nobody_reading_stderr_is_no_trouble_for_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as broken:
+        monkeypatch.setattr(sys, "__stderr__", broken)
+        logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log")})
+        logging.getLogger("pallas.test").error("one")
+        logging.getLogger("pallas.test").error("two")
+        with contextlib.suppress(BrokenPipeError):
+            broken.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
+    assert [line["message"] for line in read(tmp_path)] == ["one", "two"]
+
+
+def test_a_closed_stderr_is_no_trouble_either(tmp_path: Path, stderr: io.StringIO) -> None:
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log")})
+    stderr.close()
+    logging.getLogger("pallas.test").error("one")
+    assert [line["message"] for line in read(tmp_path)] == ["one"]
+
+
+def test_a_record_that_cannot_be_formatted_says_where_it_came_from_and_nothing_of_its_arguments(
+    stderr: io.StringIO, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log")})
+    logging.getLogger("some.library").warning("%d of %d", "canary")  # noqa: PLE1206  the mistake itself
+    circle: list[object] = []
+    circle.append(circle)
+    logging.getLogger("some.library").warning("fine", extra={"circle": circle})
+
+    assert [line["message"] for line in read(tmp_path)] == ["a log record could not be formatted"] * 2
+    assert read(tmp_path)[0]["source"] == "some.library"
+    assert "canary" not in stderr.getvalue() + capsys.readouterr().err
+
+
+def test_without_file_and_stderr_nothing_is_written_at_all(capfd: pytest.CaptureFixture[str]) -> None:
+    logs.set_up(SILENT)
+    logging.getLogger("pallas.test").error("broken")
+    assert capfd.readouterr() == ("", "")
+
+
+# Knobs
+
+
+@pytest.mark.parametrize("word", ["1", "true", "yes", "ON"])
+def test_json_on_stderr_can_be_asked_for_in_other_words(word: str, stderr: io.StringIO) -> None:
+    logs.set_up({**NO_FILE, "PALLAS_LOG_STDERR": word})
+    logging.getLogger("pallas.test").info("said")
+    assert json.loads(stderr.getvalue())["message"] == "said"
+
+
+@pytest.mark.parametrize("variable", ["PALLAS_LOG_LEVEL", "PALLAS_ROOT_LOG_LEVEL"])
+def test_a_level_that_is_none_is_warned_about(variable: str, stderr: io.StringIO) -> None:
+    logs.set_up({**NO_FILE, variable: "LOUD"})
+    expected = f"WARNING no such log level, the default is used variable={variable} value=LOUD"
+    assert expected in stderr.getvalue()
+
+
+# Crashes
+
+
+@pytest.fixture
+def crash_hooks() -> Generator[None]:
+    before = sys.excepthook, threading.excepthook
+    yield
+    sys.excepthook, threading.excepthook = before
+    logging.captureWarnings(capture=False)
+
+
+@pytest.mark.usefixtures("crash_hooks")
+def test_a_crash_is_a_record_and_its_trace_shows_no_secret(stderr: io.StringIO, tmp_path: Path) -> None:
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log")})
+    logs.report_crashes()
+    try:
+        raise RuntimeError("got Authorization: Bearer canary-1")
+    except RuntimeError as error:
+        sys.excepthook(RuntimeError, error, error.__traceback__)
+        raised = error
+    thread = threading.Thread(name="worker")
+    threading.excepthook(threading.ExceptHookArgs((RuntimeError, raised, raised.__traceback__, thread)))
+
+    assert [(line["level"], line["message"]) for line in read(tmp_path)] == [
+        ("CRITICAL", "crashed"),
+        ("ERROR", "a thread crashed"),
+    ]
+    assert "Traceback" in stderr.getvalue()
+    assert "canary" not in stderr.getvalue() + (tmp_path / "log").read_text()
+
+
+@pytest.mark.usefixtures("crash_hooks")
+def test_ctrl_c_and_a_thread_that_exits_are_no_crashes(stderr: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.set_up(NO_FILE)
+    logs.report_crashes()
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    threading.excepthook(threading.ExceptHookArgs((SystemExit, SystemExit(1), None, None)))
+    assert "crashed" not in stderr.getvalue() + capsys.readouterr().err

@@ -91,14 +91,17 @@ def test_the_resource_of_a_peer_is_its_documented_address() -> None:
 @pytest.mark.parametrize(
     ("server", "message"),
     [
-        ({"token_exchange": None}, "Forwarding: token_exchange.token_endpoint: Field required"),
-        ({"token_exchange": False}, "Forwarding: token_exchange: "),
-        ({"token_exchange": {"token_endpoint": ENDPOINT, "scopes": "s3cret"}}, "Forwarding: token_exchange.scopes: "),
+        ({"token_exchange": None}, "Forwarding: in token_exchange.token_endpoint, Field required"),
+        ({"token_exchange": False}, "Forwarding: in token_exchange, "),
+        (
+            {"token_exchange": {"token_endpoint": ENDPOINT, "scopes": "s3cret"}},
+            "Forwarding: in token_exchange.scopes, ",
+        ),
         (
             {"token_exchange": {"token_endpoint": ENDPOINT, "client_id": "a", "client_secret": "${S3CRET}"}},
-            "Forwarding: token_exchange.client_secret: Value error, environment variable S3CRET is not set",
+            "Forwarding: in token_exchange.client_secret, environment variable S3CRET is not set",
         ),
-        ({"forward_inbound_auth": "s3cret"}, "Forwarding: forward_inbound_auth: "),
+        ({"forward_inbound_auth": "s3cret"}, "Forwarding: in forward_inbound_auth, "),
         ({"forward_inbound_auth": False, "token_exchange": {"token_endpoint": ENDPOINT}}, "token_exchange needs "),
         (
             {"headers": {"Authorization": "s3cret"}, "token_exchange": {"token_endpoint": ENDPOINT}},

@@ -139,7 +139,7 @@ async def test_a_failed_agent_is_retried_until_it_is_well_and_each_change_is_log
         assert some.memory["broken"].starts == 5
         assert some.agents["broken"].status.reason is None
     lines = [record.message for record in caplog.records if record.name.startswith("pallas")]
-    assert lines == ["agent starting", "agent failed", "agent ready"]
+    assert lines == ["agent starting", "agent failed", "agent ready", "agent stopping"]
 
 
 @pytest.mark.usefixtures("quick_retries")

@@ -1,0 +1,76 @@
+"""What fast-agent says about itself, as records of the gateway's log.
+
+fast-agent has a logging of its own: events on a bus, handled later by another task, and nowhere at all once it is told
+not to print. Made records here at once, where they are said, so they carry the ids of their call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+_log = logging.getLogger("pallas.fast_agent")
+_trace_log = logging.getLogger("pallas.forward.trace")
+_LONGEST_DATA = 2_000
+_SERIOUS = ("warning", "error")
+# It calls every failed connection an error, of every call; the gateway says once that a server is down.
+_SAID_BY_THE_GATEWAY = "fast_agent.mcp."
+
+
+def event(  # noqa: PLR0913, PLR0917  fast-agent's own parameters
+    self: Any, etype: str, ename: str | None, message: str, context: object, data: dict[str, Any]
+) -> None:
+    """Takes the place of fast-agent's `Logger.event`: warnings and errors as warnings, all else for debugging."""
+    del context
+    serious = etype in _SERIOUS and not self.namespace.startswith(_SAID_BY_THE_GATEWAY)
+    level = logging.WARNING if serious else logging.DEBUG
+    if not _log.isEnabledFor(level):
+        return
+    extra: dict[str, Any] = {"source": self.namespace}
+    if ename:
+        extra["event"] = ename
+    data = _flat(data)
+    if traceback := data.pop("exception", None):
+        extra["exception"] = str(traceback)
+    if data:
+        extra["data"] = str(data)[:_LONGEST_DATA]
+    _log.log(level, "%s", message, extra=extra)
+
+
+def _flat(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Most of its callers nest everything in one `data`."""
+    nested = data.get("data")
+    return {**nested, **{k: v for k, v in data.items() if k != "data"}} if isinstance(nested, Mapping) else dict(data)
+
+
+def traced(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+    """`MCPAggregator._execute_on_server`, with the traceback of what fails in the log.
+
+    For most operations fast-agent makes a result of the error, for the model; the exception is there only meanwhile.
+    """
+
+    async def execute_on_server(
+        self: Any, server_name: str, operation_type: str, operation_name: str, *more: Any, **options: Any
+    ) -> Any:
+        extra = {"server": server_name, "operation": operation_type, "subject": operation_name}
+        # What a server offers is asked at each connection, and one that is down, or has no prompts, fails each time.
+        level = logging.DEBUG if operation_type.endswith("/list") else logging.WARNING
+        make_result = options.get("error_factory")
+
+        def traced_result(message: str) -> Any:
+            _trace_log.log(level, "downstream operation failed", extra=extra, exc_info=True)
+            return make_result(message) if make_result else None
+
+        if make_result is not None:
+            options["error_factory"] = traced_result
+        try:
+            return await execute(self, server_name, operation_type, operation_name, *more, **options)
+        except Exception:
+            _trace_log.log(level, "downstream operation failed", extra=extra, exc_info=True)
+            raise
+
+    return execute_on_server

@@ -1,0 +1,176 @@
+"""The last line of defence: secrets taken out of whatever the gateway says about itself.
+
+Tokens have a type of their own and are not put into messages in the first place; this catches what others wrote: an
+error that echoes a header, a library's record, a traceback. Log records, reasons, failures, health messages and
+notifications pass it. What an agent, a tool or a model says is data and does not.
+
+Known are the configured secrets, for the process, and the tokens of the running call, in its own context only: there is
+no table of tokens. Whatever else looks like a secret is found by its shape.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, quote_plus
+
+from pallas_gateway.config.secret_values import is_secret_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+HIDDEN = "****"
+SHORTEST_KNOWN = 6
+"""Characters; hiding every occurrence of a shorter value would make a log unreadable, and it is no secret."""
+
+_START = r"(?:\b|(?<=\\[nrt]))"  # of a word, also behind the letter of a newline that JSON has escaped
+_WORD = r"""[^\s"'\\,;&)}\]<>]+"""
+_NAMED = re.compile(
+    r"""(?P<name>authorization|cookie|x-pallas-nested-call|api[_-]?key|(?:access|refresh|id|auth)[_-]?token|x-[a-z-]*token
+    |client[_-]?secret|password|passwd|secret)
+    (?P<between>\\?["']?\s*[:=]\s*(?:b?\\?["'])?|\\?["']\s*,\s*b?\\?["'])"""
+    rf"""(?P<value>(?:(?:bearer|basic|digest|negotiate|token|apikey)\s+)?{_WORD})""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_SCHEME = re.compile(rf"{_START}(?P<scheme>bearer|basic)(?P<between>\s+|%20)(?P<value>[\w.~+/=-]{{6,}})", re.IGNORECASE)
+_USERINFO = re.compile(r"""://[^\s/@"'<>]+@""")
+_QUERY = re.compile(
+    r"(?P<name>[?&;](?:[a-z_-]*(?:token|secret|password|key)|auth|sig|signature|code)=)[^\s\"'\\&;#<>]+", re.IGNORECASE
+)
+_SHAPES = re.compile(
+    rf"{_START}"
+    r"(?:eyJ[\w-]{4,}\.[\w-]{4,}\.[\w-]*|(?:sk|pk|rk)-[\w*-]{8,}|pgw_[\w-]{6,}|gh[opsur]_\w{16,}|github_pat_\w{16,}"
+    r"|xox[a-z]-[\w-]{8,}|AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}|hf_\w{16,}|glpat-[\w-]{12,})"
+)
+# Only where one of these stands can the pattern beside it match: looking for them costs a tenth of the pattern.
+_NAMED_HINTS = (
+    "authorization",
+    "cookie",
+    "nested-call",
+    "api_key",
+    "api-key",
+    "apikey",
+    "_token",
+    "-token",
+    "secret",
+    "passw",
+)
+_SHAPE_HINTS = ("eyj", "k-", "pgw_", "gh", "xox", "akia", "aiza", "hf_", "glpat-")
+
+
+def redacted(text: str, known: Collection[str] = ()) -> str:
+    """`text` without `known` values and without what looks like a secret. Pure; what is hidden once stays as it is."""
+    return _without_shapes(without(text, known))
+
+
+def without(text: str, known: Collection[str]) -> str:
+    """`text` without `known` values alone."""
+    for value in known:
+        if value in text:
+            text = text.replace(value, HIDDEN)
+    return text
+
+
+def forms_of(secret: str) -> frozenset[str]:
+    """How a secret may be written: as it is, in a URL, in JSON, in base64; none if it is too short to be looked for."""
+    if len(secret) < SHORTEST_KNOWN:
+        return frozenset()
+    encoded = secret.encode("utf-8", "surrogatepass")
+    in_base64 = {base64.b64encode(encoded).decode(), base64.urlsafe_b64encode(encoded).decode()}
+    in_urls = {quote(encoded, safe=""), quote(encoded), quote_plus(encoded)}
+    return frozenset({secret, json.dumps(secret)[1:-1], *in_urls, *in_base64, *(one.rstrip("=") for one in in_base64)})
+
+
+class KnownSecrets:
+    """The configured secrets of the process, the longest first: one may be part of another."""
+
+    def __init__(self) -> None:
+        self.forms: tuple[str, ...] = ()
+
+    def add(self, secrets: Iterable[str]) -> None:
+        """Keep these out of everything, too."""
+        forms = {form for secret in secrets for form in forms_of(secret)}
+        self.forms = tuple(sorted({*self.forms, *forms}, key=lambda form: (-len(form), form)))
+
+
+configured = KnownSecrets()
+"""Headers of downstreams, keys of providers, secret variables. Never a caller's token."""
+
+_of_the_call: ContextVar[tuple[str, ...]] = ContextVar("pallas_secrets_of_the_call", default=())
+
+
+@contextmanager
+def hiding(*secrets: str | None) -> Iterator[None]:
+    """Keep these, too, out of what is said inside the block and in tasks started in it."""
+    forms = sorted({form for secret in secrets if secret for form in forms_of(secret)}, key=len, reverse=True)
+    token = _of_the_call.set((*_of_the_call.get(), *forms))
+    try:
+        yield
+    finally:
+        _of_the_call.reset(token)
+
+
+def cleaned(text: str) -> str:
+    """`redacted`, with everything known here and now."""
+    return redacted(text, (*_of_the_call.get(), *configured.forms))
+
+
+def cleaned_data(value: Any) -> Any:
+    """JSON-like data without what is known here and now; nothing is guessed, because data may look like anything."""
+    return _cleaned_data(value, (*_of_the_call.get(), *configured.forms))
+
+
+def cleaned_fields(value: Any, name: str = "") -> Any:
+    """A log record's fields, `cleaned` at any depth, and hidden where their own name says that they are secret."""
+    if isinstance(value, str):
+        return HIDDEN if hides_its_value(name) else cleaned(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {cleaned(str(key)): cleaned_fields(one, str(key)) for key, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [cleaned_fields(one, name) for one in value]
+    return cleaned(str(value))
+
+
+def hides_its_value(name: str) -> bool:
+    """Whether a field of this name is a secret; a record's `key` is the place of something in a file."""
+    return name != "key" and is_secret_name(name)
+
+
+def _cleaned_data(value: Any, known: Collection[str]) -> Any:
+    if isinstance(value, str):
+        return without(value, known)
+    if isinstance(value, Mapping):
+        return {key: _cleaned_data(one, known) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_cleaned_data(one, known) for one in value]
+    return value
+
+
+def _without_shapes(text: str) -> str:
+    folded = text.lower()
+    if any(hint in folded for hint in _NAMED_HINTS):
+        text = _NAMED.sub(rf"\g<name>\g<between>{HIDDEN}", text)
+    if "bearer" in folded or "basic" in folded:
+        text = _SCHEME.sub(_unless_prose, text)
+    if "://" in folded and "@" in folded:
+        text = _USERINFO.sub(f"://{HIDDEN}@", text)
+    if "=" in folded and ("?" in folded or "&" in folded or ";" in folded):
+        text = _QUERY.sub(rf"\g<name>{HIDDEN}", text)
+    if any(hint in folded for hint in _SHAPE_HINTS):
+        text = _SHAPES.sub(HIDDEN, text)
+    return text
+
+
+def _unless_prose(match: re.Match[str]) -> str:
+    """`bearer authentication` is no token; one of lower-case letters only is not written that short."""
+    value = match["value"].rstrip(".")
+    if value.isalpha() and value.islower() and len(value) < 24:  # noqa: PLR2004  longer than any word that follows
+        return match[0]
+    return f"{match['scheme']}{match['between']}{HIDDEN}"
