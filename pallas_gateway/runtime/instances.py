@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
     from fast_agent.types import PromptMessageExtended
 
-    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.runtime.observer import Observer
     from pallas_gateway.tasks import TaskOwner
 
@@ -116,6 +116,11 @@ class FastAgentInstance:
         observer.watch_agents(self._agents.values())
 
     @property
+    def turns(self) -> tuple[TurnUsage, ...]:
+        """The LLM turns so far."""
+        return turns_of(self._agents.values(), self._observer.accumulators)
+
+    @property
     def _agents(self) -> Mapping[str, AgentProtocol]:
         return self._session.agent_app.registered_agents()
 
@@ -157,8 +162,7 @@ class FastAgentInstance:
             _guard_log.warning("call stopped at its deadline", extra=extra)
             reply = deadline_reply(timeout_seconds, self._observer.latest_text)
         halted = (*self._observer.halted, *reply.halted)
-        turns = turns_of(self._agents.values(), self._observer.accumulators)
-        return replace(reply, iterations=self._observer.iterations, turns=turns, halted=halted)
+        return replace(reply, iterations=self._observer.iterations, turns=self.turns, halted=halted)
 
     async def _answer(self, call: Call) -> PromptMessageExtended:
         await self._connect()
