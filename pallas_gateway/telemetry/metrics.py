@@ -34,7 +34,12 @@ OPERATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30
 OUTCOMES = ("ok", "error")
 HALTS = ("repeat", "oscillation", "deadline")
 REFUSALS = (
-    *("agent_unavailable", "bad_image", "bad_input", "busy", "images_unsupported", "insufficient_scope"),
+    "agent_unavailable",
+    "bad_image",
+    "bad_input",
+    "busy",
+    "images_unsupported",
+    "insufficient_scope",
     "nesting_too_deep",
 )
 
