@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import httpx
@@ -75,7 +77,8 @@ class Gateway:
         """The agents are started when the block begins and left when it ends. The listener should be open by then."""
 
         def plan_for(name: str) -> AgentPlan:
-            return agent_plan(self.configuration, self.addresses, name)
+            count = partial(self.metrics.count_operation, name)
+            return replace(agent_plan(self.configuration, self.addresses, name), on_operation=count)
 
         async with Supervisor(self.agents, self._runtime, plan_for) as supervisor:
             self._supervisor = supervisor

@@ -21,16 +21,16 @@ from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
     from pallas_gateway.agents.admission import Admission
-    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.calls.channel import Outlet, Wishes
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.schema import AgentSettings
     from pallas_gateway.errors import GatewayError
     from pallas_gateway.identity.secret import Secret
-    from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts
+    from pallas_gateway.runtime.ports import AgentRuntime, Instance, ModelFacts
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 
@@ -76,7 +76,7 @@ class HostedAgent:
         self._admission = admission
         self._around = around
         self._runtime: AgentRuntime | None = None
-        around.metrics.calls_in_flight.labels(name).set(0)
+        around.metrics.expect_agent(name)
         around.metrics.instances_live.labels(name).set_function(self._instances_live)
         self._count_state()
 
@@ -101,6 +101,8 @@ class HostedAgent:
         changed = (state, reason) != (self.status.state, self.status.reason)
         self.status, self._runtime = Status(state, reason), runtime
         self._count_state()
+        for downstream in runtime.downstreams if runtime else ():
+            self._around.metrics.expect_downstream(self.name, downstream.name)
         if changed:
             level = logging.ERROR if state is State.FAILED else logging.INFO
             extra = {"agent": self.name, **({"reason": reason} if reason else {})}
@@ -173,6 +175,7 @@ class HostedAgent:
         log_refused(call, refusal, seconds=0.0)
         self._around.metrics.calls_refused.labels(self.name, refusal.reason).inc()
         self._around.metrics.send_message.labels(self.name, "error").inc()
+        self._around.metrics.send_message_seconds.labels(self.name).observe(0)  # the time it took to look at it
 
     async def _run(self, call: Call, channel: Channel) -> Reply:
         runtime = self._require_runtime()
@@ -184,13 +187,21 @@ class HostedAgent:
                 self._around.metrics.calls_in_flight.labels(self.name).track_inprogress(),
             ):
                 async with runtime.open(call, self._credentials(call, token), channel) as instance:
-                    reply = await instance.generate(call, timeout_seconds=self.settings.call_timeout_seconds)
-        self._count(reply)
+                    reply = await self._generate(instance, call)
+        for reason in reply.halted:
+            self._around.metrics.loops_aborted.labels(self.name, reason).inc()
         return reply
 
     def _credentials(self, call: Call, nested_call_token: Secret) -> Credentials:
         bearer = call.caller.bearer
         return Credentials(bearer, nested_call_token, llm_bearer=bearer if self._around.llm_pass_through else None)
+
+    async def _generate(self, instance: Instance, call: Call) -> Reply:
+        """The instance's answer; what the call cost is counted in any case, a cancelled one was paid for as well."""
+        try:
+            return await instance.generate(call, timeout_seconds=self.settings.call_timeout_seconds)
+        finally:
+            self._count_turns(instance.turns)
 
     def _require_runtime(self) -> AgentRuntime:
         if self._runtime is not None:
@@ -206,14 +217,11 @@ class HostedAgent:
             )
             raise CallRefusedError(message, reason="nesting_too_deep")
 
-    def _count(self, reply: Reply) -> None:
-        for reason in reply.halted:
-            self._around.metrics.loops_aborted.labels(self.name, reason).inc()
-        for turn in reply.turns:
+    def _count_turns(self, turns: Iterable[TurnUsage]) -> None:
+        for turn in turns:
             self._around.metrics.llm_turns.labels(self.name, turn.model).inc()
-            for kind, tokens in turn.usage.as_dict().items():
-                if tokens:
-                    self._around.metrics.llm_tokens.labels(self.name, turn.model, kind).inc(tokens)
+            for kind, tokens in turn.by_kind().items():
+                self._around.metrics.llm_tokens.labels(self.name, turn.model, kind).inc(tokens)
 
     def _count_state(self) -> None:
         for state in State:

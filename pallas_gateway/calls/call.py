@@ -92,10 +92,19 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TurnUsage:
-    """Tokens of one LLM turn and the model that spent them, for the metrics."""
+    """Tokens of one LLM turn and the model that spent them, for the metrics.
+
+    `caches_by_itself` says of the model's provider that nobody has to tell it what to cache.
+    """
 
     model: str
     usage: Usage
+    caches_by_itself: bool = False
+
+    def by_kind(self) -> dict[str, int]:
+        """The usage by the kinds of the metric: `cache_hit` repeats `cache_read` where the provider chose to cache."""
+        kinds = self.usage.as_dict()
+        return {**kinds, "cache_hit": self.usage.cache_read} if self.caches_by_itself else kinds
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
     from fast_agent.types import PromptMessageExtended
 
-    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.runtime.observer import Observer
     from pallas_gateway.tasks import TaskOwner
 
@@ -116,6 +116,11 @@ class FastAgentInstance:
         observer.watch_agents(self._agents.values())
 
     @property
+    def turns(self) -> tuple[TurnUsage, ...]:
+        """The LLM turns so far."""
+        return turns_of(self._agents.values(), self._observer.accumulators)
+
+    @property
     def _agents(self) -> Mapping[str, AgentProtocol]:
         return self._session.agent_app.registered_agents()
 
@@ -160,7 +165,7 @@ class FastAgentInstance:
         return replace(
             reply,
             iterations=seen.iterations,
-            turns=turns_of(self._agents.values(), seen.accumulators),
+            turns=self.turns,
             halted=(*seen.halted, *reply.halted),
             tools=tuple(seen.tools),
         )

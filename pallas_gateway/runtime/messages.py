@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fast_agent.constants import FAST_AGENT_ERROR_CHANNEL
+from fast_agent.llm.usage_tracking import UsageSchema
 from fast_agent.mcp.helpers.content_helpers import get_text
 from fast_agent.types import PromptMessageExtended
 from fast_agent.types.llm_stop_reason import LlmStopReason
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _SHOWN_ERROR_CHARACTERS = 300
 _WEB_PAGE = re.compile(r"<(?:!doctype|html)", re.IGNORECASE)
 """Where the error page of a proxy begins; the status before it says what a person needs to know."""
+_CACHED_ON_REQUEST = frozenset({UsageSchema.ANTHROPIC, UsageSchema.BEDROCK})
+"""How providers report usage that cache what they are told to; all others cache by themselves."""
 _FAILURES = {
     LlmStopReason.ERROR: "llm_error",
     LlmStopReason.TIMEOUT: "llm_timeout",
@@ -107,7 +110,7 @@ def _turn(turn: FastAgentTurn) -> TurnUsage:
     if uncached is None:  # `total` includes what came from and went into the cache
         uncached = max(0, (turn.prompt.total or 0) - cache_read - cache_write)
     usage = Usage(uncached, turn.completion.total or 0, cache_read, cache_write, turn.completion.reasoning or 0)
-    return TurnUsage(turn.model, usage)
+    return TurnUsage(turn.model, usage, caches_by_itself=turn.usage_schema not in _CACHED_ON_REQUEST)
 
 
 def _failure_sentence(answer: PromptMessageExtended) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.calls.channel import Channel
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.config.schema import ModelCapabilities
@@ -51,9 +51,23 @@ class Downstream:
     token_exchange: TokenExchange | None = None
 
 
+class OnOperation(Protocol):
+    """Told of each operation that was asked of a downstream, when and however it ends."""
+
+    def __call__(self, server: str, operation: str, *, ok: bool, seconds: float) -> None:
+        """`server` is a configured name or `other`, `operation` one of `tool`, `prompt`, `resource`."""
+
+
+def not_counted(server: str, operation: str, *, ok: bool, seconds: float) -> None:
+    """The `OnOperation` of a runtime that nobody measures."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentPlan:
-    """What a runtime needs to start one agent. `peers` maps documented addresses to a peer's (name, real URL)."""
+    """What a runtime needs to start one agent, and whom to tell of its downstream operations.
+
+    `peers` maps documented addresses to a peer's (name, real URL).
+    """
 
     name: str
     module: str
@@ -62,10 +76,15 @@ class AgentPlan:
     max_relay_depth: int
     model_capabilities: ModelCapabilities | None
     peers: Mapping[str, tuple[str, str]]
+    on_operation: OnOperation = not_counted
 
 
 class Instance(Protocol):
     """fast-agent state of one call."""
+
+    @property
+    def turns(self) -> tuple[TurnUsage, ...]:
+        """The LLM turns so far; they were paid for, whatever becomes of the call."""
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer the call; a failure of the model or the runtime is a `Reply` too, with `failure` saying which."""

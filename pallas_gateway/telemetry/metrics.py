@@ -1,11 +1,14 @@
 """Every metric of the gateway: name, help text and labels, in this one file.
 
-Label values come from configuration only, never from a path or a client. The format is Prometheus' text exposition.
+Label values come from configuration and from the closed sets below, never from a path or a client. What they are
+made of is known before the first call, so those of an agent begin at 0: a counter that appears with its first failure
+has not increased, and no alert would fire for it. docs/metrics.md says what to do when one moves.
 """
 
 from __future__ import annotations
 
 import platform
+from typing import TYPE_CHECKING
 
 from prometheus_client import (
     GC_COLLECTOR,
@@ -20,7 +23,25 @@ from prometheus_client import (
 
 from pallas_gateway import __version__
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
+"""Seconds; a call takes at least one LLM turn and by default at most ten minutes."""
+OPERATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+"""Seconds; a downstream may answer from memory, or be a peer that takes as long as a call."""
+
+OUTCOMES = ("ok", "error")
+HALTS = ("repeat", "oscillation", "deadline")
+REFUSALS = (
+    "agent_unavailable",
+    "bad_image",
+    "bad_input",
+    "busy",
+    "images_unsupported",
+    "insufficient_scope",
+    "nesting_too_deep",
+)
 
 
 class Metrics:
@@ -37,15 +58,22 @@ class Metrics:
         self.agent_info = self._gauge("pallas_agent_info", "1 per configured agent.", "agent", "port")
         self.agent_state = self._gauge("pallas_agent_state", "1 for the state an agent is in.", "agent", "state")
         self.send_message = self._counter("pallas_send_message_total", "Calls, by outcome.", "agent", "outcome")
-        self.send_message_seconds = Histogram(
-            "pallas_send_message_duration_seconds",
-            "Duration of calls.",
-            ("agent",),
-            buckets=DURATION_BUCKETS,
-            registry=self.registry,
+        self.send_message_seconds = self._histogram(
+            "pallas_send_message_duration_seconds", "Duration of calls.", "agent", buckets=DURATION_BUCKETS
         )
         self.llm_turns = self._counter("pallas_llm_turns_total", "LLM round trips.", "agent", "model")
         self.llm_tokens = self._counter("pallas_llm_tokens_total", "Tokens, by kind.", "agent", "model", "kind")
+        self.tool_calls = self._counter(
+            "pallas_tool_calls_total",
+            "Operations asked of downstreams: tools, prompts and resources.",
+            *("agent", "server", "operation", "outcome"),
+        )
+        self.tool_call_seconds = self._histogram(
+            "pallas_tool_call_duration_seconds",
+            "Duration of operations asked of downstreams.",
+            *("agent", "server", "operation"),
+            buckets=OPERATION_BUCKETS,
+        )
         self.calls_in_flight = self._gauge("pallas_calls_in_flight", "Calls running now.", "agent")
         self.instances_live = self._gauge("pallas_instances_live", "Instances made and not yet released.", "agent")
         self.calls_refused = self._counter("pallas_calls_refused_total", "Calls not started.", "agent", "reason")
@@ -59,11 +87,39 @@ class Metrics:
         self.downstream_up = self._gauge(
             "pallas_downstream_up", "1 when a downstream passed its last probe.", "agent", "server"
         )
+        self.llm_provider_up = self._gauge(
+            "pallas_llm_provider_up", "1 when an LLM provider passed its last preflight or re-probe.", "provider"
+        )
         self.up.set(1)
         self.build_info.labels(__version__, platform.python_version()).set(1)
+
+    def expect_agent(self, agent: str) -> None:
+        """Begin the series of a hosted agent at 0."""
+        self.calls_in_flight.labels(agent)
+        self.heartbeats.labels(agent)
+        self.send_message_seconds.labels(agent)
+        for outcome in OUTCOMES:
+            self.send_message.labels(agent, outcome)
+        for reason in HALTS:
+            self.loops_aborted.labels(agent, reason)
+        for reason in REFUSALS:
+            self.calls_refused.labels(agent, reason)
+
+    def expect_downstream(self, agent: str, server: str) -> None:
+        """Begin counting an agent's tool calls of one server at 0; prompts and resources few agents ask for."""
+        for outcome in OUTCOMES:
+            self.tool_calls.labels(agent, server, "tool", outcome)
+
+    def count_operation(self, agent: str, server: str, operation: str, *, ok: bool, seconds: float) -> None:
+        """An operation asked of a downstream has ended."""
+        self.tool_calls.labels(agent, server, operation, "ok" if ok else "error").inc()
+        self.tool_call_seconds.labels(agent, server, operation).observe(seconds)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(name, text, labels, registry=self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)

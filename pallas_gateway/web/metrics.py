@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
 from starlette.responses import Response
 
 if TYPE_CHECKING:
@@ -14,5 +14,8 @@ if TYPE_CHECKING:
 
 def exposition(registry: CollectorRegistry, request: Request) -> Response:
     """The metrics as text 0.0.4, or in the format the scraper's `Accept` asks for."""
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    try:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    except (TypeError, ValueError):  # its parser compares versions without looking whether they are numbers
+        encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
     return Response(encode(registry), headers={"Content-Type": content_type})

@@ -465,6 +465,8 @@ async def test_a_draining_gateway_is_alive_but_not_ready_and_takes_no_calls(tmp_
         ("*/*", "text/plain; version=0.0.4"),
         ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", "text/plain; version=0.0.4"),
         ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text; version=1.0.0"),
+        ("application/openmetrics-text; version=newest", "text/plain; version=0.0.4"),
+        (f"text/plain; version={'9' * 5_000}", "text/plain; version=0.0.4"),
     ],
 )
 async def test_metrics_are_plain_text_unless_the_scraper_asks_for_another(

@@ -107,6 +107,7 @@ class MemoryAgent:
         tells: What the call tells its channel before it waits and answers.
         model: What the agent says it uses.
         downstreams: The MCP servers it says it uses.
+        turns_so_far: The LLM turns a call has had when it comes to the gate.
         start_failures: Raised by the next starts, one each, the first one first.
         starting: Holds starts, if given, by the agent's name.
         answering: Holds calls, if given, by their message.
@@ -122,6 +123,7 @@ class MemoryAgent:
     tells: Tell = lambda call, channel: None
     model: ModelFacts = MODEL
     downstreams: tuple[Downstream, ...] = ()
+    turns_so_far: Sequence[TurnUsage] = ()
     start_failures: list[Exception] = field(default_factory=list)
     starting: Gate | None = None
     answering: Gate | None = None
@@ -202,22 +204,26 @@ class MemoryAgentRuntime:
             self.agent.changes.announce()
 
 
-@dataclass(frozen=True)
+@dataclass
 class MemoryInstance:
     """The `Instance` of one call."""
 
     agent: MemoryAgent
     channel: Channel
+    turns: tuple[TurnUsage, ...] = ()
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer, after waiting at the agent's gate; at the deadline a success that says so."""
         self.agent.calls.append(call)
         self.agent.tells(call, self.channel)
         self.agent.changes.announce()
+        self.turns = tuple(self.agent.turns_so_far)
         if self.agent.answering is not None:
             try:
                 async with asyncio.timeout(timeout_seconds):
                     await self.agent.answering.enter(call.message.text)
             except TimeoutError:
-                return say("[Stopped: out of time. There is no answer yet.]", turns=(), halted=("deadline",))
-        return self.agent.answer(call)
+                return say("[Stopped: out of time. There is no answer yet.]", turns=self.turns, halted=("deadline",))
+        reply = self.agent.answer(call)
+        self.turns = reply.turns
+        return reply

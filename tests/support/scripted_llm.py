@@ -36,12 +36,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Usage:
-    """What a turn claims to have cost. `prompt` includes `cached`, `completion` includes `reasoning`."""
+    """What a turn claims to have cost. `prompt` includes `cached` and `written`, `completion` includes `reasoning`."""
 
     prompt: int = 10
     completion: int = 5
     cached: int | None = None
     reasoning: int | None = None
+    written: int | None = None  # into the cache
 
     def as_json(self) -> Json:
         """The `usage` object of the wire; details only where there is something to say."""
@@ -50,8 +51,9 @@ class Usage:
             "completion_tokens": self.completion,
             "total_tokens": self.prompt + self.completion,
         }
-        if self.cached is not None:
-            wire["prompt_tokens_details"] = {"cached_tokens": self.cached}
+        prompt = {"cached_tokens": self.cached, "cache_write_tokens": self.written}
+        if details := {name: tokens for name, tokens in prompt.items() if tokens is not None}:
+            wire["prompt_tokens_details"] = details
         if self.reasoning is not None:
             wire["completion_tokens_details"] = {"reasoning_tokens": self.reasoning}
         return wire

@@ -18,9 +18,9 @@ from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.runtime.ports import ModelFacts
+from pallas_gateway.runtime.ports import Downstream, ModelFacts
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.telemetry.metrics import Metrics
+from pallas_gateway.telemetry.metrics import HALTS, OUTCOMES, REFUSALS, Metrics
 from tests.support.memory_runtime import (
     NEVER,
     MemoryAgent,
@@ -56,7 +56,7 @@ class Hosting:
 
     def outcomes(self) -> dict[str, float]:
         counted = {outcome: self.metric("send_message_total", outcome=outcome) for outcome in ("ok", "error")}
-        return {outcome: count for outcome, count in counted.items() if count is not None}
+        return {outcome: count for outcome, count in counted.items() if count}
 
     @property
     def states(self) -> dict[str, float]:
@@ -185,8 +185,36 @@ async def test_an_answered_call_is_counted_with_its_turns_and_tokens() -> None:
     assert hosting.metric("send_message_duration_seconds_count") == 1
     assert [hosting.metric("llm_turns_total", model=model) for model in ("big", "small")] == [2, 1]
     kinds = {kind: hosting.metric("llm_tokens_total", model="big", kind=kind) for kind in Usage().as_dict()}
-    assert kinds == {"input": 20, "output": 10, "cache_read": 8, "cache_write": None, "reasoning": 4}
+    assert kinds == {"input": 20, "output": 10, "cache_read": 8, "cache_write": 0, "reasoning": 4}
     assert (agent.opened, agent.disposed) == (1, 1)
+
+
+async def test_a_cache_hit_is_a_cache_read_from_a_provider_that_caches_by_itself() -> None:
+    usage = Usage(input=10, cache_read=4)
+    turns = (TurnUsage("asked", usage), TurnUsage("automatic", usage, caches_by_itself=True))
+    async with ready(MemoryAgent(lambda call: say("done", turns=turns))) as hosting:
+        await hosting.agent.answer(a_call(), a_channel())
+
+    def tokens(model: str) -> list[float | None]:
+        return [hosting.metric("llm_tokens_total", model=model, kind=kind) for kind in ("cache_read", "cache_hit")]
+
+    assert tokens("asked") == [4, None]
+    assert tokens("automatic") == [4, 4]
+
+
+async def test_an_agent_is_counted_from_0_before_its_first_call() -> None:
+    hosting = pending()
+    for outcome in OUTCOMES:
+        assert hosting.metric("send_message_total", outcome=outcome) == 0
+    for reason in HALTS:
+        assert hosting.metric("agent_loop_aborted_total", reason=reason) == 0
+    for reason in REFUSALS:
+        assert hosting.metric("calls_refused_total", reason=reason) == 0
+    assert hosting.metric("send_message_duration_seconds_count") == 0
+
+    async with ready(MemoryAgent(downstreams=(Downstream("tools", "http://tools"),))) as hosting:
+        for outcome in OUTCOMES:
+            assert hosting.metric("tool_calls_total", server="tools", operation="tool", outcome=outcome) == 0
 
 
 @pytest.mark.parametrize("stop_reason", ["endTurn", "maxIterations"])
@@ -230,7 +258,7 @@ async def test_each_halted_loop_is_counted_and_the_call_is_a_success() -> None:
         await hosting.agent.answer(a_call(), a_channel())
 
     reasons = ("repeat", "oscillation", "deadline")
-    assert [hosting.metric("agent_loop_aborted_total", reason=reason) for reason in reasons] == [2, 1, None]
+    assert [hosting.metric("agent_loop_aborted_total", reason=reason) for reason in reasons] == [2, 1, 0]
     assert hosting.outcomes() == {"ok": 1}
 
 
@@ -253,6 +281,7 @@ def test_a_call_refused_for_its_arguments_is_counted_and_logged_as_its_callers_m
     hosting.agent.refuse(call, CallRefusedError("no message", reason="bad_input"))
     assert hosting.outcomes() == {"error": 1}
     assert hosting.metric("calls_refused_total", reason="bad_input") == 1
+    assert hosting.metric("send_message_duration_seconds_count") == 1
     [record] = caplog.records
     assert (record.levelname, record.message, vars(record)["call_id"]) == ("INFO", "call refused", call.call_id)
     assert (vars(record)["reason"], vars(record)["error"]) == ("bad_input", "no message")
@@ -308,6 +337,20 @@ async def test_a_cancelled_call_leaves_nothing() -> None:
         assert hosting.outcomes() == {"error": 1}
         assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (0, 0)
         assert len(hosting.running) == 0
+
+
+async def test_what_a_cancelled_call_has_spent_is_counted() -> None:
+    spent = TurnUsage("big", Usage(input=10, output=2))
+    agent = MemoryAgent(turns_so_far=[spent, spent], answering=(gate := Gate()))
+    async with ready(agent) as hosting:
+        answering = hosting.agent.begin(a_call("wait"), a_channel())
+        await gate.wait_for_entered()
+        answering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await answering
+
+    assert hosting.metric("llm_turns_total", model="big") == 2
+    assert hosting.metric("llm_tokens_total", model="big", kind="input") == 20
 
 
 async def test_one_calls_failure_is_not_anothers() -> None:

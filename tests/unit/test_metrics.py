@@ -1,12 +1,17 @@
 """The names, types and labels of the metrics are the documented ones."""
 
+import ast
+from pathlib import Path
+
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 
+import pallas_gateway
 from pallas_gateway import __version__
-from pallas_gateway.telemetry.metrics import DURATION_BUCKETS, Metrics
+from pallas_gateway.errors import AgentUnavailableError
+from pallas_gateway.telemetry.metrics import DURATION_BUCKETS, OPERATION_BUCKETS, OUTCOMES, REFUSALS, Metrics
 
 DOCUMENTED = {
     "pallas_up": ("gauge", ()),
@@ -17,11 +22,16 @@ DOCUMENTED = {
     "pallas_send_message_duration_seconds": ("histogram", ("agent",)),
     "pallas_llm_turns_total": ("counter", ("agent", "model")),
     "pallas_llm_tokens_total": ("counter", ("agent", "kind", "model")),
+    "pallas_tool_calls_total": ("counter", ("agent", "operation", "outcome", "server")),
+    "pallas_tool_call_duration_seconds": ("histogram", ("agent", "operation", "server")),
     "pallas_calls_in_flight": ("gauge", ("agent",)),
     "pallas_instances_live": ("gauge", ("agent",)),
     "pallas_calls_refused_total": ("counter", ("agent", "reason")),
+    "pallas_agent_loop_aborted_total": ("counter", ("agent", "reason")),
+    "pallas_heartbeats_total": ("counter", ("agent",)),
     "pallas_agent_health_status": ("gauge", ("agent",)),
     "pallas_downstream_up": ("gauge", ("agent", "server")),
+    "pallas_llm_provider_up": ("gauge", ("provider",)),
 }
 
 
@@ -31,15 +41,14 @@ def metrics() -> Metrics:
     metrics = Metrics(CollectorRegistry())
     metrics.agent_info.labels("echo", "24200").set(1)
     metrics.agent_state.labels("echo", "ready").set(1)
-    metrics.send_message.labels("echo", "ok").inc()
-    metrics.send_message_seconds.labels("echo").observe(0.2)
+    metrics.expect_agent("echo")
     metrics.llm_turns.labels("echo", "passthrough").inc()
     metrics.llm_tokens.labels("echo", "passthrough", "input").inc(3)
-    metrics.calls_in_flight.labels("echo").set(0)
+    metrics.count_operation("echo", "tools", "prompt", ok=False, seconds=0.2)
     metrics.instances_live.labels("echo").set(0)
-    metrics.calls_refused.labels("echo", "busy").inc()
     metrics.health_status.labels("echo").set(0.5)
     metrics.downstream_up.labels("echo", "tools").set(1)
+    metrics.llm_provider_up.labels("openai").set(1)
     return metrics
 
 
@@ -49,6 +58,10 @@ def exposed(metrics: Metrics) -> dict[str, Metric]:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         found[name] = family
     return found
+
+
+def test_no_metric_is_undocumented(metrics: Metrics) -> None:
+    assert set(exposed(metrics)) == set(DOCUMENTED)
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
@@ -74,11 +87,46 @@ def test_the_gateway_says_that_it_is_up_and_what_it_is(metrics: Metrics) -> None
     assert sample.value == 1
 
 
-def test_durations_are_told_apart_from_a_twentieth_of_a_second_to_ten_minutes(metrics: Metrics) -> None:
-    samples = exposed(metrics)["pallas_send_message_duration_seconds"].samples
+@pytest.mark.parametrize(
+    ("name", "buckets", "shortest", "longest"),
+    [
+        ("pallas_send_message_duration_seconds", DURATION_BUCKETS, 0.05, 600),
+        ("pallas_tool_call_duration_seconds", OPERATION_BUCKETS, 0.005, 300),
+    ],
+)
+def test_durations_are_told_apart_from_the_shortest_to_the_longest(
+    name: str, buckets: tuple[float, ...], shortest: float, longest: float, metrics: Metrics
+) -> None:
+    samples = exposed(metrics)[name].samples
     edges = [float(sample.labels["le"]) for sample in samples if sample.name.endswith("_bucket")]
-    assert edges == [*DURATION_BUCKETS, float("inf")]
-    assert (edges[0], edges[-2]) == (0.05, 600)
+    assert edges == [*buckets, float("inf")]
+    assert (edges[0], edges[-2]) == (shortest, longest)
+    assert 60 in edges  # the suggested alert asks for a p95 above it
+
+
+def test_an_operation_is_counted_by_its_outcome_and_timed_whatever_it_is(metrics: Metrics) -> None:
+    for ok in (True, False, True):
+        metrics.count_operation("echo", "tools", "tool", ok=ok, seconds=2)
+    labels = {"agent": "echo", "server": "tools", "operation": "tool"}
+    outcomes = [
+        metrics.registry.get_sample_value("pallas_tool_calls_total", {**labels, "outcome": outcome})
+        for outcome in OUTCOMES
+    ]
+    assert outcomes == [2, 1]
+    assert metrics.registry.get_sample_value("pallas_tool_call_duration_seconds_sum", labels) == 6
+
+
+def test_every_reason_a_call_is_refused_for_begins_at_0() -> None:
+    package = Path(pallas_gateway.__file__).parent
+    raised = {
+        reason.value.value
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "CallRefusedError"
+        for reason in node.keywords
+        if reason.arg == "reason" and isinstance(reason.value, ast.Constant)
+    }
+    assert raised | {AgentUnavailableError.reason} == set(REFUSALS)
 
 
 def test_a_registry_of_its_own_has_the_process_as_well() -> None:

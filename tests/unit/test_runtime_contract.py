@@ -154,6 +154,7 @@ async def test_an_agent_starts_answers_and_disposes_of_its_instance(make: Make, 
             assert agent.instances_live == 1
 
         assert (text_of(reply), reply.stop_reason) == ("hello", "endTurn")
+        assert instance.turns == reply.turns
         await until_disposed(agent)
 
 

@@ -1,0 +1,240 @@
+"""`/metrics` after a scripted run: the reference's table and its PromQL, in both listener modes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+from pallas_gateway import __version__
+from tests.e2e.metering import PORTS, WORKER_USAGE, metered
+from tests.support.exposition import lint, unknown_in, without_result
+from tests.support.metrics_document import ALERTS, QUESTIONS
+from tests.support.scripted_llm import DEFAULT_USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.e2e.metering import Metered
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table; `values` are those of closed label sets."""
+
+    type: str
+    labels: tuple[str, ...]
+    values: Mapping[str, set[str]]
+
+
+def row(type_: str, *labels: str, **values: str) -> Row:
+    return Row(type_, labels, {label: set(words.split()) for label, words in values.items()})
+
+
+HOSTED = "worker clerk boss lost broken"
+KINDS = "input output cache_read cache_write cache_hit reasoning"
+TABLE = {
+    "pallas_up": row("gauge"),
+    "pallas_agent_info": row("gauge", "agent", "port", agent=HOSTED),
+    "pallas_send_message_total": row("counter", "agent", "outcome", agent=HOSTED, outcome="ok error"),
+    "pallas_send_message_duration_seconds": row("histogram", "agent", agent=HOSTED),
+    "pallas_llm_turns_total": row("counter", "agent", "model", agent="worker boss"),
+    "pallas_llm_tokens_total": row("counter", "agent", "model", "kind", agent="worker boss", kind=KINDS),
+    "pallas_tool_calls_total": row(
+        "counter", "agent", "server", "operation", "outcome", operation="tool prompt resource", outcome="ok error"
+    ),
+    "pallas_tool_call_duration_seconds": row(
+        "histogram", "agent", "server", "operation", operation="tool prompt resource"
+    ),
+    "pallas_downstream_up": row("gauge", "agent", "server", server="tools gone"),
+    "pallas_llm_provider_up": row("gauge", "provider", provider="openai anthropic"),
+    "pallas_agent_health_status": row("gauge", "agent", agent="worker lost"),
+    "pallas_agent_loop_aborted_total": row(
+        "counter", "agent", "reason", agent=HOSTED, reason="repeat oscillation deadline"
+    ),
+    # What the contract adds to the reference's table
+    "pallas_build_info": row("gauge", "version", "python", version=__version__),
+    "pallas_calls_in_flight": row("gauge", "agent", agent=HOSTED),
+    "pallas_instances_live": row("gauge", "agent", agent=HOSTED),
+    "pallas_calls_refused_total": row("counter", "agent", "reason", agent=HOSTED),
+    "pallas_agent_state": row("gauge", "agent", "state", agent=HOSTED, state="pending starting ready failed"),
+    "pallas_heartbeats_total": row("counter", "agent", agent=HOSTED),
+}
+TOKENS = "pallas_llm_tokens_total"
+DROPS_TO_0 = {"pallas_calls_in_flight", "pallas_instances_live"}
+
+QUERIES = [
+    """sum by (agent) (rate(pallas_send_message_total{outcome="error"}[5m]))
+       / sum by (agent) (rate(pallas_send_message_total[5m]))""",
+    "histogram_quantile(0.95, sum by (agent, le) (rate(pallas_send_message_duration_seconds_bucket[5m])))",
+    "sum by (model, kind) (rate(pallas_llm_tokens_total[1h]))",
+    """sum(rate(pallas_llm_tokens_total{kind="cache_read"}[5m]))
+       / sum(rate(pallas_llm_tokens_total{kind=~"input|cache_read|cache_write"}[5m]))""",
+    "min by (server) (pallas_downstream_up) == 0",
+    "pallas_llm_provider_up == 0",
+    # The alerts, those with a threshold of the operator's own without it
+    "pallas_downstream_up == 0",
+    'rate(pallas_send_message_total{outcome="error"}[10m])',
+    "histogram_quantile(0.95, sum by (agent, le) (rate(pallas_send_message_duration_seconds_bucket[10m])))",
+    'sum(rate(pallas_llm_tokens_total{kind="output"}[1h])) > 0',
+    "increase(pallas_agent_loop_aborted_total[15m]) > 0",
+]
+"""The reference's queries and alerts, but for `up{job="pallas"}`, which is Prometheus' own."""
+
+
+@pytest.fixture(scope="module")
+def single_port(tmp_path_factory: pytest.TempPathFactory) -> Metered:
+    return asyncio.run(metered(tmp_path_factory.mktemp("single"), per_port=False))
+
+
+@pytest.fixture(scope="module")
+def per_port(tmp_path_factory: pytest.TempPathFactory) -> Metered:
+    return asyncio.run(metered(tmp_path_factory.mktemp("per-port"), per_port=True))
+
+
+@pytest.fixture(params=["single_port", "per_port"])
+def run(request: pytest.FixtureRequest) -> Metered:
+    chosen: Metered = request.getfixturevalue(request.param)
+    return chosen
+
+
+# --- The table
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_metric_of_the_table_is_there_with_its_type_and_labels_and_has_moved(name: str, run: Metered) -> None:
+    exposition = run.after["registry"]
+    family = exposition.families[name]
+    assert family.type == TABLE[name].type
+    assert family.documentation
+    assert {frozenset(sample.labels) - {"le"} for sample in family.samples} == {frozenset(TABLE[name].labels)}
+    for label, values in TABLE[name].values.items():
+        assert {sample.labels[label] for sample in family.samples} == values
+    assert name in DROPS_TO_0 or any(sample.value for sample in family.samples)
+
+
+def test_there_is_no_metric_beyond_the_table(run: Metered) -> None:
+    assert set(run.after["registry"].families) == set(TABLE)
+    assert "_created" not in run.after["registry"].text
+
+
+def test_the_process_is_told_of_as_well(run: Metered) -> None:
+    text = run.after["registry"].text
+    for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds", "python_gc"):
+        assert f"\n{name}" in text
+
+
+def test_every_listener_of_per_port_mode_tells_the_same(per_port: Metered) -> None:
+    assert set(per_port.after) == set(PORTS)
+    for exposition in per_port.after.values():
+        assert exposition.series == per_port.after["registry"].series
+
+
+def test_an_agents_port_is_the_configured_one_else_the_listeners(single_port: Metered, per_port: Metered) -> None:
+    ports = per_port.ports
+    for name in HOSTED.split():
+        assert per_port.after["registry"].value("pallas_agent_info", agent=name, port=str(ports[name])) == 1
+
+    told = single_port.after["registry"].families["pallas_agent_info"].samples
+    by_agent = {sample.labels["agent"]: sample.labels["port"] for sample in told}
+    assert by_agent.pop("clerk") == str(single_port.ports["clerk"])
+    [listener] = set(by_agent.values())
+    assert listener not in {str(port) for port in single_port.ports.values()}
+
+
+# --- The numbers
+
+
+def test_calls_are_counted_by_their_outcome_and_each_is_timed(run: Metered) -> None:
+    # worker: an answer, a halted loop, a late answer; no model, bad input, busy. clerk: boss's errand and its own,
+    # of which a prompt that fails is one without messages, and a resource that is not there an error.
+    expected = {"worker": (6, 6), "clerk": (8, 2), "boss": (2, 0), "lost": (0, 0), "broken": (0, 2)}
+    told = run.after["registry"]
+    for agent, (ok, error) in expected.items():
+        assert told.value("pallas_send_message_total", agent=agent, outcome="ok") == ok
+        assert told.value("pallas_send_message_total", agent=agent, outcome="error") == error
+        assert told.value("pallas_send_message_duration_seconds_count", agent=agent) == ok + error
+
+
+@pytest.mark.parametrize(
+    ("asked", "ok", "error"),
+    [
+        (("worker", "tools", "tool"), 8, 2),  # `add` and three times `echo`; `fail`
+        (("clerk", "tools", "prompt"), 4, 2),  # its own and boss's errand
+        (("clerk", "tools", "resource"), 2, 2),
+        (("boss", "clerk", "tool"), 2, 0),  # a peer is a downstream like any other
+        (("lost", "gone", "tool"), 0, 0),  # which could never be asked
+    ],
+)
+def test_operations_are_counted_by_agent_server_and_kind(
+    asked: tuple[str, str, str], ok: int, error: int, run: Metered
+) -> None:
+    told = run.after["registry"]
+    labels = dict(zip(("agent", "server", "operation"), asked, strict=True))
+    assert told.value("pallas_tool_calls_total", outcome="ok", **labels) == ok
+    assert told.value("pallas_tool_calls_total", outcome="error", **labels) == error
+    assert (told.value("pallas_tool_call_duration_seconds_count", **labels) or 0) == ok + error
+
+
+def test_the_kinds_of_a_prompts_tokens_add_up_to_it(run: Metered) -> None:
+    told = run.after["registry"]
+
+    def spent(kind: str) -> float:
+        earlier = run.before["registry"].value(TOKENS, agent="worker", model="test-model", kind=kind)
+        return (told.value(TOKENS, agent="worker", model="test-model", kind=kind) or 0) - (earlier or 0)
+
+    # The turns of a round: two of `work`, three of the loop, and the late answer.
+    prompts = 2 * WORKER_USAGE.prompt + 4 * DEFAULT_USAGE.prompt
+    assert spent("input") + spent("cache_read") + spent("cache_write") == prompts
+    assert (spent("cache_read"), spent("cache_write"), spent("reasoning")) == (80, 20, 14)
+    assert spent("cache_hit") == spent("cache_read")  # its provider caches by itself
+    assert spent("output") == 2 * WORKER_USAGE.completion + 4 * DEFAULT_USAGE.completion
+    assert told.value("pallas_llm_turns_total", agent="worker", model="test-model") == 12
+
+
+def test_refusals_halts_heartbeats_and_states_are_counted(run: Metered) -> None:
+    told = run.after["registry"]
+    for agent, reason in (("worker", "bad_image"), ("worker", "busy"), ("broken", "agent_unavailable")):
+        assert told.value("pallas_calls_refused_total", agent=agent, reason=reason) == 2
+    assert told.value("pallas_agent_loop_aborted_total", agent="worker", reason="repeat") == 2
+    assert (told.value("pallas_heartbeats_total", agent="worker") or 0) >= 2
+    assert told.value("pallas_agent_state", agent="worker", state="ready") == 1
+    assert told.value("pallas_agent_state", agent="broken", state="failed") == 1
+    assert told.value("pallas_agent_state", agent="broken", state="ready") == 0
+
+
+def test_health_sets_its_gauges(run: Metered) -> None:
+    told = run.after["registry"]
+    assert [told.value("pallas_agent_health_status", agent=agent) for agent in ("worker", "lost")] == [1, 0.5]
+    assert told.value("pallas_downstream_up", agent="worker", server="tools") == 1
+    assert told.value("pallas_downstream_up", agent="lost", server="gone") == 0
+
+
+# --- As Prometheus sees it
+
+
+@pytest.mark.parametrize("query", [*QUERIES, *QUESTIONS, *ALERTS.values()])
+def test_a_query_of_the_reference_or_the_document_asks_for_what_is_there(query: str, run: Metered) -> None:
+    assert unknown_in(query, run.after["registry"]) == []
+
+
+def test_every_query_of_the_reference_has_an_answer(single_port: Metered, tmp_path: Path) -> None:
+    assert without_result(QUERIES, single_port.before["registry"], single_port.after["registry"], tmp_path) == ""
+
+
+def test_prometheus_has_nothing_against_the_exposition(run: Metered) -> None:
+    assert lint(run.after["registry"].text) == ""
+
+
+def test_openmetrics_tells_the_same(run: Metered) -> None:
+    series = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in parse_openmetrics(run.openmetrics)  # type: ignore[no-untyped-call]
+        for sample in family.samples
+        if sample.name.startswith("pallas_")
+    }
+    assert series == run.after["registry"].series

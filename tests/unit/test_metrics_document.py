@@ -1,0 +1,76 @@
+"""docs/metrics.md has every metric as it is, no other, and alerts that Prometheus takes."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
+
+from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.telemetry.metrics import (
+    DURATION_BUCKETS,
+    HALTS,
+    OPERATION_BUCKETS,
+    OUTCOMES,
+    REFUSALS,
+    Metrics,
+)
+from tests.support.exposition import check_alerts
+from tests.support.metrics_document import ALERTS, QUESTIONS, ROWS, TEXT
+
+
+def made() -> dict[str, MetricWrapperBase]:
+    """Every metric in code by its documented name."""
+    found = [value for value in vars(Metrics(CollectorRegistry())).values() if isinstance(value, MetricWrapperBase)]
+    return {f"{one._name}_total" if one._type == "counter" else one._name: one for one in found}
+
+
+MADE = made()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_metric_is_in_the_document_with_its_type_and_labels(name: str) -> None:
+    row = ROWS[name]
+    assert row.type == MADE[name]._type
+    assert row.labels == set(MADE[name]._labelnames)
+
+
+def test_every_metric_that_the_document_names_is_made() -> None:
+    assert set(ROWS) == set(MADE)
+    named = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"\bpallas_\w+", TEXT)}
+    assert named == set(MADE)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("pallas_send_message_total", OUTCOMES),
+        ("pallas_calls_refused_total", REFUSALS),
+        ("pallas_agent_loop_aborted_total", HALTS),
+        ("pallas_agent_state", State),
+        ("pallas_llm_tokens_total", ("input", "output", "cache_read", "cache_write", "cache_hit", "reasoning")),
+        ("pallas_tool_calls_total", ("tool", "prompt", "resource")),
+    ],
+)
+def test_a_closed_list_of_label_values_is_in_the_document(name: str, values: tuple[str, ...]) -> None:
+    assert set(values) <= set(re.findall(r"`(\w+)`", ROWS[name].says))
+
+
+def test_the_buckets_are_the_documented_ones() -> None:
+    for buckets in (DURATION_BUCKETS, OPERATION_BUCKETS):
+        assert f"from {buckets[0]} to {buckets[-1]} seconds" in " ".join(TEXT.split())
+
+
+@pytest.mark.parametrize("expression", [*ALERTS.values(), *QUESTIONS])
+def test_an_expression_asks_for_labels_that_its_metrics_have(expression: str) -> None:
+    names = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\bpallas_\w+", expression)}
+    have = {label for name in names for label in MADE[name]._labelnames} | {"le"}
+    asked = {label for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(", ")}
+    matched = {label for label, _ in re.findall(r'(\w+)=~?"([^"]*)"', expression)} if names else set()
+    assert asked | matched <= have
+
+
+def test_prometheus_takes_the_alerts_and_the_questions(tmp_path: Path) -> None:
+    questions = {f"Question{number}": question for number, question in enumerate(QUESTIONS)}
+    assert check_alerts({**ALERTS, **questions}, tmp_path) == ""
