@@ -53,8 +53,10 @@ def serve(
             _announce(gateway)
             stdout.flush()
 
+    from pallas_gateway.telemetry import traces  # noqa: PLC0415  for the reason below
+
     # Agent modules and their libraries may print; stdout belongs to the gateway's own result.
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), traces.exporting(os.environ):
         asyncio.run(_serve(configuration, announce))
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, Credentials
+from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -56,6 +57,7 @@ class CallAuth(httpx2.Auth):
         """Add what this request may carry, then send it."""
         for name, value in self._headers_for(request.url).items():
             request.headers[name] = value
+        traces.hand_on(request.headers)
         yield request
 
     def _headers_for(self, url: httpx2.URL) -> dict[str, str]:

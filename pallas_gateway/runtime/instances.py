@@ -17,6 +17,7 @@ from fast_agent.mcp.mcp_aggregator import MCPAttachOptions
 
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.messages import deadline_reply, failed, to_fast_agent, to_reply, turns_of, workflow_failure
+from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,8 +66,9 @@ class Connections:
     async def _attach(self, aggregator: MCPAggregator, name: str) -> None:
         seconds = self._patience(aggregator, name)
         try:
-            async with asyncio.timeout(seconds):
-                await aggregator.attach_server(server_name=name, options=_options)
+            with traces.connecting(name):
+                async with asyncio.timeout(seconds):
+                    await aggregator.attach_server(server_name=name, options=_options)
         except TimeoutError:
             if seconds > ATTACH_SECONDS_AFTER_TIMEOUT:
                 self._timed_out_at[name] = monotonic()
@@ -154,6 +156,7 @@ class FastAgentInstance:
             extra = {"event": "loop_halt", "reason": "deadline", "agent": call.agent, "call_id": call.call_id}
             _guard_log.warning("call stopped at its deadline", extra=extra)
             reply = deadline_reply(timeout_seconds, self._observer.latest_text)
+        self._observer.end_spans(reply.failure or "cancelled")
         halted = (*self._observer.halted, *reply.halted)
         turns = turns_of(self._agents.values(), self._observer.accumulators)
         return replace(reply, iterations=self._observer.iterations, turns=turns, halted=halted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from mcp_types import Implementation
 
 from pallas_gateway import __version__
 from pallas_gateway.runtime.ports import Downstream
+from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from fast_agent.config import MCPServerSettings, Settings
     from fast_agent.core.fastagent import FastAgent
 
+_log = logging.getLogger("pallas.runtime")
 _UNSET = re.compile(r"^\$\{[^}]*\}$")
 
 
@@ -46,10 +49,22 @@ def tame(settings: Settings) -> None:
     settings.logger.show_chat = False
     settings.logger.show_tools = False
     settings.compaction.auto = False
+    _tame_tracing(settings)
     if "llm_retries" not in settings.model_fields_set:
         # The provider's client retries by itself; fast-agent's own retries wait 10 s and more, silently.
         settings.llm_retries = 0
     _forget_unset_placeholders(settings)
+
+
+def _tame_tracing(settings: Settings) -> None:
+    """fast-agent's own tracing says all of a call again, and by default with the words of it."""
+    if settings.otel is None or not settings.otel.enabled:
+        return
+    if traces.are_on():
+        settings.otel.enabled = False
+        _log.info("the gateway traces calls, fast-agent's own tracing (`otel`) stays off")
+    else:
+        traces.keep_content_out()
 
 
 def _forget_unset_placeholders(settings: Settings) -> None:
