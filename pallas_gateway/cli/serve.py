@@ -53,7 +53,7 @@ def serve(
             _announce(gateway)
             stdout.flush()
 
-    from pallas_gateway.telemetry import traces  # noqa: PLC0415  for the reason below
+    from pallas_gateway.telemetry import traces  # noqa: PLC0415  for the reason in `_serve`
 
     # Agent modules and their libraries may print; stdout belongs to the gateway's own result.
     with contextlib.redirect_stdout(sys.stderr), traces.exporting(os.environ):
