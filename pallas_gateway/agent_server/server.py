@@ -34,6 +34,7 @@ from mcp_types import (
 from pallas_gateway.agent_server.outlet import ClientOutlet, wishes_of
 from pallas_gateway.agent_server.tools import (
     GET_HEALTH,
+    META_KEY,
     call_meta,
     error_result,
     health_tool,
@@ -49,6 +50,7 @@ from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayErro
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.identity.secret import bearer_of
+from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -131,11 +133,17 @@ class AgentServer:
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         if params.name in self._message_names:
-            return await self._send_message(context, params.arguments or {})
+            return await self._traced(context, params.arguments or {})
         if params.name == GET_HEALTH:
             return await self._get_health()
         known = ", ".join(self._schemas)
         raise MCPError(INVALID_PARAMS, f"Unknown tool '{params.name}'. Tools are: {known}.")
+
+    async def _traced(self, context: Context, arguments: dict[str, Any]) -> CallToolResult:
+        with traces.call(self._agent.name, _headers(context)) as span:
+            result = await self._send_message(context, arguments)
+            traces.tell_result(span, (result.meta or {}).get(META_KEY), failed=bool(result.is_error))
+            return result
 
     async def _send_message(self, context: Context, arguments: dict[str, Any]) -> CallToolResult:
         asked = self._asked(context)
@@ -207,7 +215,7 @@ class AgentServer:
             caller=context.request.scope[CALLER_KEY] if context.request is not None else _NOBODY,
             nesting=parent.nesting + 1 if parent else 0,
             parent_call_id=parent.call_id if parent else None,
-            trace_id=_trace_id(headers.get("traceparent")),
+            trace_id=traces.trace_id(),
         )
 
     def _refuse_without_grant(self, caller: Caller) -> None:
@@ -247,9 +255,3 @@ async def _accept_level(context: Context, params: SetLevelRequestParams) -> Empt
     """Accept any level: without a session there is nothing to remember it in."""
     del context, params
     return EmptyResult()
-
-
-def _trace_id(traceparent: str | None) -> str | None:
-    """The trace id of a W3C `traceparent` header, None if there is none or it is malformed."""
-    parts = (traceparent or "").split("-")
-    return parts[1] if len(parts) == 4 and len(parts[1]) == 32 else None  # noqa: PLR2004  version-trace-span-flags

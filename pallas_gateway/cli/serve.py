@@ -47,7 +47,9 @@ def serve(
     logs.set_up(os.environ, configured_level=configuration.fastagent.logger_level)
     logs.report_crashes()
     _warn(configuration)
-    with _stdout_for_results_only() as stdout:
+    from pallas_gateway.telemetry import traces  # noqa: PLC0415  for the reason in `_serve`
+
+    with _stdout_for_results_only() as stdout, traces.exporting(os.environ):
 
         def announce(gateway: Gateway) -> None:
             with contextlib.redirect_stdout(stdout):

@@ -20,6 +20,7 @@ import httpx2
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, Credentials
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.token_exchange import endpoint_of
+from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
@@ -89,6 +90,7 @@ class CallAuth(httpx2.Auth):
             TokenExchangeError: no token could be had in exchange for the caller's; nothing was sent.
         """
         self._take_off_what_was_added(request)
+        traces.hand_on(request.headers)
         presented = _presented.get()
         downstream = self._downstream_at(request.url, presented)
         if presented is None or downstream is None:

@@ -187,6 +187,7 @@ class FastAgentAgentRuntime:
             try:
                 yield instance
             finally:
+                observer.end_spans()
                 # Inside the block: ending a downstream session takes the same credentials as using it did.
                 self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}", report=True)
 

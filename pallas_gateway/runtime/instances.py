@@ -18,6 +18,7 @@ from fast_agent.mcp.mcp_aggregator import MCPAttachOptions
 from pallas_gateway.runtime.credentials import token_endpoint_waited_for
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.messages import deadline_reply, failed, to_fast_agent, to_reply, turns_of, workflow_failure
+from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,8 +67,9 @@ class Connections:
     async def _attach(self, aggregator: MCPAggregator, name: str) -> None:
         seconds = self._patience(aggregator, name)
         try:
-            async with asyncio.timeout(seconds):
-                await aggregator.attach_server(server_name=name, options=_options)
+            with traces.connecting(name):
+                async with asyncio.timeout(seconds):
+                    await aggregator.attach_server(server_name=name, options=_options)
         except TimeoutError:
             if seconds > ATTACH_SECONDS_AFTER_TIMEOUT:
                 self._timed_out_at[name] = monotonic()
@@ -162,6 +164,7 @@ class FastAgentInstance:
             _guard_log.warning("call stopped at its deadline", extra={**extra, "seconds": timeout_seconds})
             reply = deadline_reply(timeout_seconds, self._observer.latest_text)
         seen = self._observer
+        seen.end_spans(reply.failure or "cancelled")
         return replace(
             reply,
             iterations=seen.iterations,

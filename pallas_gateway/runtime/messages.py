@@ -54,7 +54,12 @@ def workflow_failure(answer: PromptMessageExtended) -> Reply:
 
 def is_failure(answer: PromptMessageExtended) -> bool:
     """Whether a model's turn is a failure that fast-agent returned as a message."""
-    return answer.stop_reason in _FAILURES
+    return failure_reason(answer) is not None
+
+
+def failure_reason(answer: PromptMessageExtended) -> str | None:
+    """Why a model's turn is a failure (`llm_error`, `llm_timeout`), None if it is none."""
+    return _FAILURES.get(answer.stop_reason) if answer.stop_reason else None
 
 
 def to_reply(answer: PromptMessageExtended) -> Reply:

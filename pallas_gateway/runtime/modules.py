@@ -51,9 +51,14 @@ class Imports:
         async with self._turn:
             loading = asyncio.create_task(_in_thread(lambda: _load(module_name)), name=f"import {module_name}")
             self._running[module_name] = loading
-            loading.add_done_callback(lambda _: self._running.pop(module_name, None))
+            loading.add_done_callback(lambda done: self._forget(module_name, done))
             await asyncio.wait({loading}, timeout=IMPORT_TURN_SECONDS)
         return loading
+
+    def _forget(self, module_name: str, loading: asyncio.Task[FastAgent]) -> None:
+        self._running.pop(module_name, None)
+        if not loading.cancelled():
+            loading.exception()  # seen here, so that asyncio does not complain where the gateway stopped meanwhile
 
     def give_up(self) -> None:
         """Stop waiting for imports that hang; their threads end with the process."""

@@ -23,8 +23,11 @@ from mcp_types import LoggingMessageNotification, TextContent
 from pallas_gateway.calls import assistant_stream, progress, relay
 from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, ToolResult
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
+from pallas_gateway.runtime.hooks import composed
 from pallas_gateway.runtime.messages import STOPPED_AT_LIMIT, is_failure
 from pallas_gateway.runtime.tool_events import ToolEvents, explain_missing_token, peer_call
+from pallas_gateway.runtime.turn_spans import TurnSpans
+from pallas_gateway.telemetry.traces import CallSpans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,6 +75,8 @@ class Observer:
         self._speaking: dict[Any, _Loop] = {}  # which loop an LLM speaks in now
         self._seconds_of: dict[str, float] = {}
         self._tool_events: list[ToolEvents] = []
+        self._spans = CallSpans()
+        self._turns = TurnSpans(self._spans)
         self.accumulators: list[UsageAccumulator] = []
         self.iterations = 0
         self.halted: list[str] = []
@@ -88,11 +93,11 @@ class Observer:
         """Compose the hooks onto what the agents already have."""
         for agent in agents:
             if hasattr(agent, "tool_runner_hooks"):
-                agent.tool_runner_hooks = _composed(agent.tool_runner_hooks, self._hooks())
+                agent.tool_runner_hooks = composed(agent.tool_runner_hooks, self._hooks())
 
     def watch_connections(self, aggregator: MCPAggregator) -> None:
         """Hear of the tool calls of one aggregator and of what its servers say meanwhile."""
-        events = ToolEvents(self._channel, self._seconds_of)
+        events = ToolEvents(self._channel, self._seconds_of, self._spans)
         self._tool_events.append(events)
         aggregator.set_tool_execution_handler(events)
         aggregator.server_notification_callback = self._on_notification  # type: ignore[assignment]  # declared as None
@@ -101,6 +106,10 @@ class Observer:
         """Tell the client of the tool calls that the end of the call has cut off: fast-agent does not."""
         for events in self._tool_events:
             events.abandon()
+
+    def end_spans(self, reason: str = "cancelled") -> None:
+        """The call is over; what still runs was cut off for this reason."""
+        self._spans.end_all(reason)
 
     def _hooks(self) -> ToolRunnerHooks:
         return ToolRunnerHooks(
@@ -116,12 +125,15 @@ class Observer:
         loop = self._loop_of(runner)
         loop.iteration += 1
         self.iterations += 1
+        if loop.halted is None:  # else the model is not asked
+            self._turns.begin(runner, agent=loop.emitter.agent)
         self._step(loop, "llm")
         if self._channel.wishes.deltas:
             self._listen_live(loop)
 
     async def _after_llm_call(self, runner: ToolRunner, message: PromptMessageExtended) -> None:
         loop = self._loop_of(runner)
+        self._turns.end(runner, message)
         if loop.halted is not None:
             # fast-agent made this message from the last tool results instead of asking the model again.
             reason, outcome = loop.halted
@@ -273,27 +285,3 @@ def _tool_call(agent: Any, id_: str, request: CallToolRequest) -> ToolCall:
 
 def _text(result: CallToolResult) -> str:
     return "\n".join(text for block in result.content if (text := get_text(block)) is not None)
-
-
-def _composed(existing: ToolRunnerHooks | None, ours: ToolRunnerHooks) -> ToolRunnerHooks:
-    """What an agent already has runs first."""
-    if existing is None:
-        return ours
-
-    def both(one: Any, two: Any) -> Any:
-        if one is None:
-            return two
-
-        async def run(runner: ToolRunner, payload: Any) -> None:
-            await one(runner, payload)
-            await two(runner, payload)
-
-        return run
-
-    return ToolRunnerHooks(
-        before_llm_call=both(existing.before_llm_call, ours.before_llm_call),
-        after_llm_call=both(existing.after_llm_call, ours.after_llm_call),
-        before_tool_call=both(existing.before_tool_call, ours.before_tool_call),
-        after_tool_call=both(existing.after_tool_call, ours.after_tool_call),
-        after_turn_complete=both(existing.after_turn_complete, ours.after_turn_complete),
-    )

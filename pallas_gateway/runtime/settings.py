@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.ports import Downstream
-from pallas_gateway.telemetry import redaction
+from pallas_gateway.telemetry import redaction, traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.config.forwarding import TokenExchangeSettings
 
+_log = logging.getLogger("pallas.runtime")
 _UNSET = re.compile(r"^\$\{[^}]*\}$")
 
 
@@ -59,10 +61,22 @@ def tame(settings: Settings) -> None:
     settings.logger.show_chat = False
     settings.logger.show_tools = False
     settings.compaction.auto = False
+    _tame_tracing(settings)
     if "llm_retries" not in settings.model_fields_set:
         # The provider's client retries by itself; fast-agent's own retries wait 10 s and more, silently.
         settings.llm_retries = 0
     _forget_unset_placeholders(settings)
+
+
+def _tame_tracing(settings: Settings) -> None:
+    """fast-agent's own tracing says all of a call again, and by default with the words of it."""
+    if settings.otel is None or not settings.otel.enabled:
+        return
+    if traces.are_on():
+        settings.otel.enabled = False
+        _log.info("the gateway traces calls, fast-agent's own tracing (`otel`) stays off")
+    else:
+        traces.keep_content_out()
 
 
 def _forget_unset_placeholders(settings: Settings) -> None:

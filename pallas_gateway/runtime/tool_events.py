@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.assistant_stream import ToolCall
     from pallas_gateway.calls.channel import Channel
+    from pallas_gateway.telemetry.traces import CallSpans
 
 _log = logging.getLogger("pallas.runtime")
 
@@ -29,8 +30,9 @@ peer_call: ContextVar[PeerCall | None] = ContextVar("pallaspeer_call", default=N
 class ToolEvents(NoOpToolExecutionHandler):
     """Downstream tool calls as progress; everything about approval and display is left as it is."""
 
-    def __init__(self, channel: Channel, seconds_of: dict[str, float]) -> None:
+    def __init__(self, channel: Channel, seconds_of: dict[str, float], spans: CallSpans) -> None:
         self._channel = channel
+        self._spans = spans
         self._seconds_of = seconds_of
         self._running: dict[str, tuple[PeerCall, float]] = {}
 
@@ -42,6 +44,7 @@ class ToolEvents(NoOpToolExecutionHandler):
         call = PeerCall(server_name, tool_name, tool_use_id or id_)
         peer_call.set(call)
         self._running[id_] = (call, monotonic())
+        self._spans.begin_tool(id_, server=server_name, tool=tool_name)
         self._channel.progress(progress.tool_started(server_name, tool_name))
         return id_
 
@@ -65,6 +68,7 @@ class ToolEvents(NoOpToolExecutionHandler):
     ) -> None:
         """A tool call ended."""
         del content, error
+        self._spans.end_tool(tool_call_id, ok=success)
         call, began = self._running.pop(tool_call_id, (None, 0.0))
         if call is not None:
             self._seconds_of[call.tool_call_id] = monotonic() - began

@@ -1,6 +1,7 @@
 """Importing an agent's module, and the sentence for each way that can fail."""
 
 import asyncio
+import gc
 import importlib
 import itertools
 import re
@@ -167,6 +168,25 @@ async def test_a_later_try_waits_for_the_import_that_still_hangs_instead_of_hang
     await eventually(lambda: hanging.begun, what="the import that hangs")
     imports.give_up()
     assert hanging.begun == 1
+
+
+async def test_an_import_that_fails_after_its_agent_was_left_is_no_error(
+    write: Write, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    entered, over = threading.Event(), threading.Event()
+    monkeypatch.setattr(threading, "enter_a_test", entered.set, raising=False)
+    monkeypatch.setattr(threading, "end_a_test", lambda: over.wait(30), raising=False)
+    late = write("late", "import threading\nthreading.enter_a_test()\nthreading.end_a_test()\nraise ValueError('no')")
+    imports = Imports()
+    agent = asyncio.create_task(imports.load_fast(late))
+    await eventually(entered.is_set, what="the import")
+    agent.cancel()
+    await asyncio.wait({agent})
+    over.set()
+    await eventually(lambda: not imports._running, what="the import's end")
+    del agent
+    gc.collect()  # asyncio complains when a task goes whose failure nobody saw
+    assert not caplog.records
 
 
 async def test_importing_does_not_hold_up_the_loop(write: Write) -> None:

@@ -1,0 +1,34 @@
+"""Hooks of fast-agent's loop, put on top of those that an agent already has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fast_agent.agents.tool_runner import ToolRunnerHooks
+
+if TYPE_CHECKING:
+    from fast_agent.agents.tool_runner import ToolRunner
+
+
+def composed(existing: ToolRunnerHooks | None, ours: ToolRunnerHooks) -> ToolRunnerHooks:
+    """What an agent already has runs first."""
+    if existing is None:
+        return ours
+
+    def both(one: Any, two: Any) -> Any:
+        if one is None:
+            return two
+
+        async def run(runner: ToolRunner, payload: Any) -> None:
+            await one(runner, payload)
+            await two(runner, payload)
+
+        return run
+
+    return ToolRunnerHooks(
+        before_llm_call=both(existing.before_llm_call, ours.before_llm_call),
+        after_llm_call=both(existing.after_llm_call, ours.after_llm_call),
+        before_tool_call=both(existing.before_tool_call, ours.before_tool_call),
+        after_tool_call=both(existing.after_tool_call, ours.after_tool_call),
+        after_turn_complete=both(existing.after_turn_complete, ours.after_turn_complete),
+    )

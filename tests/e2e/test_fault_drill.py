@@ -1,0 +1,224 @@
+"""The drill: model, downstream and an agent's module broken at once. The gateway serves on, says so, and mends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from pallas_gateway.agents import supervisor
+from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.health import checker
+from tests.e2e.calling import EACH_VERSION, Answer, ask, health
+from tests.support.downstreams import stateless_downstream
+from tests.support.gateway import Agent, module_source, running, until_idle, write_project
+from tests.support.listener import black_hole, reserved_port
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.support.gateway import Project, Running
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+BROKEN = Agent(source="raise ValueError('no key for the archive')\n")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every question about health is a new round; a failed agent is tried again soon."""
+    monkeypatch.setattr(checker, "FRESH_SECONDS", 0)
+    monkeypatch.setattr(supervisor, "FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "LAST_RETRY_SECONDS", 0.05)
+
+
+def use_what_there_is(request: LlmRequest) -> Turn:
+    """Whoever has a tool calls it and says what it brought."""
+    if request.tool_results:
+        return say("told: " + " | ".join(request.tool_results.values()))
+    if "peer__send_message" in request.tools:
+        return call_tools([("peer__send_message", {"message": "and you?"})])
+    if "tools__echo" in request.tools:
+        return call_tools([("tools__echo", {"text": "tools work"})])
+    return say("no tools")
+
+
+def project_of(path: Path, llm_url: str, tools_url: str, port: int, **settings: Any) -> Project:
+    """`worker` uses the model and `tools`, `boss` calls `worker`, `archive` is broken, `fine` needs nobody."""
+    agents = {
+        "worker": Agent(servers=["tools"], settings={"port": port, **settings}),
+        "boss": Agent(servers=["peer"], settings={"depends_on": ["worker", "archive"], **settings}),
+        "archive": BROKEN,
+        "fine": Agent(model="passthrough"),
+    }
+    servers = {
+        "tools": {"transport": "http", "url": tools_url},
+        "peer": {"transport": "http", "url": f"http://localhost:{port}/mcp"},
+    }
+    return write_project(path, agents, llm_url=llm_url, servers=servers)
+
+
+@dataclass(frozen=True)
+class Drill:
+    """The gateway under test, asked as its clients and its operator ask it."""
+
+    served: Running
+
+    async def answers(self) -> dict[str, Answer]:
+        """What every agent says, asked in both eras at once; that must not differ."""
+        older, newer = await asyncio.gather(*(self._answers(version) for version in EACH_VERSION))
+        assert {name: it.text for name, it in older.items()} == {name: it.text for name, it in newer.items()}
+        return newer
+
+    async def _answers(self, version: str) -> dict[str, Answer]:
+        names = list(self.served.gateway.agents)
+        asked = (ask(self.served.url(name), f"to {name}", version=version) for name in names)
+        return dict(zip(names, await asyncio.gather(*asked), strict=True))
+
+    async def healths(self) -> dict[str, Mapping[str, Any]]:
+        """Every agent's health document."""
+        names = list(self.served.gateway.agents)
+        documents = await asyncio.gather(*(health(self.served.url(name)) for name in names))
+        return dict(zip(names, documents, strict=True))
+
+    async def fetched(self, path: str) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=self.served.base_url) as http:
+            return await http.get(path)
+
+    async def assert_serving(self, *, not_up: set[str]) -> None:
+        """Everything around the agents answers as ever."""
+        assert (await self.fetched("/livez")).status_code == 200
+        readiness = await self.fetched("/readyz")
+        assert readiness.status_code == 200
+        assert readiness.json().get("not_up", {}).keys() == not_up
+        assert (await self.fetched("/readyz?strict=1")).status_code == (503 if not_up else 200)
+        listed = (await self.fetched("/.well-known/mcp/server.json")).json()["servers"]
+        assert len(listed) == len(self.served.gateway.agents)
+        assert "pallas_agent_state" in (await self.fetched("/metrics")).text
+
+
+async def test_everything_broken_at_once_is_said_and_mends_one_by_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pallas")
+    with reserved_port() as port, reserved_port() as llm_port:
+        async with stateless_downstream(start=False) as tools:
+            project = project_of(tmp_path, f"http://127.0.0.1:{llm_port}/v1", tools.url, port)
+            async with running(project) as served:
+                drill = Drill(served)
+                await assert_all_of_it_is_said(drill)
+                assert said_once(caplog) == {
+                    "agent failed": "archive",
+                    "downstream unreachable, calls go on without its tools": "worker",
+                }
+
+                async with scripted_llm(use_what_there_is, port=llm_port):
+                    await assert_works_without_tools(drill)
+                    await tools.start()
+                    await assert_works(drill, archive="archive' cannot take calls")
+                    project.write_module("archive", module_source("archive", Agent()))
+                    await until_ready(served, "archive")
+                    await drill.assert_serving(not_up=set())
+                    await assert_works(drill, archive="no tools")
+
+                # And once more, while it serves: what has worked breaks and comes back.
+                await tools.stop()
+                assert (await drill.answers())["worker"].is_error
+                assert (await drill.healths())["worker"]["status"] == "degraded"
+                await tools.start()
+                async with scripted_llm(use_what_there_is, port=llm_port):
+                    await assert_works(drill, archive="no tools")
+                await until_idle(served)
+
+
+async def assert_all_of_it_is_said(drill: Drill) -> None:
+    await drill.assert_serving(not_up={"archive"})
+    answers, healths = await drill.answers(), await drill.healths()
+    assert (answers["fine"].text, answers["fine"].is_error) == ("to fine", False)
+    for name in ("worker", "boss"):
+        assert answers[name].is_error
+        assert answers[name].text.startswith("The model could not answer: ")
+        assert answers[name].meta["stop_reason"] == "llm_error"
+    assert answers["archive"].is_error
+    assert "no key for the archive" in answers["archive"].text
+    assert {name: it["status"] for name, it in healths.items()} == {
+        "worker": "degraded",
+        "boss": "ok",
+        "archive": "error",
+        "fine": "ok",
+    }
+    assert "Unreachable: tools" in healths["worker"]["message"]
+    assert "no key for the archive" in healths["archive"]["message"]
+    metric = drill.served.metric
+    for name, outcome in (("worker", "error"), ("boss", "error"), ("archive", "error"), ("fine", "ok")):
+        assert metric("pallas_send_message_total", agent=name, outcome=outcome) == len(EACH_VERSION)
+    assert metric("pallas_agent_state", agent="archive", state="failed") == 1
+
+
+async def assert_works_without_tools(drill: Drill) -> None:
+    answers = await drill.answers()
+    assert (answers["worker"].text, answers["worker"].is_error) == ("no tools", False)
+    assert (answers["boss"].text, answers["boss"].is_error) == ("told: no tools", False)
+    assert (await drill.healths())["worker"]["status"] == "degraded"
+
+
+async def assert_works(drill: Drill, *, archive: str) -> None:
+    answers, healths = await drill.answers(), await drill.healths()
+    assert "tools work" in answers["worker"].text
+    assert "tools work" in answers["boss"].text
+    assert archive in answers["archive"].text
+    assert (answers["fine"].text, answers["fine"].is_error) == ("to fine", False)
+    for name in ("worker", "boss", "fine"):
+        assert healths[name]["status"] == "ok"
+
+
+def said_once(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
+    """Troubles of state in the log and whose they are; each said once however many calls met it."""
+    records = [
+        record
+        for record in caplog.records
+        if record.levelno >= logging.WARNING and record.name in {"pallas.agents", "pallas.runtime"}
+    ]
+    of_state = [record for record in records if record.getMessage().startswith(("agent failed", "downstream"))]
+    of_state = [record for record in of_state if record.exc_info is None]  # those with a traceback are a call's
+    said = {record.getMessage(): vars(record)["agent"] for record in of_state}
+    assert len(said) == len(of_state)
+    return said
+
+
+async def test_what_hangs_ends_in_time_and_holds_up_nobody(tmp_path: Path) -> None:
+    with reserved_port() as port, black_hole() as llm, black_hole() as tools:
+        project = project_of(tmp_path, f"{llm}/v1", f"{tools}/mcp", port, call_timeout_seconds=8)
+        async with running(project) as served:
+            drill = Drill(served)
+            stuck = asyncio.create_task(ask(served.url("worker")))
+            await eventually(lambda: served.metric("pallas_calls_in_flight", agent="worker") == 1, what="a stuck call")
+            for version in EACH_VERSION:
+                assert (await ask(served.url("fine"), "not me", version=version)).text == "not me"
+            began = monotonic()
+            healths = await drill.healths()
+            assert monotonic() - began < 3.5 + 2  # which is what a busy machine adds
+            assert {name: it["status"] for name, it in healths.items()} == {
+                "worker": "degraded",
+                "boss": "ok",
+                "archive": "error",
+                "fine": "ok",
+            }
+            await drill.assert_serving(not_up={"archive"})
+            assert not stuck.done()
+            answer = await stuck
+            assert not answer.is_error
+            assert "did not finish within its 8 s" in answer.text
+            await until_idle(served)
+
+
+async def until_ready(served: Running, name: str) -> None:
+    agent = served.gateway.agents[name]
+    await eventually(lambda: agent.status.state is State.READY, what=f"{name} ready")

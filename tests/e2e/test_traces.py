@@ -1,0 +1,192 @@
+"""The spans of calls that do not go well, and of those that are no single agent's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from pallas_gateway.telemetry import traces
+from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.clients import raw_client, tool_params
+from tests.support.downstreams import stateless_downstream
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, hang, say, scripted_llm
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class Spans:
+    """What was made so far."""
+
+    def __init__(self, exporter: InMemorySpanExporter) -> None:
+        self._exporter = exporter
+
+    @property
+    def all(self) -> list[ReadableSpan]:
+        return list(self._exporter.get_finished_spans())
+
+    @property
+    def errors(self) -> dict[str, object]:
+        """Names and `error.type` of those that failed, as they ended."""
+        failed = [span for span in self.all if span.status.status_code is StatusCode.ERROR]
+        return {span.name: (span.attributes or {})["error.type"] for span in failed}
+
+    def named(self, name: str) -> ReadableSpan:
+        (span,) = [span for span in self.all if span.name == name]
+        return span
+
+
+@pytest.fixture
+def spans() -> Iterator[Spans]:
+    """Traces, kept in this process and by nobody but this test."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with traces.using(provider.get_tracer("pallas_gateway")):
+        yield Spans(exporter)
+
+
+async def test_a_failing_model_fails_the_turn_and_the_call_without_its_words(tmp_path: Path, spans: Spans) -> None:
+    async with (
+        scripted_llm([fail(400, {"error": {"message": "the secret"}})]) as llm,
+        running(write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url)) as served,
+    ):
+        assert "the secret" in (await ask(served.url("echo"))).text
+    assert spans.errors == {"chat test-model": "llm_error", "invoke_agent echo": "llm_error"}
+    assert not any("the secret" in span.to_json() for span in spans.all)
+
+
+async def test_what_goes_wrong_below_a_call_does_not_fail_the_call(tmp_path: Path, spans: Spans) -> None:
+    script: list[Turn] = [call_tools([("tools__fail", {"message": "the secret"})]), say("got over it")]
+    with reserved_port() as port:
+        async with scripted_llm(script) as llm, stateless_downstream() as tools:
+            servers = {
+                "tools": {"transport": "http", "url": tools.url},
+                "gone": {"transport": "http", "url": f"http://127.0.0.1:{port}/mcp"},
+            }
+            agents = {"busy": Agent(servers=["tools", "gone"])}
+            project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)
+            async with running(project) as served:
+                assert (await ask(served.url("busy"))).text == "got over it"
+    assert spans.errors.pop("tools/call fail") == "tool_error"
+    assert spans.errors.keys() == {"connect gone", "tools/call fail"}
+    assert (spans.named("invoke_agent busy").attributes or {})["pallas.outcome"] == "ok"
+    assert not any("the secret" in span.to_json() for span in spans.all)
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_refused_requests_have_a_span_with_the_reason(version: str, tmp_path: Path, spans: Spans) -> None:
+    agents = {"echo": Agent(), "broken": Agent(source="raise ValueError('no')")}
+    async with running(write_project(tmp_path, agents)) as served:
+        await ask(served.url("echo"), version=version, headers={"traceparent": TRACEPARENT}, images=["no image"])
+        await ask(served.url("broken"), version=version)
+    assert spans.errors == {"invoke_agent echo": "bad_image", "invoke_agent broken": "agent_unavailable"}
+    assert f"{spans.named('invoke_agent echo').context.trace_id:032x}" == TRACEPARENT.split("-")[1]
+
+
+async def test_a_client_that_goes_away_ends_every_span_of_its_call(tmp_path: Path, spans: Spans) -> None:
+    gate = Gate()
+    async with (
+        scripted_llm(lambda _: hang(gate)) as llm,
+        running(write_project(tmp_path, {"slow": Agent()}, llm_url=llm.base_url)) as served,
+    ):
+        calling = asyncio.create_task(ask(served.url("slow")))
+        await gate.wait_for_entered()
+        calling.cancel()
+        await until_idle(served)
+        await eventually(lambda: len(spans.all) == 2, what="both spans ended")
+    assert spans.errors == {"chat test-model": "cancelled", "invoke_agent slow": "cancelled"}
+
+
+async def test_a_deadline_cuts_off_what_runs_and_is_no_failure_of_the_call(tmp_path: Path, spans: Spans) -> None:
+    async with (
+        scripted_llm([call_tools([("tools__slow", {})])]) as llm,
+        stateless_downstream() as tools,
+    ):
+        agents = {"slow": Agent(servers=["tools"], settings={"call_timeout_seconds": 1})}
+        servers = {"tools": {"transport": "http", "url": tools.url}}
+        project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)
+        async with running(project) as served:
+            assert not (await ask(served.url("slow"))).is_error
+    assert spans.errors == {"tools/call slow": "cancelled"}
+
+
+async def test_a_halted_loop_shows_no_turn_that_was_not_asked(tmp_path: Path, spans: Spans) -> None:
+    def again(_: LlmRequest) -> Turn:
+        return call_tools([("tools__echo", {"text": "same"})])
+
+    async with scripted_llm(again) as llm, stateless_downstream() as tools:
+        servers = {"tools": {"transport": "http", "url": tools.url}}
+        project = write_project(tmp_path, {"busy": Agent(servers=["tools"])}, llm_url=llm.base_url, servers=servers)
+        async with running(project) as served:
+            await ask(served.url("busy"))
+        assert len([span for span in spans.all if span.name == "chat test-model"]) == len(llm.requests) == 3
+    assert spans.errors == {}
+
+
+async def test_parallel_tool_calls_each_carry_their_own_span(tmp_path: Path, spans: Spans) -> None:
+    calls = [("tools__echo", {"text": text}) for text in ("one", "two", "three")]
+    async with scripted_llm([call_tools(calls), say("done")]) as llm, stateless_downstream() as tools:
+        servers = {"tools": {"transport": "http", "url": tools.url}}
+        project = write_project(tmp_path, {"busy": Agent(servers=["tools"])}, llm_url=llm.base_url, servers=servers)
+        async with running(project) as served:
+            await ask(served.url("busy"))
+        sent = [call.headers["traceparent"].split("-")[2] for call in tools.recorder.calls("echo")]
+    made = [f"{span.context.span_id:016x}" for span in spans.all if span.name == "tools/call echo"]
+    assert len(set(sent)) == 3
+    assert sorted(sent) == sorted(made)
+
+
+async def test_agents_as_tools_and_chains_are_one_trace(tmp_path: Path, spans: Spans) -> None:
+    source = """
+from fast_agent import FastAgent
+
+fast = FastAgent("crew", parse_cli_args=False)
+
+
+@fast.agent(name="helper", instruction="You are helper.", servers=["tools"])
+@fast.agent(name="lead", instruction="You are lead.", agents=["helper"], default=True)
+async def agent() -> None: ...
+"""
+
+    def turns(request: LlmRequest) -> Turn:
+        if request.tool_results:
+            return say("done")
+        if "You are helper" in str(request.messages):
+            return call_tools([("tools__echo", {"text": "hi"})])
+        return call_tools([(request.tools[0], {"message": "help"})])
+
+    async with scripted_llm(turns) as llm, stateless_downstream() as tools:
+        servers = {"tools": {"transport": "http", "url": tools.url}}
+        project = write_project(tmp_path, {"crew": Agent(source=source)}, llm_url=llm.base_url, servers=servers)
+        async with running(project) as served:
+            assert (await ask(served.url("crew"))).text == "done"
+        (sent,) = tools.recorder.calls("echo")
+
+    asked = [str((span.attributes or {})["gen_ai.agent.name"]) for span in spans.all if span.name == "chat test-model"]
+    assert sorted(asked) == ["crew", "crew", "helper", "helper"]
+    tool = spans.named("tools/call echo")
+    assert sent.headers["traceparent"].split("-")[2] == f"{tool.context.span_id:016x}"
+    assert len({span.context.trace_id for span in spans.all}) == 1
+
+
+async def test_the_trace_of_a_requests_meta_is_joined(tmp_path: Path, spans: Spans) -> None:
+    """As MCP clients with OpenTelemetry send it (SEP-414), of stdio origin for instance."""
+    params = {**tool_params("send_message", {"message": "hi"}), "_meta": {"traceparent": TRACEPARENT}}
+    async with running(write_project(tmp_path, {"echo": Agent()})) as served, raw_client(served.url("echo")) as client:
+        await client.request("tools/call", params)
+    assert spans.named("invoke_agent echo").context.trace_id == int(TRACEPARENT.split("-")[1], 16)
