@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from pallas_gateway.agents.admission import Admission
     from pallas_gateway.calls.call import Call, Reply
@@ -46,15 +47,20 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A state and, for a failed agent, why."""
+    """A state, for a failed agent why, and since when."""
 
     state: State
     reason: str | None = None
+    since: datetime = field(default_factory=lambda: datetime.now(UTC), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the agents of one gateway share; `llm_pass_through`: callers' tokens go to LLM providers that take them."""
+    """What the agents of one gateway share.
+
+    `llm_pass_through`: callers' tokens go to LLM providers that take them. `on_state` is called with an agent that has
+    changed its state.
+    """
 
     running: RunningCalls
     tasks: TaskOwner
@@ -62,6 +68,7 @@ class Surroundings:
     max_nesting: int
     heartbeat_seconds: float
     llm_pass_through: bool = True
+    on_state: Callable[[HostedAgent], None] = lambda _: None
 
 
 class HostedAgent:
@@ -77,6 +84,8 @@ class HostedAgent:
         around.metrics.calls_in_flight.labels(name).set(0)
         around.metrics.instances_live.labels(name).set_function(self._instances_live)
         self._count_state()
+        for state in State:
+            around.metrics.agent_state_changes.labels(name, state.value)
 
     @property
     def runtime(self) -> AgentRuntime | None:
@@ -94,11 +103,15 @@ class HostedAgent:
         return self._runtime.model if self._runtime else None
 
     def enter(self, state: State, *, reason: str | None = None, runtime: AgentRuntime | None = None) -> None:
-        """Move to `state`; logged when it is a change."""
-        changed = (state, reason) != (self.status.state, self.status.reason)
-        self.status, self._runtime = Status(state, reason), runtime
-        self._count_state()
+        """Move to `state`; logged and counted when it is a change."""
+        before, self._runtime = self.status, runtime
+        changed = (state, reason) != (before.state, before.reason)
         if changed:
+            self.status = Status(state, reason)
+        self._count_state()
+        self._around.on_state(self)
+        if changed:
+            self._around.metrics.agent_state_changes.labels(self.name, state.value).inc()
             level = logging.ERROR if state is State.FAILED else logging.INFO
             extra = {"agent": self.name, **({"reason": reason} if reason else {})}
             _log.log(level, "agent %s", state.value, extra=extra)

@@ -28,11 +28,20 @@ _log = logging.getLogger("pallas.supervisor")
 
 
 class Supervisor:
-    """Owns the lives of all hosted agents; an async context manager that returns before the first one is started."""
+    """Owns the lives of all hosted agents; an async context manager that returns before the first one is started.
+
+    None is started before `after` is done.
+    """
 
     def __init__(
-        self, agents: Mapping[str, HostedAgent], runtime: Runtime, plan_for: Callable[[str], AgentPlan]
+        self,
+        agents: Mapping[str, HostedAgent],
+        runtime: Runtime,
+        plan_for: Callable[[str], AgentPlan],
+        *,
+        after: asyncio.Task[None] | None = None,
     ) -> None:
+        self._after = after
         self._agents = agents
         self._runtime = runtime
         self._plan_for = plan_for
@@ -68,6 +77,8 @@ class Supervisor:
             await tried.wait()
 
     async def _live(self, agent: HostedAgent) -> None:
+        if self._after is not None:
+            await asyncio.wait({self._after})  # however it ends
         await self._wait_for_dependencies(agent)
         failures = 0
         while not self._stopping.is_set():

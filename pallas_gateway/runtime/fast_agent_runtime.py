@@ -17,7 +17,8 @@ from pallas_gateway.runtime.models import model_facts, register_unknown_models
 from pallas_gateway.runtime.modules import Imports, forget
 from pallas_gateway.runtime.observer import Observer
 from pallas_gateway.runtime.ports import ModelFacts
-from pallas_gateway.runtime.settings import prepare_servers, settings_for_hosting
+from pallas_gateway.runtime.providers import llm_providers
+from pallas_gateway.runtime.settings import forget_unset_placeholders, prepare_servers, settings_for_hosting
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.channel import Channel
     from pallas_gateway.calls.credentials import Credentials
-    from pallas_gateway.runtime.ports import AgentPlan, Downstream
+    from pallas_gateway.runtime.ports import AgentPlan, Downstream, LlmProvider
 
 _log = logging.getLogger("pallas.runtime")
 START_SECONDS = 60.0
@@ -61,6 +62,16 @@ class FastAgentRuntime:
         self._imports.give_up()
         await self._open.aclose()
         await platform.shut_down()
+
+    def llm_providers(self) -> tuple[LlmProvider, ...]:
+        """The providers preflight asks; none if fast-agent's settings cannot be read, which is logged."""
+        try:
+            settings = platform.read_settings(self._config_file)
+            forget_unset_placeholders(settings)
+            return llm_providers(settings)
+        except Exception as error:  # noqa: BLE001  only a warning: agents that need it fail with their own reason
+            _log.warning("LLM providers are not checked", extra={"why": told(error)})
+            return ()
 
     @asynccontextmanager
     async def start(self, plan: AgentPlan) -> AsyncIterator[FastAgentAgentRuntime]:

@@ -22,6 +22,8 @@ DOCUMENTED = {
     "pallas_calls_refused_total": ("counter", ("agent", "reason")),
     "pallas_agent_health_status": ("gauge", ("agent",)),
     "pallas_downstream_up": ("gauge", ("agent", "server")),
+    "pallas_llm_provider_up": ("gauge", ("provider",)),
+    "pallas_agent_state_changes_total": ("counter", ("agent", "state")),
 }
 
 
@@ -40,6 +42,8 @@ def metrics() -> Metrics:
     metrics.calls_refused.labels("echo", "busy").inc()
     metrics.health_status.labels("echo").set(0.5)
     metrics.downstream_up.labels("echo", "tools").set(1)
+    metrics.llm_provider_up.labels("openai").set(1)
+    metrics.agent_state_changes.labels("echo", "ready").inc()
     return metrics
 
 
