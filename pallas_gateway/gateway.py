@@ -81,9 +81,12 @@ class Gateway:
             return agent_plan(self.configuration, self.addresses, name)
 
         preflight = self._background.spawn(self._check_providers(), name="preflight", report=True)
-        async with Supervisor(self.agents, self._runtime, plan_for, after=preflight) as supervisor:
-            self._supervisor = supervisor
-            yield
+        try:
+            async with Supervisor(self.agents, self._runtime, plan_for, after=preflight) as supervisor:
+                self._supervisor = supervisor
+                yield
+        finally:
+            preflight.cancel()  # a provider that does not answer must not hold up the stop
 
     @property
     def draining(self) -> bool:
