@@ -18,7 +18,12 @@ from pallas_gateway.runtime.modules import Imports, forget
 from pallas_gateway.runtime.observer import Observer
 from pallas_gateway.runtime.ports import ModelFacts
 from pallas_gateway.runtime.providers import llm_providers
-from pallas_gateway.runtime.settings import forget_unset_placeholders, prepare_servers, settings_for_hosting
+from pallas_gateway.runtime.settings import (
+    forget_unset_placeholders,
+    prepare_servers,
+    settings_files,
+    settings_for_hosting,
+)
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -43,7 +48,7 @@ class FastAgentRuntime:
 
     def __init__(self, *, config_file: Path | None) -> None:
         self._config_file = config_file
-        self._imports = Imports()
+        self._imports = Imports(settings_files(config_file))
         self._exchanger = TokenExchanger()
         self._open = AsyncExitStack()
 
@@ -84,7 +89,9 @@ class FastAgentRuntime:
                     runtime = await self._enter(fast, plan, entered)
             except (Exception, SystemExit) as error:
                 forget(plan.module)
-                raise AgentStartError(_start_failure(plan, error)) from error
+                failure = AgentStartError(_start_failure(plan, error))
+                self._imports.watch(plan.module, failure, cause=error)
+                raise failure from error
             _say_which_are_peers(plan.name, runtime.downstreams)
             yield runtime
             await runtime.close()

@@ -70,8 +70,8 @@ class Downstream:
     """One MCP server an agent calls, as configured and with peers resolved.
 
     `url` is None for a stdio server, which has a `program`; otherwise `transport` is `http` or `sse`. `forwards_bearer`
-    says that the caller's token may go there, or with a `token_exchange` only what is issued for it; never where `headers` hold credentials.
-    `peer` names the hosted agent behind the URL, if it is one.
+    says that the caller's token may go there, or with a `token_exchange` only what is issued for it; never where
+    `headers` hold credentials. `peer` names the hosted agent behind the URL, if it is one.
     """
 
     name: str

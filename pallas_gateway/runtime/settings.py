@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 
 from pallas_gateway import __version__
 from pallas_gateway.config.expansion import ExpandedText
+from pallas_gateway.config.fastagent_file import CONFIG_NAMES, SECRETS_NAMES
 from pallas_gateway.config.forwarding import Forwarding, has_own_authorization, why_never_exchanged
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
@@ -23,7 +25,6 @@ from pallas_gateway.runtime.ports import Downstream, StdioProgram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from fast_agent.config import MCPServerSettings, Settings
     from fast_agent.core.fastagent import FastAgent
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 
 _UNSET = re.compile(r"^\$\{[^}]*\}$")
 _ADDRESS_VARIABLES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GENERIC_BASE_URL", "OPENROUTER_BASE_URL")
+
+
+def settings_files(config_file: Path | None) -> list[Path]:
+    """Every file that fast-agent's settings may come from, whether it is there or not."""
+    folder = config_file.parent if config_file is not None else Path.cwd()
+    return [*([config_file] if config_file else []), *(folder / name for name in (*CONFIG_NAMES, *SECRETS_NAMES))]
 
 
 def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settings:
