@@ -82,7 +82,7 @@ def http(url: str) -> dict[str, Any]:
 
 
 def python(source: str) -> dict[str, Any]:
-    return {"command": sys.executable, "args": ["-c", source]}
+    return {"command": sys.executable, "args": ["-I", "-S", "-c", source]}  # it has less than 3 s to start
 
 
 @asynccontextmanager

@@ -121,7 +121,7 @@ async def test_a_round_says_who_is_down_and_the_gauges_say_it_too() -> None:
 
 
 def program(name: str, source: str = ANSWERS) -> Downstream:
-    return Downstream(name, None, program=StdioProgram(sys.executable, ("-c", source)), transport="stdio")
+    return Downstream(name, None, program=StdioProgram(sys.executable, ("-I", "-S", "-c", source)), transport="stdio")
 
 
 async def test_an_agent_without_servers_is_well() -> None:
