@@ -5,6 +5,13 @@ that have one, and what tests assert. The message is a sentence for a person (or
 what to do next. It never holds a secret.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class GatewayError(Exception):
     """Base of everything the gateway raises on purpose; `reason` names the kind of failure."""
@@ -36,9 +43,18 @@ class CallFailedError(GatewayError):
 
 
 class AgentStartError(GatewayError):
-    """An agent's module or runtime cannot be started; the operator has to mend it (`module_missing`, …)."""
+    """An agent's module or runtime cannot be started; the operator has to mend it (`module_missing`, …).
+
+    `may_be_mended` tells whether a file it came from has changed since, so that another try is worth it at once.
+    """
 
     reason = "start_failed"
+
+    def __init__(
+        self, message: str, *, reason: str | None = None, may_be_mended: Callable[[], bool] = lambda: False
+    ) -> None:
+        super().__init__(message, reason=reason)
+        self.may_be_mended = may_be_mended
 
 
 class TokenExchangeError(GatewayError):

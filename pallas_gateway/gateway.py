@@ -17,10 +17,12 @@ from mcp_types import Icon
 
 from pallas_gateway.agent_server.server import AgentServer, Face
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.hosted_agent import HostedAgent, Surroundings
+from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
 from pallas_gateway.agents.supervisor import Supervisor
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.health.checker import HealthChecker
+from pallas_gateway.health.preflight import Preflight
+from pallas_gateway.health.verdict import Life
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.runtime.ports import AgentPlan
 from pallas_gateway.tasks import TaskOwner
@@ -48,6 +50,7 @@ class Gateway:
         self._calls = TaskOwner()
         self._background = TaskOwner(close_seconds=3.5)
         self._http = httpx.AsyncClient(timeout=None)  # noqa: S113  each request has its own deadline
+        self._preflight = Preflight(client=self._http, tasks=self._background, metrics=self.metrics)
         self._open = AsyncExitStack()
         auth = configuration.deployment.gateway.auth
         self.authenticator = Authenticator(auth, client=self._http, tasks=self._background) if auth else None
@@ -80,9 +83,13 @@ class Gateway:
             count = partial(self.metrics.count_operation, name)
             return replace(agent_plan(self.configuration, self.addresses, name), on_operation=count)
 
-        async with Supervisor(self.agents, self._runtime, plan_for) as supervisor:
-            self._supervisor = supervisor
-            yield
+        preflight = self._background.spawn(self._check_providers(), name="preflight", report=True)
+        try:
+            async with Supervisor(self.agents, self._runtime, plan_for, after=preflight) as supervisor:
+                self._supervisor = supervisor
+                yield
+        finally:
+            preflight.cancel()  # a provider that does not answer must not hold up the stop
 
     @property
     def draining(self) -> bool:
@@ -116,7 +123,14 @@ class Gateway:
     async def check_health(self, agent: HostedAgent) -> Verdict:
         """What `get_health` of one agent says."""
         downstreams = agent.runtime.downstreams if agent.runtime else None
-        return await self._health[agent.name].check(downstreams, not_ready=agent.why_not_ready)
+        return await self._health[agent.name].check(downstreams, life_of(agent), self._preflight.latest())
+
+    async def _check_providers(self) -> None:
+        await self._preflight.run(self._runtime.llm_providers())
+
+    def _note_state(self, agent: HostedAgent) -> None:
+        if agent.status.state in (State.READY, State.FAILED):
+            self._health[agent.name].note(life_of(agent), self._preflight.known)
 
     def _hosted_agents(self) -> dict[str, HostedAgent]:
         settings = self.configuration.deployment.gateway
@@ -127,6 +141,7 @@ class Gateway:
             settings.max_nesting,
             settings.heartbeat_seconds,
             llm_pass_through=settings.auth is None or settings.auth.llm_pass_through,
+            on_state=self._note_state,
         )
         shared = Limit(settings.max_in_flight)
         agents = {}
@@ -161,6 +176,11 @@ class Gateway:
             metrics=self.metrics,
             peer_problem=lambda peer: self.agents[peer].why_not_ready,
         )
+
+
+def life_of(agent: HostedAgent) -> Life:
+    """An agent's state as `get_health` tells it."""
+    return Life(agent.status.state.value, agent.status.since, agent.why_not_ready)
 
 
 def agent_plan(configuration: Configuration, addresses: Addresses, name: str) -> AgentPlan:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from pallas_gateway.agents.admission import Admission
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
@@ -48,15 +49,20 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A state and, for a failed agent, why."""
+    """A state, for a failed agent why, and since when."""
 
     state: State
     reason: str | None = None
+    since: datetime = field(default_factory=lambda: datetime.now(UTC), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the agents of one gateway share; `llm_pass_through`: callers' tokens go to LLM providers that take them."""
+    """What the agents of one gateway share.
+
+    `llm_pass_through`: callers' tokens go to LLM providers that take them. `on_state` is called with an agent that has
+    changed its state.
+    """
 
     running: RunningCalls
     tasks: TaskOwner
@@ -64,6 +70,7 @@ class Surroundings:
     max_nesting: int
     heartbeat_seconds: float
     llm_pass_through: bool = True
+    on_state: Callable[[HostedAgent], None] = lambda _: None
 
 
 class HostedAgent:
@@ -79,6 +86,8 @@ class HostedAgent:
         around.metrics.expect_agent(name)
         around.metrics.instances_live.labels(name).set_function(self._instances_live)
         self._count_state()
+        for state in State:
+            around.metrics.agent_state_changes.labels(name, state.value)
 
     @property
     def runtime(self) -> AgentRuntime | None:
@@ -96,14 +105,18 @@ class HostedAgent:
         return self._runtime.model if self._runtime else None
 
     def enter(self, state: State, *, reason: str | None = None, runtime: AgentRuntime | None = None) -> None:
-        """Move to `state`; logged when it is a change."""
+        """Move to `state`; logged and counted when it is a change."""
         reason = cleaned(reason) if reason else None
-        changed = (state, reason) != (self.status.state, self.status.reason)
-        self.status, self._runtime = Status(state, reason), runtime
+        before, self._runtime = self.status, runtime
+        changed = (state, reason) != (before.state, before.reason)
+        if changed:
+            self.status = Status(state, reason)
         self._count_state()
         for downstream in runtime.downstreams if runtime else ():
             self._around.metrics.expect_downstream(self.name, downstream.name)
+        self._around.on_state(self)
         if changed:
+            self._around.metrics.agent_state_changes.labels(self.name, state.value).inc()
             level = logging.ERROR if state is State.FAILED else logging.INFO
             extra = {"agent": self.name, **({"reason": reason} if reason else {})}
             _log.log(level, "agent %s", state.value, extra=extra)

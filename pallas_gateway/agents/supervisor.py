@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.agents.hosted_agent import HostedAgent, State
@@ -24,16 +25,27 @@ DEPENDENCY_SECONDS = 60.0
 """How long an agent waits for those it depends on before it starts without them."""
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 15.0
+WATCH_SECONDS = 0.5
+"""How often the files behind a failed agent are looked at."""
 
 _log = logging.getLogger("pallas.supervisor")
 
 
 class Supervisor:
-    """Owns the lives of all hosted agents; an async context manager that returns before the first one is started."""
+    """Owns the lives of all hosted agents; an async context manager that returns before the first one is started.
+
+    None is started before `after` is done.
+    """
 
     def __init__(
-        self, agents: Mapping[str, HostedAgent], runtime: Runtime, plan_for: Callable[[str], AgentPlan]
+        self,
+        agents: Mapping[str, HostedAgent],
+        runtime: Runtime,
+        plan_for: Callable[[str], AgentPlan],
+        *,
+        after: asyncio.Task[None] | None = None,
     ) -> None:
+        self._after = after
         self._agents = agents
         self._runtime = runtime
         self._plan_for = plan_for
@@ -69,13 +81,17 @@ class Supervisor:
             await tried.wait()
 
     async def _live(self, agent: HostedAgent) -> None:
+        if self._after is not None:
+            await asyncio.wait({self._after})  # however it ends
         await self._wait_for_dependencies(agent)
         failures = 0
         while not self._stopping.is_set():
+            may_be_mended = _never
             try:
                 await self._start_and_stay(agent)
             except AgentStartError as error:
                 agent.enter(State.FAILED, reason=str(error))
+                may_be_mended = error.may_be_mended
             except Exception as error:  # noqa: BLE001  one agent's surprise is never another's
                 reason = cleaned(f"unexpected {type(error).__name__}: {error}")
                 if agent.status.reason != reason:  # the same again at each retry is not worth its traceback
@@ -84,7 +100,9 @@ class Supervisor:
             finally:
                 self._tried[agent.name].set()
             failures += 1
-            await self._pause(retry_seconds(failures))
+            if await self._pause(retry_seconds(failures), may_be_mended):
+                _log.info("files of a failed agent changed, it is tried again", extra={"agent": agent.name})
+                failures = 0
 
     async def _start_and_stay(self, agent: HostedAgent) -> None:
         if agent.status.state is not State.FAILED:  # a retry that fails again is not a change worth a line
@@ -104,12 +122,22 @@ class Supervisor:
         except TimeoutError:
             _log.warning("starting without waiting longer for dependencies", extra={"agent": agent.name})
 
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return
+    async def _pause(self, seconds: float, may_be_mended: Callable[[], bool]) -> bool:
+        """Until the time is up, the gateway stops, or what failed may be mended; returns whether it was that."""
+        end = monotonic() + seconds
+        while (left := end - monotonic()) > 0 and not self._stopping.is_set():
+            if may_be_mended():
+                return True
+            try:
+                async with asyncio.timeout(min(left, WATCH_SECONDS)):
+                    await self._stopping.wait()
+            except TimeoutError:
+                continue
+        return False
+
+
+def _never() -> bool:
+    return False
 
 
 def retry_seconds(failures: int) -> float:

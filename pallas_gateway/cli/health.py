@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Annotated, Any
+import sys
+from dataclasses import dataclass, field
+from datetime import datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
-from pallas_gateway.cli.output import result, table
+from pallas_gateway.cli.health_view import Answer, Memory, print_answers, rows_of, watching
+from pallas_gateway.cli.output import result
 from pallas_gateway.cli.remote import (
     DEFAULT_URL,
     BearerOption,
@@ -20,42 +26,124 @@ from pallas_gateway.cli.remote import (
     fetch_agents,
     find_agent,
 )
+from pallas_gateway.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from pallas_gateway.cli.health_view import Answers
+
+ROUND_SECONDS = 20.0
+"""How long one agent may take to answer; the gateway's own limits are far below."""
 
 
 def health(
     agent: Annotated[str | None, typer.Argument(help="One agent; without it, all.")] = None,
     url: UrlOption = DEFAULT_URL,
     bearer: BearerOption = None,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two rounds of --watch.")] = 5.0,
     *,
+    watch: Annotated[bool, typer.Option("--watch", help="Ask again and again, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
     """Ask agents of a running gateway how they are: exit 0 if all are ok, else 1."""
-    answers = asyncio.run(_ask(agent, url, bearer))
-    if as_json:
-        result(json.dumps(answers, indent=2))
+    if watch and as_json:
+        raise UsageError("--watch draws a table; use --json without it.")
+    asking = Asking(agent, url, bearer)
+    if watch:
+        _watch(asking, interval)
     else:
-        rows = [(name, str(one.get("status")), str(one.get("message", ""))) for name, one in answers.items()]
-        table("AGENT", "STATUS", "MESSAGE", rows=rows)
-    if any(answer.get("status") != "ok" for answer in answers.values()):
+        _show(asyncio.run(asking.ask()), as_json=as_json)
+    if not asking.is_well:
         raise typer.Exit(1)
 
 
-async def _ask(name: str | None, url: str, bearer: str | None) -> dict[str, dict[str, Any]]:
-    agents = await fetch_agents(url, bearer)
-    asked = agents if name is None else [find_agent(agents, name)]
-    answers = await asyncio.gather(*(_health_of(agent, bearer) for agent in asked))
-    return {agent.name: answer for agent, answer in zip(asked, answers, strict=True)}
+def _show(answers: Answers, *, as_json: bool) -> None:
+    if as_json:
+        result(json.dumps({name: answer.document for name, answer in answers.items()}, indent=2))
+    else:
+        print_answers(answers)
 
 
-async def _health_of(agent: RemoteAgent, bearer: str | None) -> dict[str, Any]:
+@dataclass
+class Asking:
+    """Whom to ask, what they answered last, and why a later round got no answers."""
+
+    agent: str | None
+    url: str
+    bearer: str | None = field(default=None, repr=False)
+    latest: Answers = field(default_factory=dict)
+    problem: str | None = None
+
+    @property
+    def is_well(self) -> bool:
+        """Whether every agent was ok when last asked, which was just now."""
+        return self.problem is None and all(answer.status == "ok" for answer in self.latest.values())
+
+    async def ask_again(self) -> None:
+        """One more round; a gateway that is gone is a `problem`, and the latest answers stay."""
+        try:
+            await self.ask()
+            self.problem = None
+        except (UnreachableError, UsageError) as error:
+            self.problem = str(error)
+
+    async def ask(self) -> Answers:
+        """One round.
+
+        Raises:
+            UnreachableError: no gateway answers.
+            UsageError: it has no such agent.
+        """
+        agents = await fetch_agents(self.url)
+        asked = agents if self.agent is None else [find_agent(agents, self.agent)]
+        answers = await asyncio.gather(*(_health_of(agent, self.bearer) for agent in asked))
+        self.latest = {agent.name: answer for agent, answer in zip(asked, answers, strict=True)}
+        return self.latest
+
+
+def _watch(asking: Asking, interval: float) -> None:
+    """Until Ctrl-C; the first round must find a gateway, later ones wait for it to come back."""
     try:
-        async with connected(agent, bearer=bearer) as client:
+        asyncio.run(ask_for_ever(asking, interval))
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+
+
+async def ask_for_ever(asking: Asking, interval: float) -> None:
+    """Ask every `interval` seconds and show what was answered; a gateway that goes away is waited for.
+
+    Raises:
+        UnreachableError: no gateway answers in the first round.
+        UsageError: it has no such agent.
+    """
+    await asking.ask()
+    memory = Memory()
+    with watching(Console(highlight=False, markup=False)) as show:
+        while True:
+            now = datetime.now().astimezone().strftime("%H:%M:%S")
+            heading = f"{asking.url} at {now}" + (f": {asking.problem} Shown is what was." if asking.problem else "")
+            show(memory.recall(rows_of(asking.latest), now), heading)
+            sys.stdout.flush()
+            await asyncio.sleep(interval)
+            await asking.ask_again()
+
+
+async def _health_of(agent: RemoteAgent, bearer: str | None) -> Answer:
+    started = monotonic()
+    document = await _document_of(agent, bearer)
+    return Answer(document, monotonic() - started)
+
+
+async def _document_of(agent: RemoteAgent, bearer: str | None) -> dict[str, Any]:
+    try:
+        async with asyncio.timeout(ROUND_SECONDS), connected(agent, bearer=bearer) as client:
             answer = await client.call_tool("get_health", {})
     except (UnreachableError, RefusedError) as error:
         return {"status": "error", "message": str(error)}
+    except TimeoutError:
+        return {"status": "error", "message": f"no answer within {ROUND_SECONDS:g} s"}
     text = "".join(getattr(block, "text", "") for block in answer.content)
     try:
-        document: dict[str, Any] = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return {"status": "error", "message": text}
-    return document
+    return document if isinstance(document, dict) else {"status": "error", "message": text}

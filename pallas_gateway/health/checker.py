@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from pallas_gateway.health.probe import ProbeResult, probe
-from pallas_gateway.health.verdict import WORTH, Verdict, cannot_take_calls, judge
+from pallas_gateway.health.verdict import WORTH, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import httpx
 
+    from pallas_gateway.health.verdict import Life, LlmResult, Verdict
     from pallas_gateway.runtime.ports import Downstream
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
+
+    type Round = asyncio.Task[tuple[ProbeResult, ...]]
 
 FRESH_SECONDS = 5.0
 """How long a round's result answers later askers."""
@@ -39,34 +44,47 @@ class HealthChecker:
         self._peer_problem = peer_problem
         self._tasks = tasks
         self._metrics = metrics
-        self._round: asyncio.Task[Verdict] | None = None
+        self._round: Round | None = None
         self._began = 0.0
+        self._latest: dict[str, ProbeResult] = {}
 
-    async def check(self, downstreams: tuple[Downstream, ...] | None, *, not_ready: str | None) -> Verdict:
-        """The verdict now; `not_ready` is why the agent cannot take calls, None if it can."""
-        if not_ready is not None or downstreams is None:
-            verdict = cannot_take_calls(not_ready or "not started")
-        else:
-            verdict = await asyncio.shield(self._current_round(downstreams))
+    async def check(self, downstreams: tuple[Downstream, ...] | None, life: Life, llm: LlmResult | None) -> Verdict:
+        """The verdict now; `downstreams` is None for an agent that was not started, which is not probed."""
+        if life.not_ready is not None or downstreams is None:
+            return self._counted(judge(life, (), llm))
+        return self._counted(judge(life, await asyncio.shield(self._current_round(downstreams)), llm))
+
+    def note(self, life: Life, llm: LlmResult | None) -> None:
+        """Set the agent's gauge after a change of its state, from what is known without asking anybody."""
+        self._counted(judge(life, tuple(self._latest.values()), llm))
+
+    def _counted(self, verdict: Verdict) -> Verdict:
         self._metrics.health_status.labels(self._agent).set(WORTH[verdict.status])
         return verdict
 
-    def _current_round(self, downstreams: tuple[Downstream, ...]) -> asyncio.Task[Verdict]:
+    def _current_round(self, downstreams: tuple[Downstream, ...]) -> Round:
         stale = self._round is not None and self._round.done() and monotonic() - self._began > FRESH_SECONDS
         if self._round is None or stale or self._round.cancelled():
             self._began = monotonic()
             self._round = self._tasks.spawn(self._probe_all(downstreams), name=f"health {self._agent}")
         return self._round
 
-    async def _probe_all(self, downstreams: tuple[Downstream, ...]) -> Verdict:
-        remote = [downstream for downstream in downstreams if downstream.url is not None]
-        results = await asyncio.gather(*(self._look_at(downstream) for downstream in remote))
+    async def _probe_all(self, downstreams: tuple[Downstream, ...]) -> tuple[ProbeResult, ...]:
+        results = await asyncio.gather(*(self._look_at(downstream) for downstream in downstreams))
+        now = datetime.now(UTC)
+        self._latest = {result.server: self._dated(result, now) for result in results}
         for result in results:
             self._metrics.downstream_up.labels(self._agent, result.server).set(result.error is None)
-        return judge(results)
+        return tuple(self._latest.values())
 
     async def _look_at(self, downstream: Downstream) -> ProbeResult:
         """A peer is judged by its state: its endpoint answers in every state, so a probe would find it well."""
         if downstream.peer is not None:
             return ProbeResult(downstream.name, 0.0, self._peer_problem(downstream.peer))
-        return await probe(downstream, self._client)
+        return await probe(downstream, self._client, self._tasks)
+
+    def _dated(self, result: ProbeResult, now: datetime) -> ProbeResult:
+        """The result with the moment from which on it was so: an earlier round's, while nothing changed."""
+        before = self._latest.get(result.server)
+        unchanged = before is not None and (before.error is None) == (result.error is None)
+        return replace(result, since=before.since if before is not None and unchanged else now)

@@ -1,4 +1,4 @@
-"""From an agent's state and its probes to one word and one sentence. Pure."""
+"""From an agent's state, its probes and its model's provider to one word and one sentence. Pure."""
 
 from __future__ import annotations
 
@@ -17,34 +17,74 @@ WORTH: dict[Word, float] = {"ok": 1.0, "degraded": 0.5, "error": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
+class LlmResult:
+    """What preflight last found about one provider; `error` says why it `failed`, or was `not checked`."""
+
+    provider: str
+    model: str | None
+    status: Literal["ok", "failed", "not checked"]
+    error: str | None
+    checked: datetime
+
+    def document(self) -> dict[str, Any]:
+        """The `llm` object of `get_health`; what is unknown is left out."""
+        document = {
+            "provider": self.provider,
+            "model": self.model,
+            "status": self.status,
+            "error": self.error,
+            "checked": _iso(self.checked),
+        }
+        return {key: value for key, value in document.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """An agent's state, since when it is in it, and why it cannot take calls, None if it can."""
+
+    state: str
+    since: datetime
+    not_ready: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The `agent` object of `get_health`."""
+        return {"state": self.state, "since": _iso(self.since)}
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What `get_health` says."""
 
     status: Word
     message: str | None = None
     probes: tuple[ProbeResult, ...] = ()
+    llm: LlmResult | None = None
+    life: Life | None = None
 
     def document(self, now: datetime) -> dict[str, Any]:
-        """The JSON object of `get_health`; `timestamp` is ISO 8601 in UTC."""
-        document: dict[str, Any] = {"status": self.status, "timestamp": now.isoformat().replace("+00:00", "Z")}
+        """The JSON object of `get_health`; times are ISO 8601 in UTC."""
+        document: dict[str, Any] = {"status": self.status, "timestamp": _iso(now)}
         if self.message is not None:
             document["message"] = self.message
+        if self.life is not None:
+            document["agent"] = self.life.document()
         if self.probes:
             document["downstream"] = [_probe_document(probe) for probe in self.probes]
+        if self.llm is not None:
+            document["llm"] = self.llm.document()
         return document
 
 
-def cannot_take_calls(reason: str) -> Verdict:
-    """The verdict over an agent that is not ready."""
-    return Verdict("error", reason)
-
-
-def judge(probes: Sequence[ProbeResult]) -> Verdict:
-    """The verdict over a ready agent."""
-    unreachable = [probe.server for probe in probes if probe.error is not None]
-    if unreachable:
-        return Verdict("degraded", f"Unreachable: {', '.join(unreachable)}", tuple(probes))
-    return Verdict("ok", None, tuple(probes))
+def judge(life: Life, probes: Sequence[ProbeResult], llm: LlmResult | None) -> Verdict:
+    """The verdict over an agent, with the message in its documented form: `Unreachable: a, b; LLM: …`."""
+    if life.not_ready is not None:
+        return Verdict("error", life.not_ready, (), llm, life)
+    wrong = []
+    if unreachable := [probe.server for probe in probes if probe.error is not None]:
+        wrong.append(f"Unreachable: {', '.join(unreachable)}")
+    if llm is not None and llm.status == "failed":
+        wrong.append(f"LLM: {llm.provider}: {llm.error}")
+    return Verdict("degraded" if wrong else "ok", "; ".join(wrong) or None, tuple(probes), llm, life)
 
 
 def _probe_document(probe: ProbeResult) -> dict[str, Any]:
@@ -52,9 +92,12 @@ def _probe_document(probe: ProbeResult) -> dict[str, Any]:
         "name": probe.server,
         "status": "ok" if probe.error is None else "unreachable",
         "seconds": round(probe.seconds, 3),
+        "error": probe.error,
+        "since": probe.since and _iso(probe.since),
+        "protocol": probe.protocol,
     }
-    if probe.error is not None:
-        document["error"] = probe.error
-    if probe.protocol is not None:
-        document["protocol"] = probe.protocol
-    return document
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")

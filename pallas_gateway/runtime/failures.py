@@ -9,13 +9,20 @@ import json
 from traceback import walk_tb
 
 import httpx2
-from fast_agent.core.exceptions import FastAgentError, format_fast_agent_error, walk_exception_chain
+from fast_agent.core.exceptions import (
+    FastAgentError,
+    ModelConfigError,
+    format_fast_agent_error,
+    walk_exception_chain,
+)
 from pydantic import ValidationError
 
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.telemetry.redaction import cleaned
 
 _LONGEST = 300
+_NO_MODEL = "No model configured"
+"""fast-agent's message; its hint names options and a file that a project of the gateway does not have."""
 
 
 def failure_of(error: BaseException) -> tuple[str, str]:
@@ -68,5 +75,7 @@ def told(error: BaseException) -> str:
     for cause in walk_exception_chain(error):
         if isinstance(cause, ValidationError):
             return what_is_invalid(cause)
+        if isinstance(cause, ModelConfigError) and cause.message == _NO_MODEL:
+            return "no model is configured; set `default_model` in fastagent.config.yaml, or `model=` on the agent"
     text = format_fast_agent_error(error) if isinstance(error, FastAgentError) else f"{type(error).__name__}: {error}"
     return cleaned(" ".join(text.split()))[:_LONGEST]

@@ -18,7 +18,13 @@ from pallas_gateway.runtime.modules import Imports, forget
 from pallas_gateway.runtime.observer import Observer
 from pallas_gateway.runtime.operations import reporting
 from pallas_gateway.runtime.ports import ModelFacts
-from pallas_gateway.runtime.settings import prepare_servers, settings_for_hosting
+from pallas_gateway.runtime.providers import llm_providers
+from pallas_gateway.runtime.settings import (
+    forget_unset_placeholders,
+    prepare_servers,
+    settings_files,
+    settings_for_hosting,
+)
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.channel import Channel
     from pallas_gateway.calls.credentials import Credentials
-    from pallas_gateway.runtime.ports import AgentPlan, Downstream
+    from pallas_gateway.runtime.ports import AgentPlan, Downstream, LlmProvider
 
 _log = logging.getLogger("pallas.runtime")
 START_SECONDS = 60.0
@@ -43,7 +49,7 @@ class FastAgentRuntime:
 
     def __init__(self, *, config_file: Path | None) -> None:
         self._config_file = config_file
-        self._imports = Imports()
+        self._imports = Imports(settings_files(config_file))
         self._exchanger = TokenExchanger()
         self._open = AsyncExitStack()
 
@@ -63,6 +69,16 @@ class FastAgentRuntime:
         await self._open.aclose()
         await platform.shut_down()
 
+    def llm_providers(self) -> tuple[LlmProvider, ...]:
+        """The providers preflight asks; none if fast-agent's settings cannot be read, which is logged."""
+        try:
+            settings = platform.read_settings(self._config_file)
+            forget_unset_placeholders(settings)
+            return llm_providers(settings)
+        except Exception as error:  # noqa: BLE001  only a warning: agents that need it fail with their own reason
+            _log.warning("LLM providers are not checked", extra={"why": told(error)})
+            return ()
+
     @asynccontextmanager
     async def start(self, plan: AgentPlan) -> AsyncIterator[FastAgentAgentRuntime]:
         """Import and start one agent; see `Runtime.start`."""
@@ -74,7 +90,9 @@ class FastAgentRuntime:
                     runtime = await self._enter(fast, plan, entered)
             except (Exception, SystemExit) as error:
                 forget(plan.module)
-                raise AgentStartError(_start_failure(plan, error)) from error
+                failure = AgentStartError(_start_failure(plan, error))
+                self._imports.watch(plan.module, failure, cause=error)
+                raise failure from error
             _say_which_are_peers(plan.name, runtime.downstreams)
             yield runtime
             await runtime.close()

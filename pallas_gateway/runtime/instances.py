@@ -18,6 +18,7 @@ from fast_agent.mcp.mcp_aggregator import MCPAttachOptions
 from pallas_gateway.runtime.credentials import token_endpoint_waited_for
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.messages import deadline_reply, failed, to_fast_agent, to_reply, turns_of, workflow_failure
+from pallas_gateway.runtime.outages import Outages
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
@@ -49,11 +50,11 @@ _options = MCPAttachOptions(startup_timeout_seconds=None)  # type: ignore[arg-ty
 
 
 class Connections:
-    """Connects the aggregators of one hosted agent and remembers which downstreams are down, to say so once."""
+    """Connects the aggregators of one hosted agent and remembers which downstreams are down, to say changes."""
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
-        self._down: set[str] = set()
+        self._outages = Outages()
         self._timed_out_at: dict[str, float] = {}
 
     async def connect(self, aggregator: MCPAggregator) -> None:
@@ -79,8 +80,7 @@ class Connections:
             self._went_down(name, one_line(error))
         else:
             self._timed_out_at.pop(name, None)
-            if name in self._down:
-                self._down.remove(name)
+            if self._outages.up(name):
                 _log.info("downstream is back", extra={"agent": self._agent, "server": name})
 
     def _patience(self, aggregator: MCPAggregator, name: str) -> float:
@@ -92,10 +92,10 @@ class Connections:
         return ATTACH_SECONDS_AFTER_TIMEOUT if just_now else ATTACH_SECONDS
 
     def _went_down(self, name: str, why: str) -> None:
-        if name not in self._down:
-            extra = {"agent": self._agent, "server": name, "error": why}
+        if (unsaid := self._outages.down(name, monotonic())) is not None:
+            ids = {"agent": self._agent, "server": name, "error": why}
+            extra = {**ids, "changes": unsaid} if unsaid else ids
             _log.warning("downstream unreachable, calls go on without its tools", extra=extra)
-        self._down.add(name)
 
 
 async def defer_connections(aggregator: MCPAggregator) -> None:

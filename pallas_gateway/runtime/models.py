@@ -52,7 +52,9 @@ def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | No
     ordered = [agents[served], *(agent for name, agent in agents.items() if name != served)]
     llm = next((llm for agent in ordered if (llm := getattr(agent, "llm", None)) is not None), None)
     name = (llm.model_name if llm is not None else None) or "unknown"
+    is_known = llm is None or capabilities is not None or ModelDatabase.get_model_params(name) is not None
     if capabilities is not None and not capabilities.vision:
-        return ModelFacts(name)
+        return ModelFacts(name, is_known=is_known)
     # What fast-agent does not pass on it drops without a word, whatever was declared.
-    return ModelFacts(name, frozenset(kind for kind in _IMAGE_TYPES if ModelDatabase.supports_mime(name, kind)))
+    image_types = frozenset(kind for kind in _IMAGE_TYPES if ModelDatabase.supports_mime(name, kind))
+    return ModelFacts(name, image_types, is_known)

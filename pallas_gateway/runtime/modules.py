@@ -14,10 +14,12 @@ from pydantic import ValidationError
 
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.failures import what_is_invalid
+from pallas_gateway.runtime.sources import Sources
 from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 IMPORT_SECONDS = 60.0
 """How long an import may take before the agent counts as failed."""
@@ -28,7 +30,10 @@ IMPORT_TURN_SECONDS = 5.0
 class Imports:
     """Imports modules, as a rule one by one: FastAgent's constructor swaps a global while it reads its file."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings_files: Iterable[Path] = ()) -> None:
+        """`settings_files` are read by the modules while they are imported, or should be."""
+        self._settings_files = tuple(settings_files)
+        self._sources: dict[str, Sources] = {}
         self._turn = asyncio.Lock()
         self._running: dict[str, asyncio.Task[FastAgent]] = {}
 
@@ -46,9 +51,19 @@ class Imports:
         except TimeoutError:
             message = f"module '{module_name}' is still importing after {IMPORT_SECONDS:.0f} s"
             raise AgentStartError(message, reason="import_failed") from None
+        except AgentStartError as error:
+            self.watch(module_name, error)
+            raise
+
+    def watch(self, module_name: str, error: AgentStartError, *, cause: BaseException | None = None) -> None:
+        """Let `error` know when a file behind the module changes; they are then all read anew by the next try."""
+        self._sources[module_name] = sources = Sources(module_name, cause or error, self._settings_files)
+        error.may_be_mended = sources.changed
 
     async def _begin(self, module_name: str) -> asyncio.Task[FastAgent]:
         async with self._turn:
+            if (sources := self._sources.pop(module_name, None)) is not None and sources.changed():
+                sources.forget(but=self._running)
             loading = asyncio.create_task(_in_thread(lambda: _load(module_name)), name=f"import {module_name}")
             self._running[module_name] = loading
             loading.add_done_callback(lambda done: self._forget(module_name, done))

@@ -39,8 +39,9 @@ from pallas_gateway.runtime.credentials import CallAuth
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
 
-    from fast_agent.config import MCPServerSettings
+    from fast_agent.config import MCPServerSettings, Settings
     from fast_agent.core.fastagent import FastAgent
 
 type Connect = Callable[[MCPAggregator], Awaitable[None]]
@@ -56,6 +57,7 @@ _operation_ended: ContextVar[OperationEnded | None] = ContextVar("pallas_operati
 _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (fast_agent.config, "resolve_env_vars", ("config_item",)),
     (fast_agent.config, "get_settings", ("config_path",)),
+    (fast_agent.config, "_settings", ()),
     (fast_agent.context, "cleanup_context", ()),
     (client_gateway, "_prepare_headers_and_auth", ("server_config",)),
     (MCPAggregator, "load_servers", ("self", "force_connect")),
@@ -104,13 +106,26 @@ def check() -> None:
     for owner, name, parameters in _RELIED_ON:
         found = getattr(owner, name, None)
         known = set(inspect.signature(found).parameters) if parameters and callable(found) else set()
-        if found is None or not set(parameters) <= known:
+        if not hasattr(owner, name) or not set(parameters) <= known:
             where = getattr(owner, "__name__", str(owner))
             message = f"fast-agent {_version()} does not fit: {where}.{name} is missing or has changed"
             raise PlatformError(f"{message}. Install the versions of requirements.lock.")
     if "_request_params" not in ToolRunner._advance_iteration.__code__.co_names:
         message = f"fast-agent {_version()} does not fit: ToolRunner does not read its limits from _request_params"
         raise PlatformError(f"{message}. Install the versions of requirements.lock.")
+
+
+def read_settings(config_file: Path | None) -> Settings:
+    """fast-agent's settings as an agent module would find them now; its process-wide ones stay as they are.
+
+    Raises:
+        Exception: whatever fast-agent raises over a file it cannot use.
+    """
+    before, fast_agent.config._settings = fast_agent.config._settings, None
+    try:
+        return fast_agent.config.get_settings(str(config_file) if config_file else None, no_home=True)
+    finally:
+        fast_agent.config._settings = before
 
 
 def keep_globals_when_leaving(fast: FastAgent) -> None:

@@ -7,7 +7,7 @@ runs against both that one and fast-agent.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,15 +17,20 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.channel import Channel
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.config.schema import ModelCapabilities
+    from pallas_gateway.identity.secret import Secret
     from pallas_gateway.identity.token_exchange import TokenExchange
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The model an agent really uses: its `name` without the provider, and the types of images it takes, if any."""
+    """The model an agent really uses: its `name` without the provider, and the types of images it takes, if any.
+
+    `is_known` is false for a model that neither fast-agent nor the project says anything about.
+    """
 
     name: str
     image_types: frozenset[str] = frozenset()
+    is_known: bool = True
 
     @property
     def vision(self) -> bool:
@@ -34,12 +39,39 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class LlmProvider:
+    """One provider of models, as the project has set it up.
+
+    `name` is the one before the dot of a model (`openai`). `api` is what it speaks, None for one that preflight cannot
+    ask. `url` is where its API begins, `key` its key, None where there is none. `model` is the project's default model
+    as it goes over the wire; it makes this the active provider, and is None for all others.
+    """
+
+    name: str
+    api: Literal["anthropic", "openai"] | None
+    url: str | None = field(default=None, repr=False)
+    key: Secret | None = None
+    model: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StdioProgram:
+    """The program behind a stdio downstream; `environ` is all of its environment."""
+
+    command: str
+    arguments: tuple[str, ...] = field(default=(), repr=False)
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Downstream:
     """One MCP server an agent calls, as configured and with peers resolved.
 
-    `url` is None for a stdio server; otherwise `transport` is `http` or `sse`. `forwards_bearer` says that the caller's
-    token may go there, or with a `token_exchange` only what is issued for it; never where `headers` hold credentials.
-    `peer` names the hosted agent behind the URL, if it is one.
+    `url` is None for a stdio server, which has a `program`; otherwise `transport` is `http` or `sse`. `forwards_bearer`
+    says that the caller's token may go there, or with a `token_exchange` only what is issued for it; never where
+    `headers` hold credentials. `peer` names the hosted agent behind the URL, if it is one.
     """
 
     name: str
@@ -49,6 +81,7 @@ class Downstream:
     peer: str | None = None
     transport: str = "http"
     token_exchange: TokenExchange | None = None
+    program: StdioProgram | None = None
 
 
 class OnOperation(Protocol):
@@ -111,6 +144,9 @@ class AgentRuntime(Protocol):
 
 class Runtime(Protocol):
     """Starts agents."""
+
+    def llm_providers(self) -> tuple[LlmProvider, ...]:
+        """The active provider, if the project has a default model, and others that preflight can ask with a key."""
 
     def start(self, plan: AgentPlan) -> AbstractAsyncContextManager[AgentRuntime]:
         """Import and start one agent; it is left when the block ends.

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from fast_agent.config import MCPServerAuthSettings, get_settings
+from mcp.client.stdio import get_default_environment
 from mcp_types import Implementation
 from pydantic import ValidationError
 
 from pallas_gateway import __version__
 from pallas_gateway.config.expansion import ExpandedText
+from pallas_gateway.config.fastagent_file import CONFIG_NAMES, SECRETS_NAMES
 from pallas_gateway.config.forwarding import Forwarding, has_own_authorization, why_never_exchanged
 from pallas_gateway.config.secret_values import secret_values
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
 from pallas_gateway.runtime.failures import what_is_invalid
-from pallas_gateway.runtime.ports import Downstream
+from pallas_gateway.runtime.ports import Downstream, StdioProgram
 from pallas_gateway.telemetry import redaction, traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from fast_agent.config import MCPServerSettings, Settings
     from fast_agent.core.fastagent import FastAgent
@@ -33,6 +36,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pallas.runtime")
 _UNSET = re.compile(r"^\$\{[^}]*\}$")
+_ADDRESS_VARIABLES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GENERIC_BASE_URL", "OPENROUTER_BASE_URL")
+
+
+def settings_files(config_file: Path | None) -> list[Path]:
+    """Every file that fast-agent's settings may come from, whether it is there or not."""
+    folder = config_file.parent if config_file is not None else Path.cwd()
+    return [*([config_file] if config_file else []), *(folder / name for name in (*CONFIG_NAMES, *SECRETS_NAMES))]
 
 
 def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settings:
@@ -65,7 +75,7 @@ def tame(settings: Settings) -> None:
     if "llm_retries" not in settings.model_fields_set:
         # The provider's client retries by itself; fast-agent's own retries wait 10 s and more, silently.
         settings.llm_retries = 0
-    _forget_unset_placeholders(settings)
+    forget_unset_placeholders(settings)
 
 
 def _tame_tracing(settings: Settings) -> None:
@@ -79,8 +89,14 @@ def _tame_tracing(settings: Settings) -> None:
         traces.keep_content_out()
 
 
-def _forget_unset_placeholders(settings: Settings) -> None:
-    """An unset `${KEY}` must read as "no key" and "the provider's own URL", not as those characters."""
+def forget_unset_placeholders(settings: Settings) -> None:
+    """An unset `${KEY}` must read as "no key" and "the provider's own URL", not as those characters.
+
+    Nor may a variable that is set to nothing: the providers' clients would take it for an address.
+    """
+    for variable in _ADDRESS_VARIABLES:
+        if not os.environ.get(variable, "set").strip():
+            del os.environ[variable]
     for provider in (getattr(settings, name, None) for name in type(settings).model_fields):
         for field in ("api_key", "base_url"):
             value = getattr(provider, field, None)
@@ -155,7 +171,16 @@ def _prepare_server(
         peer=peer,
         transport=server.transport,
         token_exchange=_token_exchange(name, documented, forwarding.token_exchange),
+        program=_program(server),
     )
+
+
+def _program(server: MCPServerSettings) -> StdioProgram | None:
+    """The program of a stdio server, with the environment that fast-agent gives it in a call."""
+    if server.transport != "stdio" or not server.command:
+        return None
+    environ = {**get_default_environment(), **(server.env or {})}
+    return StdioProgram(server.command, tuple(server.args or ()), environ, server.cwd)
 
 
 def _token_exchange(name: str, url: str, settings: TokenExchangeSettings | None) -> TokenExchange | None:

@@ -57,6 +57,9 @@ class Metrics:
         self.build_info = self._gauge("pallas_build_info", "Version of the gateway and of Python.", "version", "python")
         self.agent_info = self._gauge("pallas_agent_info", "1 per configured agent.", "agent", "port")
         self.agent_state = self._gauge("pallas_agent_state", "1 for the state an agent is in.", "agent", "state")
+        self.agent_state_changes = self._counter(
+            "pallas_agent_state_changes_total", "Changes of state, by the new one.", "agent", "state"
+        )
         self.send_message = self._counter("pallas_send_message_total", "Calls, by outcome.", "agent", "outcome")
         self.send_message_seconds = self._histogram(
             "pallas_send_message_duration_seconds", "Duration of calls.", "agent", buckets=DURATION_BUCKETS
@@ -88,7 +91,7 @@ class Metrics:
             "pallas_downstream_up", "1 when a downstream passed its last probe.", "agent", "server"
         )
         self.llm_provider_up = self._gauge(
-            "pallas_llm_provider_up", "1 when an LLM provider passed its last preflight or re-probe.", "provider"
+            "pallas_llm_provider_up", "1 when the active LLM provider passed its last check.", "provider"
         )
         self.up.set(1)
         self.build_info.labels(__version__, platform.python_version()).set(1)

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,76 @@ def test_without_a_configuration_the_way_to_one_is_told(run: Command) -> None:
     assert ran.err == (
         "agents.yaml: no such file; copy agents.example.yaml to make one, or name yours with --config or "
         "PALLAS_AGENTS_CONFIG\n"
+    )
+
+
+def test_a_project_without_fast_agents_file_and_without_a_model_is_told_where_to_put_one(
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)
+    project = project_in(folder)
+    Path("fastagent.config.yaml").unlink()
+    ran = run("check")
+    assert ran.code == 2
+    assert lines_of(ran.err) == [
+        f"agents.yaml:{line_of_module(project, 'echo')}: agents.echo.module: agent 'echo' failed to start: no model is "
+        "configured; set `default_model` in fastagent.config.yaml, or `model=` on the agent",
+        "fastagent.config.yaml: warning: no such file in the working directory; `default_model` and `mcp.servers` are "
+        "read from it",
+    ]
+
+
+def test_a_project_whose_agents_name_their_models_needs_no_file_of_fast_agents(run: Command, folder: Path) -> None:
+    project_in(folder, {"echo": Agent(model="passthrough")})
+    Path("fastagent.config.yaml").unlink()
+    ran = run("check")
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_a_model_nobody_knows_is_a_warning_until_it_is_declared(run: Command, folder: Path) -> None:
+    project = project_in(folder, {"echo": Agent(model="generic.never-heard-of-it")})
+    ran = run("check")
+    assert (ran.code, ran.out) == (0, "agents.yaml is fine: 1 agent (echo)\n")
+    assert ran.err.startswith(
+        f"agents.yaml:{line_of_module(project, 'echo')}: agents.echo: warning: fast-agent does not know the model "
+        "'never-heard-of-it'; it gets text only"
+    )
+
+    add_to("fastagent.config.yaml", "model_capabilities: {vision: false}")
+    ran = run("check")
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_a_command_that_is_not_there_is_a_warning_for_whoever_uses_it(run: Command, folder: Path) -> None:
+    servers = {
+        "library": {"command": "no-such-command"},
+        "local": {"command": "./server", "cwd": str(folder)},
+        "unused": {"command": "no-such-command-either"},
+        "fine": {"command": sys.executable},
+        "found": {"command": "env"},
+    }
+    used = [name for name in servers if name != "unused"]
+    project_in(folder, {name: Agent(servers=used) for name in ("echo", "other")}, servers=servers)
+    ran = run("check")
+    assert ran.code == 0
+    told = [line.split(": ", 1)[1] for line in lines_of(ran.err)]
+    assert told == [
+        f"mcp.servers.{name}.command: warning: command '{servers[name]['command']}' not found; agents run without this "
+        "server's tools"
+        for name in ("library", "local")
+    ]
+
+    (folder / "server").touch(mode=0o755)
+    assert "local" not in run("check").err
+
+
+def test_per_port_wants_what_serve_per_port_wants(run: Command, folder: Path) -> None:
+    project_in(folder, {"echo": Agent(), "other": Agent(settings={"port": 24201})})
+    assert run("check").code == 0
+    ran = run("check", "--per-port")
+    assert (ran.code, [line.split(": ", 1)[1] for line in lines_of(ran.err)]) == (
+        2,
+        ["agents.echo.port: is needed with --per-port"],
     )
 
 

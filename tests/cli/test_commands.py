@@ -22,7 +22,7 @@ def test_help_names_every_command(run: Command) -> None:
         ("serve", ["--config", "--host", "--port", "--public-url", "--per-port", "--agent"]),
         ("check", ["--config"]),
         ("agents", ["--url", "--bearer", "--json"]),
-        ("health", ["--url", "--bearer", "--json"]),
+        ("health", ["--url", "--bearer", "--json", "--watch", "--interval"]),
         ("call", ["--image", "--history", "--conversation-id", "--bearer", "--url", "--json"]),
     ],
 )

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pallas_gateway.agents.hosted_agent import State
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.health import checker, probe
-from pallas_gateway.runtime import instances
+from pallas_gateway.runtime import instances, outages
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import plain_lifespan, respond
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
@@ -112,9 +113,28 @@ async def test_every_call_has_a_fresh_downstream_session_and_ends_it(tmp_path: P
         await counter.recorder.until(lambda recorder: not recorder.sessions)
 
 
-async def test_downstream_that_is_down_at_start_is_used_when_it_comes_back(
+async def test_downstream_that_flaps_is_one_pair_of_lines_and_no_change_of_the_agent(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", logger="pallas")
+    async with stateless_downstream() as tools, world(tmp_path, named_tools, tools=tools.url) as it:
+        caplog.clear()
+        for _ in range(4):
+            await tools.stop()
+            assert (await ask(it.url)).text == "no tools"
+            await tools.start()
+            assert (await ask(it.url)).text == "tools"
+            assert it.served.gateway.agents["user"].status.state is State.READY
+
+    said = [record.getMessage() for record in caplog.records if getattr(record, "server", None) == "tools"]
+    assert said == ["downstream unreachable, calls go on without its tools", "downstream is back"]
+    assert not [record for record in caplog.records if record.name == "pallas.agents" and "agent " in record.message]
+
+
+async def test_downstream_that_is_down_at_start_is_used_when_it_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outages, "QUIET_SECONDS", 0)
     caplog.set_level("INFO", logger="pallas.runtime")
     async with (
         stateless_downstream(start=False) as late,

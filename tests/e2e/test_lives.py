@@ -104,6 +104,23 @@ async def test_mended_module_makes_its_agent_ready_without_a_restart(kind: str, 
         assert (await health(served.url("sick")))["status"] == "ok"
 
 
+@pytest.mark.parametrize("helper", ["raise ValueError('no key')", "def broken(:", "answer = 41"])
+async def test_mended_file_that_a_module_imports_makes_its_agent_ready_at_once(
+    helper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_RETRY_SECONDS", 3600)
+    monkeypatch.setattr(supervisor, "LAST_RETRY_SECONDS", 3600)
+    monkeypatch.setattr(supervisor, "WATCH_SECONDS", 0.01)
+    needing = "from .helper import answer\nassert answer == 42\n" + module_source("sick", Agent())
+    project = write_project(tmp_path, {"sick": Agent(source=needing), "well": Agent()})
+    project.write_module("helper", helper)
+    async with running(project) as served:
+        assert (await ask(served.url("sick"))).is_error
+        project.write_module("helper", "answer = 42")
+        await until_ready(served, "sick")
+        assert (await ask(served.url("well"))).text == "hello"
+
+
 @pytest.mark.usefixtures("quick_retries")
 async def test_module_that_appears_later_makes_its_agent_ready(tmp_path: Path) -> None:
     project = write_project(tmp_path, {"late": Agent()})

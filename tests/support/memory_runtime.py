@@ -16,7 +16,7 @@ from pallas_gateway.calls.channel import Channel, Wishes
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.calls.progress import ProgressEvent, agent_step
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.ports import AgentPlan, Downstream, ModelFacts
+from pallas_gateway.runtime.ports import AgentPlan, Downstream, LlmProvider, ModelFacts
 
 from .waiting import Changes, Gate
 
@@ -147,6 +147,11 @@ class MemoryRuntime:
         """Start `agents` when asked to."""
         self.agents = agents
         self.plans: list[AgentPlan] = []
+        self.providers: tuple[LlmProvider, ...] = ()
+
+    def llm_providers(self) -> tuple[LlmProvider, ...]:
+        """As the test says."""
+        return self.providers
 
     @asynccontextmanager
     async def start(self, plan: AgentPlan) -> AsyncGenerator["MemoryAgentRuntime"]:

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -12,14 +14,23 @@ from prometheus_client import CollectorRegistry
 
 from pallas_gateway.health import checker as checking
 from pallas_gateway.health.checker import HealthChecker
-from pallas_gateway.runtime.ports import Downstream
+from pallas_gateway.health.verdict import Life, LlmResult, Verdict
+from pallas_gateway.runtime.ports import Downstream, StdioProgram
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.asgi import Receive, Scope, Send, plain_lifespan, read_body, respond_json
 from tests.support.listener import reserved_port, serve_app
 from tests.support.waiting import Gate, tick
 
-STDIO = Downstream("local", None)
+SINCE = datetime(2026, 11, 3, 12, 0, 5, tzinfo=UTC)
+READY = Life("ready", SINCE)
+FAILED = Life("failed", SINCE, "no key")
+LLM_DOWN = LlmResult("openai", "gpt-x", "failed", "HTTP 503", SINCE)
+ANSWERS = """
+import json, sys
+request = json.loads(sys.stdin.readline())
+print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}), flush=True)
+"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,10 @@ class Checking:
     peer_problems: dict[str, str]
 
     async def check(self, *downstreams: Downstream) -> str:
-        return (await self.checker.check(downstreams or (self.tools,), not_ready=None)).status
+        return (await self.judged(*downstreams)).status
+
+    async def judged(self, *downstreams: Downstream, life: Life = READY, llm: LlmResult | None = None) -> Verdict:
+        return await self.checker.check(downstreams or (self.tools,), life, llm)
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(f"pallas_{name}", {"agent": "echo", **labels})
@@ -99,18 +113,68 @@ async def test_a_round_says_who_is_down_and_the_gauges_say_it_too() -> None:
         one.gate.open()
         with reserved_port() as port:
             gone = Downstream("gone", f"http://127.0.0.1:{port}/mcp")
-            verdict = await one.checker.check((one.tools, gone, STDIO), not_ready=None)
+            verdict = await one.judged(one.tools, gone, program("local"))
         assert (verdict.status, verdict.message) == ("degraded", "Unreachable: gone")
         assert one.metric("agent_health_status") == 0.5
         up = {server: one.metric("downstream_up", server=server) for server in ("tools", "gone", "local")}
-        assert up == {"tools": 1, "gone": 0, "local": None}
+        assert up == {"tools": 1, "gone": 0, "local": 1}
 
 
-async def test_an_agent_with_no_remote_server_is_well() -> None:
+def program(name: str, source: str = ANSWERS) -> Downstream:
+    return Downstream(name, None, program=StdioProgram(sys.executable, ("-I", "-S", "-c", source)), transport="stdio")
+
+
+async def test_an_agent_without_servers_is_well() -> None:
     async with checking_tools() as one:
-        assert await one.check(STDIO) == "ok"
+        assert (await one.checker.check((), READY, None)).status == "ok"
         assert one.metric("agent_health_status") == 1
+
+
+async def test_a_status_began_when_it_changed_and_not_when_it_was_last_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checking, "FRESH_SECONDS", 0.0)
+    async with checking_tools() as one:
+        peer = replace(one.tools, peer="tech_research")
+        first, second = [(await one.judged(peer)).probes[0] for _ in range(2)]
+        one.peer_problems["tech_research"] = "no key"
+        third, fourth = [(await one.judged(peer)).probes[0] for _ in range(2)]
+    assert first.since == second.since
+    assert third.since == fourth.since
+    assert first.since is not None
+    assert third.since is not None
+    assert first.since < third.since
+    assert (first.error, third.error) == (None, "no key")
+
+
+async def test_a_failed_provider_makes_the_agent_degraded_beside_its_downstreams() -> None:
+    async with checking_tools() as one:
+        one.gate.open()
+        with reserved_port() as port:
+            gone = Downstream("gone", f"http://127.0.0.1:{port}/mcp")
+            verdict = await one.judged(one.tools, gone, llm=LLM_DOWN)
+        assert verdict.message == "Unreachable: gone; LLM: openai: HTTP 503"
+        assert one.metric("agent_health_status") == 0.5
+
+
+async def test_the_gauge_follows_the_agents_state_without_anybody_asking() -> None:
+    async with checking_tools() as one:
+        one.checker.note(FAILED, None)
+        assert one.metric("agent_health_status") == 0
+        one.checker.note(READY, None)
+        assert one.metric("agent_health_status") == 1
+        one.checker.note(READY, LLM_DOWN)
+        assert one.metric("agent_health_status") == 0.5
         assert one.gate.entered == []
+
+
+async def test_a_mended_agent_is_as_well_as_its_downstreams_were_when_last_asked() -> None:
+    async with checking_tools() as one:
+        one.peer_problems["tech_research"] = "no key"
+        await one.judged(replace(one.tools, peer="tech_research"))
+        one.checker.note(FAILED, None)
+        one.checker.note(READY, None)
+        assert one.metric("agent_health_status") == 0.5
 
 
 async def test_a_peer_is_judged_by_its_state_and_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +185,7 @@ async def test_a_peer_is_judged_by_its_state_and_not_probed(monkeypatch: pytest.
         assert one.metric("downstream_up", server="search") == 1
 
         one.peer_problems["tech_research"] = "no key"
-        verdict = await one.checker.check((peer,), not_ready=None)
+        verdict = await one.judged(peer)
 
         assert (verdict.status, verdict.message) == ("degraded", "Unreachable: search")
         assert one.metric("downstream_up", server="search") == 0
@@ -130,8 +194,8 @@ async def test_a_peer_is_judged_by_its_state_and_not_probed(monkeypatch: pytest.
 
 async def test_an_agent_that_is_not_ready_is_not_probed() -> None:
     async with checking_tools() as one:
-        for downstreams, reason in (((one.tools,), "no key"), (None, "no key")):
-            verdict = await one.checker.check(downstreams, not_ready=reason)
+        for downstreams in ((one.tools,), None):
+            verdict = await one.checker.check(downstreams, FAILED, None)
             assert (verdict.status, verdict.message) == ("error", "no key")
         assert one.metric("agent_health_status") == 0
         assert one.gate.entered == []

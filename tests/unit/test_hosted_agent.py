@@ -119,9 +119,10 @@ def test_the_metrics_show_exactly_the_state_an_agent_is_in(state: State) -> None
     assert hosting.states == {one.value: float(one is state) for one in State}
 
 
-def test_each_change_of_state_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_change_of_state_is_logged_and_counted_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pallas.agents")
-    agent = pending().agent
+    hosting = pending()
+    agent = hosting.agent
     for _ in range(2):
         agent.enter(State.STARTING)
     for reason in ("no key", "no key", "no model"):
@@ -135,6 +136,18 @@ def test_each_change_of_state_is_logged_once(caplog: pytest.LogCaptureFixture) -
         ("ERROR", "agent failed", "no model"),
         ("INFO", "agent ready", None),
     ]
+    counts = {state.value: hosting.metric("agent_state_changes_total", state=state.value) for state in State}
+    assert counts == {"pending": 0, "starting": 1, "failed": 2, "ready": 1}
+
+
+def test_a_state_began_when_it_was_entered_first() -> None:
+    agent = pending().agent
+    agent.enter(State.FAILED, reason="no key")
+    since = agent.status.since
+    agent.enter(State.FAILED, reason="no key")
+    assert agent.status.since is since
+    agent.enter(State.READY, runtime=MemoryAgentRuntime(MemoryAgent()))
+    assert agent.status.since > since
 
 
 async def test_a_ready_agent_knows_its_model_until_it_is_left() -> None:

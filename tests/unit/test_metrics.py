@@ -32,6 +32,7 @@ DOCUMENTED = {
     "pallas_agent_health_status": ("gauge", ("agent",)),
     "pallas_downstream_up": ("gauge", ("agent", "server")),
     "pallas_llm_provider_up": ("gauge", ("provider",)),
+    "pallas_agent_state_changes_total": ("counter", ("agent", "state")),
 }
 
 
@@ -49,6 +50,7 @@ def metrics() -> Metrics:
     metrics.health_status.labels("echo").set(0.5)
     metrics.downstream_up.labels("echo", "tools").set(1)
     metrics.llm_provider_up.labels("openai").set(1)
+    metrics.agent_state_changes.labels("echo", "ready").inc()
     return metrics
 
 

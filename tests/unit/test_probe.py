@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from pallas_gateway.health import probe as probing
 from pallas_gateway.health.probe import ProbeResult, probe
 from pallas_gateway.runtime.ports import Downstream
+from pallas_gateway.tasks import TaskOwner
 from tests.support.asgi import AsgiApp, Receive, Scope, Send, plain_lifespan, read_body, respond, start_response
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
 from tests.support.listener import black_hole, reserved_port, serve_app
@@ -32,8 +33,8 @@ MODERN = "2026-07-28"
 async def probed(
     url: str | None, *, headers: Mapping[str, str] | None = None, forwards_bearer: bool = False
 ) -> ProbeResult:
-    async with httpx.AsyncClient(timeout=None) as client:  # noqa: S113  the probe's own deadline, as in the gateway
-        return await probe(Downstream("tools", url, headers or {}, forwards_bearer), client)
+    async with httpx.AsyncClient(timeout=None) as client, TaskOwner() as tasks:  # noqa: S113  the probe's own deadline
+        return await probe(Downstream("tools", url, headers or {}, forwards_bearer), client, tasks)
 
 
 @asynccontextmanager
@@ -229,6 +230,17 @@ async def test_a_header_that_cannot_be_sent_is_told_without_showing_it(value: st
     assert SECRET not in repr(result)
 
 
+async def test_an_error_nobody_foresaw_is_a_result_and_its_traceback_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def surprise(*_: object) -> None:
+        raise KeyError("unforeseen")
+
+    monkeypatch.setattr(probing, "_ask_over_http", surprise)
+    assert (await probed("http://127.0.0.1:9/mcp")).error == "the probe failed: KeyError"
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
 async def test_probes_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "PROBE_SECONDS", 30)
     gate = Gate()
@@ -241,8 +253,8 @@ async def test_probes_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch
         await gate.enter()
         await respond(send, 200, json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}))
 
-    async with served(app) as (url, _), httpx.AsyncClient(timeout=None) as client:  # noqa: S113  see above
-        probes = [asyncio.create_task(probe(Downstream("tools", url), client)) for _ in range(8)]
+    async with served(app) as (url, _), httpx.AsyncClient(timeout=None) as client, TaskOwner() as tasks:  # noqa: S113
+        probes = [asyncio.create_task(probe(Downstream("tools", url), client, tasks)) for _ in range(8)]
         await gate.wait_for_entered(8)
         gate.open()
         assert {result.error for result in await asyncio.gather(*probes)} == {None}

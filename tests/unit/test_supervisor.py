@@ -40,7 +40,12 @@ class Fleet:
         await eventually(lambda: states.items() <= self.states.items(), what=f"{states}")
 
 
-def fleet(memory: Mapping[str, MemoryAgent], *, depends_on: Mapping[str, Sequence[str]] | None = None) -> Fleet:
+def fleet(
+    memory: Mapping[str, MemoryAgent],
+    *,
+    depends_on: Mapping[str, Sequence[str]] | None = None,
+    after: asyncio.Task[None] | None = None,
+) -> Fleet:
     around = Surroundings(
         RunningCalls(), TaskOwner(), Metrics(CollectorRegistry()), max_nesting=8, heartbeat_seconds=15
     )
@@ -50,7 +55,7 @@ def fleet(memory: Mapping[str, MemoryAgent], *, depends_on: Mapping[str, Sequenc
         admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
         agents[name] = HostedAgent(name, settings, admission, around)
 
-    return Fleet(dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), a_plan))
+    return Fleet(dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), a_plan, after=after))
 
 
 def failing(times: int, sentence: str = NO_KEY) -> MemoryAgent:
@@ -172,6 +177,57 @@ async def test_an_unforeseen_error_is_the_agents_reason() -> None:
     async with some.supervisor:
         await some.until(surprise="failed")
         assert some.agents["surprise"].status.reason == "unexpected ValueError: unforeseen"
+
+
+async def test_a_failed_agent_whose_files_changed_is_tried_again_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pallas.supervisor")
+    monkeypatch.setattr(lives, "FIRST_RETRY_SECONDS", 3600)
+    monkeypatch.setattr(lives, "LAST_RETRY_SECONDS", 3600)
+    monkeypatch.setattr(lives, "WATCH_SECONDS", 0.001)
+    edited, looks = asyncio.Event(), asyncio.Event()
+
+    def may_be_mended() -> bool:
+        looks.set()
+        return edited.is_set()
+
+    agent = MemoryAgent(start_failures=[AgentStartError(NO_KEY, may_be_mended=may_be_mended)])
+    some = fleet({"broken": agent, "other": failing(1)})
+    async with some.supervisor:
+        await asyncio.wait_for(looks.wait(), 10)
+        assert some.states["broken"] == "failed"
+        edited.set()
+        await some.until(broken="ready")
+        assert some.states["other"] == "failed"  # nothing of its changed
+    changed = [vars(record)["agent"] for record in caplog.records if record.message.startswith("files of a failed")]
+    assert changed == ["broken"]
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_a_failed_agent_is_retried_while_nothing_changes() -> None:
+    agent = MemoryAgent(start_failures=[AgentStartError(NO_KEY, may_be_mended=lambda: False) for _ in range(3)])
+    some = fleet({"broken": agent})
+    async with some.supervisor:
+        await some.until(broken="ready")
+
+
+async def test_no_agent_is_started_before_what_they_wait_for_and_its_failure_is_not_theirs() -> None:
+    asking = Gate()
+
+    async def ask() -> None:
+        await asking.enter()
+        raise ValueError("no answer")
+
+    memory = {"a": MemoryAgent(), "b": MemoryAgent()}
+    async with TaskOwner() as tasks:
+        some = fleet(memory, after=tasks.spawn(ask(), name="preflight"))
+        async with some.supervisor:
+            await asking.wait_for_entered()
+            await tick()
+            assert [agent.starts for agent in memory.values()] == [0, 0]
+            asking.open()
+            await some.until(a="ready", b="ready")
 
 
 @pytest.mark.parametrize(

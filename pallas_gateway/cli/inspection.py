@@ -1,0 +1,157 @@
+"""What can be found wrong with a project without a network: the work of `check`, beyond reading the files.
+
+A problem keeps `serve`, or one agent, from starting. A warning does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pallas_gateway.addresses import Addresses
+from pallas_gateway.cli.project import named_config_file
+from pallas_gateway.config.problems import Problem
+from pallas_gateway.errors import AgentStartError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.fastagent_file import FastAgentFile
+    from pallas_gateway.config.yaml_source import UnsetVariable
+    from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
+    from pallas_gateway.runtime.ports import AgentRuntime, StdioProgram
+
+_MAY_BE_UNSET = ("api_key", "base_url")
+"""Keys of a provider: without a value it is not used, or at its own address."""
+
+
+@dataclass
+class Findings:
+    """What was found, in no order; a warning that several agents give rise to is there once."""
+
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+    def warn(self, warning: Problem) -> None:
+        """Add a warning."""
+        if warning not in self.warnings:
+            self.warnings.append(warning)
+
+
+def inspect(configuration: Configuration, known: Sequence[Problem]) -> Findings:
+    """Findings beyond the `known` problems of the files: unset variables, addresses, agents that would not start."""
+    fastagent = configuration.fastagent
+    found = Findings(
+        [*_unset_variables(fastagent.unset), *_url_problems(fastagent), *_tls_problems(configuration)],
+    )
+    logging.disable(logging.CRITICAL)  # what goes wrong is reported with file and line
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # agent modules may print
+            asyncio.run(_start_all(configuration, {one.path for one in known}, found))
+    finally:
+        logging.disable(logging.NOTSET)
+    return found
+
+
+def _unset_variables(unset: Sequence[UnsetVariable]) -> list[Problem]:
+    return [
+        Problem(
+            str(one.file),
+            one.line,
+            one.path,
+            f"environment variable {one.variable} is not set; set it, or write ${{{one.variable}:-default}}",
+        )
+        for one in unset
+        if one.path.partition(".")[2] not in _MAY_BE_UNSET
+    ]
+
+
+def _url_problems(fastagent: FastAgentFile) -> list[Problem]:
+    """Addresses in fast-agent's file that nothing could be reached at; those with unset variables are told already."""
+    servers = [
+        (f"mcp.servers.{server.name}.url", server.url, server.line)
+        for server in fastagent.servers.values()
+        if server.transport != "stdio"
+    ]
+    providers = [(f"{name}.base_url", url, None) for name, url in fastagent.base_urls.items() if url is not None]
+    unset = {one.path for one in fastagent.unset}
+    return [
+        Problem(str(fastagent.path), line, path, "must be an http:// or https:// URL with a host")
+        for path, url, line in [*servers, *providers]
+        if path not in unset and not _is_web_url(url or "")
+    ]
+
+
+def _is_web_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _tls_problems(configuration: Configuration) -> list[Problem]:
+    from pallas_gateway.http_server import TlsError, check_tls  # noqa: PLC0415  as in `serve`
+
+    path = "gateway.tls.certfile"
+    try:
+        check_tls(configuration)
+    except TlsError as error:
+        return [Problem(str(configuration.path), configuration.lines.get(path), path, str(error))]
+    return []
+
+
+async def _start_all(configuration: Configuration, bad: set[str], found: Findings) -> None:
+    """Start agents as `serve` would, each for a moment; those with bad entries have been told about."""
+    from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415  as in `serve`
+
+    before = len(found.problems)
+    async with FastAgentRuntime(config_file=named_config_file(configuration)) as runtime:
+        for name in configuration.deployment.agents:
+            if not bad & {f"agents.{name}", f"agents.{name}.module"}:
+                await _start(configuration, runtime, name, found)
+    if len(found.problems) > before and configuration.fastagent.path is None:
+        message = "no such file in the working directory; `default_model` and `mcp.servers` are read from it"
+        found.warn(Problem("fastagent.config.yaml", None, "", message))
+
+
+async def _start(configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings) -> None:
+    from pallas_gateway.gateway import agent_plan  # noqa: PLC0415  as in `serve`
+
+    path = f"agents.{name}.module"
+    place = str(configuration.path), configuration.lines.get(path)
+    try:
+        async with runtime.start(agent_plan(configuration, Addresses(configuration), name)) as started:
+            if not started.model.is_known:
+                message = (
+                    f"fast-agent does not know the model '{started.model.name}'; it gets text only, and fast-agent's "
+                    "defaults for its limits. Declare `model_capabilities` to say what it can do"
+                )
+                found.warn(Problem(*place, f"agents.{name}", message))
+            _warn_of_commands(configuration.fastagent, started, found)
+    except AgentStartError as error:
+        found.problems.append(Problem(*place, path, str(error)))
+
+
+def _warn_of_commands(fastagent: FastAgentFile, started: AgentRuntime, found: Findings) -> None:
+    for downstream in started.downstreams:
+        if downstream.program is not None and not _is_there(downstream.program):
+            server = fastagent.servers.get(downstream.name)
+            message = f"command '{downstream.program.command}' not found; agents run without this server's tools"
+            path = f"mcp.servers.{downstream.name}.command"
+            found.warn(Problem(str(fastagent.path), server.line if server else None, path, message))
+
+
+def _is_there(program: StdioProgram) -> bool:
+    if os.sep in program.command:
+        return os.access(Path(program.directory or "") / program.command, os.X_OK)
+    return shutil.which(program.command, path=program.environ.get("PATH")) is not None

@@ -1,0 +1,30 @@
+"""What went wrong on the way to a server, in words that show neither addresses nor headers. Pure."""
+
+from __future__ import annotations
+
+import socket
+
+import httpx
+
+from pallas_gateway.telemetry.redaction import cleaned
+
+
+def sentence(failure: Exception) -> str | None:
+    """Why a request got no answer; None for what is no failure of HTTP."""
+    if isinstance(failure, httpx.ConnectError):
+        return _connect_error(failure)
+    if isinstance(failure, (httpx.LocalProtocolError, UnicodeEncodeError)):  # their text shows the header
+        return "a configured header holds a character that HTTP does not allow"
+    if isinstance(failure, (httpx.HTTPError, httpx.InvalidURL, ValueError)):
+        return cleaned(f"{type(failure).__name__}: {failure}".rstrip(": "))
+    return None
+
+
+def _connect_error(failure: httpx.ConnectError) -> str:
+    text = str(failure)
+    if "SSL" in text or "certificate" in text:
+        return "TLS error"
+    cause: BaseException | None = failure
+    while cause is not None and not isinstance(cause, socket.gaierror):
+        cause = cause.__cause__ or cause.__context__
+    return "host name not found" if cause is not None else "connection refused"

@@ -1,0 +1,183 @@
+"""Do the LLM providers answer, take their key, and know the model? Asked before agents start, and now and then after.
+
+Never more than a warning, and never a completion: only lists of models are asked for. What a provider answers is not
+repeated, because providers quote keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+from http import HTTPStatus
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import httpx
+
+from pallas_gateway.health import http_errors
+from pallas_gateway.health.verdict import LlmResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pallas_gateway.runtime.ports import LlmProvider
+    from pallas_gateway.tasks import TaskOwner
+    from pallas_gateway.telemetry.metrics import Metrics
+
+PREFLIGHT_SECONDS = 5.0
+STALE_SECONDS = 300.0
+"""How old the active provider's result may get before a `get_health` has it renewed."""
+ACCESS_MODEL = "claude-sonnet-4-5"
+"""Asked for to see whether a key is taken, where no model is configured."""
+_ANTHROPIC_VERSION = "2023-06-01"
+_LISTS_ITS_MODELS = ("openai", "responses")
+"""Providers whose list of models is complete; servers that are only compatible with them may call a model otherwise."""
+_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+_log = logging.getLogger("pallas.preflight")
+
+
+class Preflight:
+    """Asks the providers, remembers how the active one was, and keeps its gauge."""
+
+    def __init__(self, *, client: httpx.AsyncClient, tasks: TaskOwner, metrics: Metrics) -> None:
+        self._client = client
+        self._tasks = tasks
+        self._metrics = metrics
+        self._active: LlmProvider | None = None
+        self._latest: LlmResult | None = None
+        self._asked = 0.0
+        self._asking: asyncio.Task[None] | None = None
+
+    async def run(self, providers: Sequence[LlmProvider]) -> None:
+        """Ask all of them at once, and log one line for each."""
+        results = await asyncio.gather(*(ask(provider, self._client) for provider in providers))
+        for provider, result in zip(providers, results, strict=True):
+            _say(result)
+            if provider.model is not None:
+                self._active = provider
+                self._remember(result)
+
+    @property
+    def known(self) -> LlmResult | None:
+        """The active provider's last result, None without one."""
+        return self._latest
+
+    def latest(self) -> LlmResult | None:
+        """The same, and a result that is old is renewed in the background."""
+        if self._active is not None and monotonic() - self._asked > STALE_SECONDS and not self._is_asking:
+            self._asking = self._tasks.spawn(self._ask_again(self._active), name="preflight again", report=True)
+        return self._latest
+
+    @property
+    def _is_asking(self) -> bool:
+        return self._asking is not None and not self._asking.done()
+
+    async def _ask_again(self, provider: LlmProvider) -> None:
+        before, result = self._latest, await ask(provider, self._client)
+        if before is None or (before.status, before.error) != (result.status, result.error):
+            _say(result)
+        self._remember(result)
+
+    def _remember(self, result: LlmResult) -> None:
+        self._latest, self._asked = result, monotonic()
+        if result.status != "not checked":
+            self._metrics.llm_provider_up.labels(result.provider).set(result.status == "ok")
+
+
+def _say(result: LlmResult) -> None:
+    extra = {"provider": result.provider, **({"model": result.model} if result.model else {})}
+    if result.status == "failed":
+        _log.warning("LLM provider failed its check", extra={**extra, "error": result.error})
+    elif result.status == "not checked":
+        _log.info("LLM provider not checked", extra={**extra, "why": result.error})
+    else:
+        _log.info("LLM provider answers", extra=extra)
+
+
+async def ask(provider: LlmProvider, client: httpx.AsyncClient) -> LlmResult:
+    """Ask one provider within `PREFLIGHT_SECONDS`; whatever goes wrong is a result, never an exception."""
+    result = LlmResult(provider.name, provider.model, "ok", None, datetime.now(UTC))
+    if (why := _why_not_asked(provider)) is not None:
+        return replace(result, status="not checked", error=why)
+    try:
+        async with asyncio.timeout(PREFLIGHT_SECONDS):
+            error = await _ask(provider, client)
+    except TimeoutError:
+        error = f"no answer within {PREFLIGHT_SECONDS:g} s"
+    except Exception as failure:  # noqa: BLE001  a provider nobody foresaw must not keep an agent from starting
+        error = http_errors.sentence(failure)
+        if error is None:
+            _log.exception("preflight failed in a way nobody foresaw", extra={"provider": provider.name})
+            error = f"the check failed: {type(failure).__name__}"
+    return replace(result, status="ok" if error is None else "failed", error=error)
+
+
+def _why_not_asked(provider: LlmProvider) -> str | None:
+    if provider.api is None:
+        return "there is no check for this provider"
+    if provider.url is None:
+        return "no base_url is configured"
+    return "no key is configured" if provider.key is None else None
+
+
+async def _ask(provider: LlmProvider, client: httpx.AsyncClient) -> str | None:
+    key = provider.key.reveal() if provider.key is not None else ""
+    url = str(provider.url).rstrip("/")
+    if provider.api == "anthropic":
+        model = quote(provider.model or ACCESS_MODEL, safe="")
+        headers = httpx.Headers({"x-api-key": key, "anthropic-version": _ANTHROPIC_VERSION})
+        headers.update(provider.headers)
+        response = await client.get(f"{url.removesuffix('/v1')}/v1/models/{model}", headers=headers)
+        return anthropic_error(provider.model, response.status_code, _decoded(response))
+    headers = httpx.Headers({"Authorization": f"Bearer {key}"})
+    headers.update(provider.headers)
+    response = await client.get(f"{url}/models", headers=headers)
+    return openai_error(provider, response.status_code, _decoded(response))
+
+
+def anthropic_error(model: str | None, status: int, body: dict[str, Any]) -> str | None:
+    """What an answer to `GET /v1/models/{model}` says is wrong, None for nothing."""
+    if status == HTTPStatus.NOT_FOUND and "error" in body:
+        # The API itself says that there is no such model, so it took the key.
+        return f"model '{model}' not found" if model is not None else None
+    if (error := _refusal(status)) is not None:
+        return error
+    return None if "id" in body or status == HTTPStatus.TOO_MANY_REQUESTS else "what answers is not Anthropic's API"
+
+
+def openai_error(provider: LlmProvider, status: int, body: dict[str, Any]) -> str | None:
+    """What an answer to `GET /models` says is wrong, None for nothing."""
+    is_complete = provider.name in _LISTS_ITS_MODELS
+    if status in _ABSENT and not is_complete:
+        return None  # it answers and took the key; not every compatible server lists its models
+    if (error := _refusal(status)) is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return error
+    entries = body.get("data")
+    if not isinstance(entries, list):
+        return "what answers is not a list of models"
+    names = {entry.get("id") for entry in entries if isinstance(entry, dict)}
+    if is_complete and provider.model is not None and provider.model not in names:
+        return f"model '{provider.model}' not found"
+    return None
+
+
+def _refusal(status: int) -> str | None:
+    """What a status says is wrong; too many requests is a sign of life, and of a key that is known."""
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return None
+    if status in _REFUSED:
+        return f"the key was refused (HTTP {status})"
+    hint = ", is base_url right?" if status in _ABSENT else ""
+    return f"HTTP {status}{hint}"
+
+
+def _decoded(response: httpx.Response) -> dict[str, Any]:
+    try:
+        body = response.json()
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -1,0 +1,118 @@
+"""Does the program of a stdio downstream start and answer? It is started, asked once, and ended.
+
+No shell is involved. The environment is the one it gets in a call. What it prints on stderr is dropped: it may show
+what the program was configured with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.health.greeting import DISCOVER, ID, INITIALIZE, MODERN, message
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+
+    from pallas_gateway.runtime.ports import StdioProgram
+    from pallas_gateway.tasks import TaskOwner
+
+LONGEST_LINE = 4 * 2**20
+"""Bytes of one message; a server's instructions may be long."""
+LEAVE_SECONDS = 1.0
+"""How long a program may take to end by itself, and again after it was asked to by a signal."""
+
+
+async def ask_program(program: StdioProgram | None, tasks: TaskOwner) -> tuple[str | None, str | None]:
+    """What is wrong with the program, if anything, and which era it answered in; one of `tasks` ends it afterwards."""
+    if program is None:
+        return "no command is configured", None
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program.command,
+            *program.arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=dict(program.environ),
+            cwd=program.directory,
+            limit=LONGEST_LINE,
+            start_new_session=True,  # so that what it starts itself can be ended with it
+        )
+    except (OSError, ValueError) as error:
+        return _why_not_started(program, error), None
+    try:
+        return await _converse(process)
+    finally:
+        tasks.spawn(_end(process), name=f"end {program.command}", report=True)
+
+
+def _why_not_started(program: StdioProgram, error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        if program.directory is not None and error.filename == program.directory:
+            return f"its working directory '{program.directory}' is not there"
+        return f"command '{program.command}' not found"
+    if isinstance(error, PermissionError):
+        return f"command '{program.command}' may not be run"
+    return f"command '{program.command}' cannot be started: {getattr(error, 'strerror', None) or 'it is malformed'}"
+
+
+async def _converse(process: Process) -> tuple[str | None, str | None]:
+    for request, era in ((INITIALIZE, "initialize"), (DISCOVER, MODERN)):
+        try:
+            answer = await _exchange(process, request)
+        except ValueError:  # a line longer than any message
+            break
+        if answer is None:
+            return f"ended with code {await process.wait()} before it answered", None
+        if "result" in answer:
+            return None, era
+    return "not an MCP answer", None
+
+
+async def _exchange(process: Process, request: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer to `request`, None if the program closed its pipes first; other lines it prints are passed over."""
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("the program was started without pipes")
+    with suppress(ConnectionError):  # it may have ended; what it said before is still to be read
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        await process.stdin.drain()
+    while line := await process.stdout.readline():
+        answer = message(line)
+        if answer.get("id") == ID and ("result" in answer or "error" in answer):
+            return answer
+    return None
+
+
+async def _end(process: Process) -> None:
+    """End the program and whatever it started, and reap it: first by closing its input, at last by force."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        if not await _is_gone(process):
+            _signal_all(process, signal.SIGTERM)
+            await _is_gone(process)
+    finally:
+        _signal_all(process, signal.SIGKILL)  # also when it ended by itself: what it started may not have
+    await process.wait()
+
+
+async def _is_gone(process: Process) -> bool:
+    """Whether it ends within `LEAVE_SECONDS`; it is read from meanwhile, as one that cannot write would not end."""
+    try:
+        async with asyncio.timeout(LEAVE_SECONDS):
+            while process.stdout is not None and await process.stdout.read(2**16):
+                pass
+            await process.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _signal_all(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

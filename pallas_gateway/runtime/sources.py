@@ -1,0 +1,94 @@
+"""The project's files behind an agent module: which they are, whether they changed, and how to have them read anew."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from traceback import walk_tb
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_INSTALLED = {"site-packages", "dist-packages"}
+_OURS = "pallas_gateway"
+
+type Stamp = tuple[int, int, int] | None
+
+
+class Sources:
+    """The files that a start of one module read or looked for, as they are when this is made."""
+
+    def __init__(self, module_name: str, error: BaseException, more: Iterable[Path] = ()) -> None:
+        self._module_name = module_name
+        self._stamps = {path: _stamp(path) for path in {*_behind(module_name), *_in_traceback(error), *more}}
+
+    def changed(self) -> bool:
+        """Whether one of them was edited, made or removed since."""
+        return any(_stamp(path) != before for path, before in self._stamps.items())
+
+    def forget(self, *, but: Iterable[str] = ()) -> None:
+        """Have them all read anew when they are next imported: one that stayed may hold on to one that changed.
+
+        Who has imported them already keeps what it has.
+
+        Args:
+            but: names of modules that are being imported right now.
+        """
+        kept = set(but)
+        for name, path in list(_loaded(self._module_name)):
+            if path in self._stamps and name not in kept:
+                sys.modules.pop(name, None)
+        for path, before in self._stamps.items():
+            if path.suffix == ".py" and _stamp(path) != before:
+                # Python compares whole seconds and sizes; an edit may change neither.
+                Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _behind(module_name: str) -> Iterator[Path]:
+    """Where the module is or should be, and what the project has loaded beside it."""
+    package, _, leaf = module_name.rpartition(".")
+    folders = [Path.cwd().joinpath(*package.split("."))]
+    folders += [Path(folder) for folder in getattr(sys.modules.get(package), "__path__", ())]
+    for folder in folders:
+        yield folder / f"{leaf}.py"
+        yield folder / leaf / "__init__.py"
+    for _, path in _loaded(module_name):
+        yield path
+
+
+def _loaded(module_name: str) -> Iterator[tuple[str, Path]]:
+    """Modules of the module's own package, and others that lie in the working directory."""
+    package = module_name.rpartition(".")[0]
+    for name, module in list(sys.modules.items()):  # a copy, other threads import
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or name == "__main__":
+            continue
+        is_beside = bool(package) and (name == package or name.startswith(f"{package}."))
+        if is_beside or (name.partition(".")[0] != _OURS and _is_project_file(file)):
+            yield name, Path(file)
+
+
+def _in_traceback(error: BaseException) -> Iterator[Path]:
+    """Files of the project that the failure passed through; one with a syntax error is in no frame."""
+    cause: BaseException | None = error
+    while cause is not None:
+        names = [frame.f_code.co_filename for frame, _ in walk_tb(cause.__traceback__)]
+        if isinstance(cause, SyntaxError) and cause.filename:
+            names.append(cause.filename)
+        yield from (Path(name) for name in names if _is_project_file(name))
+        cause = cause.__cause__ or cause.__context__
+
+
+def _is_project_file(name: str) -> bool:
+    path = Path(name)
+    return path.is_relative_to(Path.cwd()) and not _INSTALLED & set(path.parts)

@@ -1,0 +1,202 @@
+"""What `health` and `health --watch` show of agents, their downstreams and their model's provider."""
+
+import io
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pallas_gateway.cli import health as command
+from pallas_gateway.cli.health import Asking, ask_for_ever
+from pallas_gateway.cli.health_view import Answer, Answers, Memory, Row, drawn, print_answers, rows_of, watching
+from pallas_gateway.cli.remote import UnreachableError
+from tests.cli.program import Command, Program, started
+
+WELL: dict[str, Any] = {"status": "ok", "agent": {"state": "ready", "since": "2026-11-03T11:58:40.123456Z"}}
+TOOLS = {
+    "name": "tools",
+    "status": "ok",
+    "seconds": 0.01234,
+    "since": "2026-11-03T11:58:41Z",
+    "protocol": "initialize",
+}
+GRAPH = {
+    "name": "graph",
+    "status": "unreachable",
+    "seconds": 3.0,
+    "error": "no answer within 3 s",
+    "since": "2026-11-03T11:59:41Z",
+}
+LLM = {"provider": "openai", "model": "gpt-x", "status": "failed", "error": "model 'gpt-x' not found"}
+SICK = {**WELL, "status": "degraded", "message": "Unreachable: graph", "downstream": [TOOLS, GRAPH], "llm": LLM}
+FAILED = {"status": "error", "message": "no key"}
+NOW = "12:00:05"
+
+
+def answers(**documents: Mapping[str, Any]) -> Answers:
+    return {name: Answer(document, 0.25) for name, document in documents.items()}
+
+
+def test_each_downstream_is_told_below_the_agents(capsys: pytest.CaptureFixture[str]) -> None:
+    print_answers(answers(research=SICK, echo=WELL))
+    assert capsys.readouterr().out.splitlines() == [
+        "AGENT      STATUS     MESSAGE",
+        "research   degraded   Unreachable: graph",
+        "echo       ok",
+        "",
+        "AGENT      SERVER             STATUS        LATENCY   SINCE                 ERROR",
+        "research   tools              ok            0.012 s   2026-11-03 11:58:41",
+        "research   graph              unreachable   3.000 s   2026-11-03 11:59:41   no answer within 3 s",
+        "research   LLM openai gpt-x   failed                                        model 'gpt-x' not found",
+    ]
+
+
+def test_agents_without_downstreams_are_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    print_answers(answers(echo=WELL, broken=FAILED))
+    assert capsys.readouterr().out.splitlines() == [
+        "AGENT    STATUS   MESSAGE",
+        "echo     ok",
+        "broken   error    no key",
+    ]
+
+
+def test_a_row_for_each_agent_and_each_it_depends_on() -> None:
+    rows = rows_of(answers(research=SICK, broken=FAILED))
+    assert [(row.agent, row.server, row.state, row.status, row.latency) for row in rows] == [
+        ("research", "", "ready", "degraded", "0.250 s"),
+        ("research", "tools", "", "ok", "0.012 s"),
+        ("research", "graph", "", "unreachable", "3.000 s"),
+        ("research", "LLM openai gpt-x", "", "failed", ""),
+        ("broken", "", "", "error", "0.250 s"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{}, {"agent": "ready", "downstream": {"a": 1}, "llm": []}, {"downstream": ["tools", None, {}]}, {"status": None}],
+)
+def test_an_answer_of_another_form_is_shown_as_far_as_it_goes(odd: Mapping[str, Any]) -> None:
+    assert rows_of(answers(odd=odd))[0].agent == "odd"
+
+
+def test_the_last_error_stays_with_its_time_until_there_is_another() -> None:
+    memory = Memory()
+    well, sick = rows_of(answers(echo=WELL)), rows_of(answers(echo=FAILED))
+    shown = [memory.recall(rows, f"12:00:0{second}")[0].error for second, rows in enumerate([well, sick, well, well])]
+    assert shown == ["", "no key", "no key (last at 12:00:01)", "no key (last at 12:00:01)"]
+
+
+def rendered(rows: list[Row]) -> str:
+    console = Console(file=io.StringIO(), width=200, color_system=None)
+    console.print(drawn(rows, "here at noon"))
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return output.getvalue()
+
+
+def test_a_drawn_table_has_it_all_and_reads_nothing_as_markup() -> None:
+    text = rendered(rows_of(answers(research={**SICK, "message": "[red]no[/red]"})))
+    assert "here at noon" in text
+    for word in ("research", "tools", "graph", "unreachable", "3.000 s", "no answer within 3 s", "[red]no[/red]"):
+        assert word in text
+
+
+def test_on_a_terminal_the_table_is_drawn_in_place() -> None:
+    output = io.StringIO()
+    rows = rows_of(answers(echo=WELL))
+    with watching(Console(file=output, force_terminal=True, width=120)) as show:
+        for _ in range(2):
+            show(rows, "here")
+    assert output.getvalue().count("AGENT") >= 2
+    assert "\x1b[1A" in output.getvalue()  # the cursor went up again
+
+
+def test_elsewhere_each_round_is_a_plain_table(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(answers(echo=WELL))
+    with watching(Console(file=io.StringIO())) as show:
+        for heading in ("first", "second"):
+            show(rows, heading)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line in ("first", "second")] == ["first", "second"]
+    assert [line.split() for line in lines if line.startswith("echo")] == [
+        ["echo", "ready", "ok", "0.250", "s", "2026-11-03", "11:58:40"]
+    ] * 2
+
+
+class Rounds(Asking):
+    """Answers as the test says, one round after the other; ends like Ctrl-C after the last."""
+
+    def __init__(self, *rounds: Answers | Exception) -> None:
+        super().__init__(None, "http://gateway.example")
+        self.rounds = list(rounds)
+
+    async def ask(self) -> Answers:
+        if not self.rounds:
+            raise KeyboardInterrupt
+        following = self.rounds.pop(0)
+        if isinstance(following, Exception):
+            raise following
+        self.latest = following
+        return following
+
+
+GONE = UnreachableError("No gateway answers.")
+
+
+async def test_a_gateway_that_goes_away_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    rounds = Rounds(answers(echo=WELL), GONE, answers(echo=FAILED))
+    with pytest.raises(KeyboardInterrupt):
+        await ask_for_ever(rounds, 0)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[2] for line in lines if line.startswith("http")] == [
+        "",
+        "No gateway answers. Shown is what was.",
+        "",
+    ]
+    assert [line.split()[1:3] for line in lines if line.startswith("echo")][:2] == [["ready", "ok"]] * 2
+    assert not rounds.is_well
+
+
+async def test_a_gateway_that_is_gone_in_the_end_is_not_well() -> None:
+    rounds = Rounds(answers(echo=WELL), GONE)
+    with pytest.raises(KeyboardInterrupt):
+        await ask_for_ever(rounds, 0)
+    assert not rounds.is_well
+
+
+async def test_the_first_round_has_to_find_a_gateway() -> None:
+    with pytest.raises(UnreachableError):
+        await ask_for_ever(Rounds(GONE), 0)
+
+
+@pytest.mark.parametrize(("document", "code"), [(WELL, 0), (FAILED, 1)])
+def test_ctrl_c_ends_watching_with_what_was_last_seen(
+    document: Mapping[str, Any], code: int, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "Asking", lambda *_: Rounds(answers(echo=document)))
+    ran = run("health", "--watch", "--interval", "0.1")
+    assert (ran.code, ran.err) == (code, "")
+    assert ran.out.startswith("http://gateway.example at ")
+
+
+def test_watching_a_gateway_from_a_script_ends_cleanly_on_ctrl_c(gateway: Program, tmp_path: Path) -> None:
+    with started(["health", "echo", "--watch", "--interval", "0.1", "--url", gateway.url], tmp_path) as watching_it:
+        watching_it.wait_for("echo")
+        watching_it.signal(signal.SIGINT)
+        ran = watching_it.end()
+    assert (ran.code, ran.err) == (0, "")
+    assert "ready" in ran.out
+
+
+def test_a_table_that_lives_is_no_json(asking: Command) -> None:
+    ran = asking("health", "--watch", "--json")
+    assert (ran.code, ran.out, ran.err) == (2, "", "--watch draws a table; use --json without it.\n")
+
+
+def test_health_as_json_is_the_documents_themselves(asking: Command) -> None:
+    document = json.loads(asking("health", "echo", "--json").out)["echo"]
+    assert (document["status"], document["agent"]["state"]) == ("ok", "ready")

@@ -1,0 +1,265 @@
+"""`get_health` against downstreams of every temper, and the check of the LLM provider before agents start."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.health import checker, preflight, probe
+from tests.e2e.calling import EACH_VERSION, ask, health
+from tests.support.asgi import plain_lifespan, read_body, respond
+from tests.support.downstreams import refusing, stateless_downstream
+from tests.support.gateway import Agent, running, write_project
+from tests.support.listener import black_hole, reserved_port, serve_app
+from tests.support.scripted_llm import scripted_llm
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from tests.support.asgi import Receive, Scope, Send
+    from tests.support.gateway import Project, Running
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+ANSWERING = """
+import json, sys
+request = json.loads(sys.stdin.readline())
+print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}), flush=True)
+sys.stdin.read()
+"""
+UNREACHABLE = {
+    "refusing": "connection refused",
+    "hanging": f"no answer within {probe.PROBE_SECONDS:g} s",
+    "needs_key": "HTTP 401",
+    "absent": "HTTP 404",
+    "broken": "HTTP 500",
+    "babbling": "not an MCP answer",
+    "untrusted": "TLS error",
+    "uninstalled": "command 'no-such-command' not found",
+    "crashing": "ended with code 3 before it answered",
+}
+REACHABLE = {"both": "initialize", "older": "initialize", "modern": "2026-07-28", "slow": "initialize"}
+ATTEMPTS = 3
+"""A busy machine may be late once; a probe that waits too long is late each time."""
+
+
+@asynccontextmanager
+async def answering_when(gate: Gate) -> AsyncIterator[str]:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+            return
+        await read_body(receive)
+        await gate.enter()
+        await respond(send, 200, '{"jsonrpc": "2.0", "id": 1, "result": {}}')
+
+    async with serve_app(app) as listener:
+        yield f"{listener.base_url}/mcp"
+
+
+@asynccontextmanager
+async def babbling() -> AsyncIterator[str]:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+        else:
+            await read_body(receive)
+            await respond(send, 200, "{not json", content_type="application/json")
+
+    async with serve_app(app) as listener:
+        yield f"{listener.base_url}/mcp"
+
+
+def http(url: str) -> dict[str, Any]:
+    return {"transport": "http", "url": url}
+
+
+def python(source: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": ["-I", "-S", "-c", source]}  # it has less than 3 s to start
+
+
+@asynccontextmanager
+async def well_servers(gate: Gate) -> AsyncIterator[dict[str, dict[str, Any]]]:
+    async with (
+        stateless_downstream(era="both") as both,
+        stateless_downstream(era="initialize") as older,
+        stateless_downstream(era="modern") as modern,
+        answering_when(gate) as slow,
+    ):
+        urls = {"both": both.url, "older": older.url, "modern": modern.url, "slow": slow}
+        yield {name: http(url) for name, url in urls.items()}
+
+
+@asynccontextmanager
+async def sick_servers() -> AsyncIterator[dict[str, dict[str, Any]]]:
+    async with AsyncExitStack() as stack:
+        statuses = {"needs_key": 401, "absent": 404, "broken": 500}
+        urls = {name: (await stack.enter_async_context(refusing(status))).url for name, status in statuses.items()}
+        urls["refusing"] = f"http://127.0.0.1:{stack.enter_context(reserved_port())}/mcp"
+        urls["hanging"] = f"{stack.enter_context(black_hole())}/mcp"
+        urls["babbling"] = await stack.enter_async_context(babbling())
+        urls["untrusted"] = urls["babbling"].replace("http://", "https://")
+        programs = {"uninstalled": {"command": "no-such-command"}, "crashing": python("raise SystemExit(3)")}
+        yield {**{name: http(url) for name, url in urls.items()}, **programs}
+
+
+@asynccontextmanager
+async def serving(
+    path: Path, servers: Mapping[str, Mapping[str, Any]], **fastagent: Any
+) -> AsyncIterator[tuple[str, Running]]:
+    project = write_project(path, {"user": Agent(servers=list(servers))}, servers=servers, fastagent=fastagent)
+    async with running(project) as served:
+        yield served.url("user"), served
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_each_downstream_is_told_with_what_is_wrong_with_it(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checker, "FRESH_SECONDS", 0)
+    gate = Gate()
+    async with well_servers(gate) as well, sick_servers() as sick:
+        servers = {**well, "program": python(ANSWERING), **sick}
+        async with serving(tmp_path, servers) as (url, served):
+            asking = asyncio.create_task(health(url, version=version))
+            await gate.wait_for_entered()
+            gate.open()  # late, but in time
+            first, second = await asking, await health(url, version=version)
+
+            found = {one["name"]: one for one in first["downstream"]}
+            assert set(found) == set(servers)
+            reachable = {**REACHABLE, "program": "initialize"}
+            assert {name: one["protocol"] for name, one in found.items() if one["status"] == "ok"} == reachable
+            assert {name: one["error"] for name, one in found.items() if one["status"] != "ok"} == UNREACHABLE
+            assert first["status"] == "degraded"
+            assert first["message"] == f"Unreachable: {', '.join(sorted(sick))}"
+            assert first["agent"]["state"] == "ready"
+            for name in servers:
+                assert served.metric("pallas_downstream_up", agent="user", server=name) == (name in reachable)
+            assert served.metric("pallas_agent_health_status", agent="user") == 0.5
+
+    dates = [{one["name"]: one["since"] for one in document["downstream"]} for document in (first, second)]
+    assert dates[0] == dates[1]
+
+
+async def test_health_answers_within_a_second_when_its_downstreams_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checker, "FRESH_SECONDS", 0)
+    gate = Gate()
+    gate.open()
+    async with well_servers(gate) as servers, serving(tmp_path, servers) as (url, _):
+        assert min([await seconds_of_health(url) for _ in range(ATTEMPTS)]) < 1.0
+
+
+async def test_health_answers_within_a_probe_and_a_half_second_whatever_its_downstreams_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checker, "FRESH_SECONDS", 0)
+    async with sick_servers() as sick:
+        servers = {**sick, "hanging_program": python("import time; time.sleep(600)")}
+        async with serving(tmp_path, servers) as (url, _):
+            assert probe.PROBE_SECONDS == 3.0
+            assert min([await seconds_of_health(url) for _ in range(2)]) < probe.PROBE_SECONDS + 0.5
+
+
+async def seconds_of_health(url: str) -> float:
+    started = monotonic()
+    await asyncio.wait_for(health(url), 30)
+    return monotonic() - started
+
+
+# The LLM provider
+
+
+async def test_a_provider_that_does_not_know_the_model_is_told_and_the_agent_serves(tmp_path: Path) -> None:
+    async with scripted_llm(models=["gpt-x"]) as llm:
+        openai = {"api_key": "sk-hunter2", "base_url": llm.base_url}
+        fastagent = {"default_model": "openai.bad-model", "openai": openai}
+        async with serving(tmp_path, {}, **fastagent) as (url, served):
+            sick = await health(url)
+            assert (sick["status"], sick["message"]) == ("degraded", "LLM: openai: model 'bad-model' not found")
+            assert {**sick["llm"], "checked": ""} == {
+                "provider": "openai",
+                "model": "bad-model",
+                "status": "failed",
+                "error": "model 'bad-model' not found",
+                "checked": "",
+            }
+            assert served.metric("pallas_llm_provider_up", provider="openai") == 0
+            assert not (await ask(url)).is_error  # warn-only
+    assert llm.model_list_headers[0]["authorization"] == "Bearer sk-hunter2"
+
+
+async def test_a_provider_that_comes_back_is_noticed_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scripted_llm(models=[]) as llm:
+        fastagent = {"default_model": "openai.gpt-x", "openai": {"api_key": "sk-hunter2", "base_url": llm.base_url}}
+        async with serving(tmp_path, {}, **fastagent) as (url, served):
+            assert (await health(url))["status"] == "degraded"
+            llm.models.append("gpt-x")
+            assert (await health(url))["status"] == "degraded"  # asked less than 5 minutes ago
+            monkeypatch.setattr(preflight, "STALE_SECONDS", 0)
+
+            async def is_well() -> bool:
+                return bool((await health(url))["status"] == "ok")
+
+            await eventually(is_well, what="a renewed result")
+            assert served.metric("pallas_llm_provider_up", provider="openai") == 1
+
+
+async def test_a_provider_that_takes_its_time_holds_up_neither_the_listener_nor_the_stop(tmp_path: Path) -> None:
+    gate = Gate()
+    with reserved_port() as port:
+        async with answering_when(gate) as slow:
+            fastagent = {"default_model": "openai.gpt-x", "openai": {"api_key": "sk-hunter2", "base_url": slow}}
+            project = write_project(tmp_path, {"user": Agent()}, fastagent=fastagent, gateway={"port": port})
+            serving = asyncio.create_task(served_for_ever(project))
+            await gate.wait_for_entered()
+            found = await asyncio.wait_for(health(f"http://127.0.0.1:{port}/agents/user/mcp"), 20)
+            assert (found["status"], found["message"]) == ("error", "the agent is pending")
+            serving.cancel()
+            await asyncio.wait_for(asyncio.wait({serving}), 20)
+            assert gate.waiting + len(gate.cancelled) == 1  # it was not waited for
+
+
+async def served_for_ever(project: Project) -> None:
+    async with running(project):
+        await asyncio.Event().wait()
+
+
+async def test_a_silent_provider_holds_up_agents_for_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "PREFLIGHT_SECONDS", 0.5)
+    with black_hole() as nowhere:
+        fastagent = {"default_model": "openai.gpt-x", "openai": {"api_key": "sk-hunter2", "base_url": nowhere}}
+        async with serving(tmp_path, {}, **fastagent) as (url, served):
+            sick = await health(url)
+            assert sick["message"] == "LLM: openai: no answer within 0.5 s"
+            assert served.gateway.agents["user"].status.state is State.READY
+
+
+async def test_a_project_on_test_models_has_nothing_to_say_about_a_provider(tmp_path: Path) -> None:
+    async with serving(tmp_path, {}) as (url, _):
+        well = await health(url)
+        assert well["status"] == "ok"
+        assert "llm" not in well
+        assert "downstream" not in well
+
+
+async def test_the_gauge_of_a_failed_agent_is_down_before_anybody_asks(tmp_path: Path) -> None:
+    agents = {"sick": Agent(source="raise ValueError('no key')"), "well": Agent()}
+    async with running(write_project(tmp_path, agents)) as served:
+        for name, worth in (("sick", 0), ("well", 1)):
+            labels = {"agent": name}
+            assert served.gateway.metrics.registry.get_sample_value("pallas_agent_health_status", labels) == worth
+        assert (await health(served.url("sick")))["agent"]["state"] == "failed"

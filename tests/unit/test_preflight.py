@@ -1,0 +1,371 @@
+"""Asking LLM providers how they are, each of them faked with respx; and when the active one is asked again."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from prometheus_client import CollectorRegistry
+
+from pallas_gateway.health import http_errors
+from pallas_gateway.health import preflight as preflights
+from pallas_gateway.health.preflight import Preflight, ask
+from pallas_gateway.health.verdict import LlmResult
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.runtime.ports import LlmProvider
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.metrics import Metrics
+from tests.support.listener import black_hole, reserved_port
+from tests.support.waiting import Gate
+
+KEY = "sk-hunter2"
+ANTHROPIC_URL, OPENAI_URL = "https://api.anthropic.com", "https://api.openai.com/v1"
+CLAUDE = LlmProvider("anthropic", "anthropic", ANTHROPIC_URL, Secret(KEY), "claude-x")
+OPENAI = LlmProvider("openai", "openai", OPENAI_URL, Secret(KEY), "gpt-x")
+GENERIC = LlmProvider("generic", "openai", "http://models.example:8080/v1", Secret(KEY), "local-x")
+AZURE = LlmProvider("azure", None, None, None, "gpt-x")
+NO_MODEL: dict[str, Any] = {"type": "error", "error": {"type": "not_found_error", "message": f"model: claude-x {KEY}"}}
+REFUSED = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
+
+
+def listing(*models: str) -> dict[str, Any]:
+    return {"object": "list", "data": [{"id": model, "object": "model"} for model in models]}
+
+
+async def asked(provider: LlmProvider, **answer: Any) -> tuple[str | None, httpx.Request]:
+    """What is wrong with a provider that answers so, and the request it was asked."""
+    with respx.mock:
+        route = respx.get(url__regex=".*").respond(**answer)
+        result = await outcome(provider)
+        return result.error, route.calls.last.request
+
+
+async def outcome(provider: LlmProvider) -> LlmResult:
+    async with httpx.AsyncClient(timeout=None) as client:  # noqa: S113  preflight has its own deadline
+        return await ask(provider, client)
+
+
+# Anthropic
+
+
+async def test_anthropic_is_asked_for_the_active_model_with_its_key() -> None:
+    error, request = await asked(CLAUDE, json={"type": "model", "id": "claude-x"})
+    assert error is None
+    assert str(request.url) == "https://api.anthropic.com/v1/models/claude-x"
+    assert request.headers["x-api-key"] == KEY
+    assert request.headers["anthropic-version"] == "2023-06-01"
+    assert "authorization" not in request.headers
+
+
+async def test_anthropic_is_asked_for_a_model_everybody_has_where_it_is_not_active() -> None:
+    error, request = await asked(replace(CLAUDE, model=None), json={"id": "claude-sonnet-4-5"})
+    assert error is None
+    assert request.url.path == "/v1/models/claude-sonnet-4-5"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ({"status_code": 401, "json": REFUSED}, "the key was refused (HTTP 401)"),
+        ({"status_code": 403, "json": REFUSED}, "the key was refused (HTTP 403)"),
+        ({"status_code": 404, "json": NO_MODEL}, "model 'claude-x' not found"),
+        ({"status_code": 404, "html": "<h1>nginx</h1>"}, "HTTP 404, is base_url right?"),
+        ({"status_code": 429, "json": REFUSED}, None),
+        ({"status_code": 500, "text": KEY}, "HTTP 500"),
+        ({"status_code": 529, "json": REFUSED}, "HTTP 529"),
+        ({"status_code": 301, "headers": {"location": "https://elsewhere.example"}}, "HTTP 301"),
+        ({"status_code": 200, "text": "It works!"}, "what answers is not Anthropic's API"),
+        ({"status_code": 200, "json": ["claude-x"]}, "what answers is not Anthropic's API"),
+        ({"status_code": 200, "content": b"\xff\xfe"}, "what answers is not Anthropic's API"),
+    ],
+)
+async def test_what_anthropic_answers_is_told_in_a_few_words(answer: Mapping[str, Any], error: str | None) -> None:
+    assert (await asked(CLAUDE, **answer))[0] == error
+
+
+async def test_a_model_that_nobody_configured_may_be_gone() -> None:
+    assert (await asked(replace(CLAUDE, model=None), status_code=404, json=NO_MODEL))[0] is None
+
+
+@pytest.mark.parametrize("tail", ["", "/", "/v1", "/v1/"])
+async def test_anthropics_base_url_may_end_as_it_likes(tail: str) -> None:
+    _, request = await asked(replace(CLAUDE, url=f"https://proxy.example/claude{tail}"), json={"id": "claude-x"})
+    assert str(request.url) == "https://proxy.example/claude/v1/models/claude-x"
+
+
+# OpenAI and those like it
+
+
+async def test_openai_is_asked_for_its_models_with_its_key() -> None:
+    error, request = await asked(OPENAI, json=listing("gpt-w", "gpt-x"))
+    assert error is None
+    assert str(request.url) == "https://api.openai.com/v1/models"
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ({"status_code": 401, "json": REFUSED}, "the key was refused (HTTP 401)"),
+        ({"status_code": 404, "json": REFUSED}, "HTTP 404, is base_url right?"),
+        ({"status_code": 429, "json": REFUSED}, None),
+        ({"status_code": 503, "text": KEY}, "HTTP 503"),
+        ({"json": listing("gpt-w")}, "model 'gpt-x' not found"),
+        ({"json": listing()}, "model 'gpt-x' not found"),
+        ({"json": {"data": [None, "gpt-x", {"name": "gpt-x"}]}}, "model 'gpt-x' not found"),
+        ({"json": {"data": "gpt-x"}}, "what answers is not a list of models"),
+        ({"json": {}}, "what answers is not a list of models"),
+        ({"text": "It works!"}, "what answers is not a list of models"),
+    ],
+)
+async def test_what_openai_answers_is_told_in_a_few_words(answer: Mapping[str, Any], error: str | None) -> None:
+    assert (await asked(OPENAI, **answer))[0] == error
+
+
+async def test_openai_without_a_configured_model_only_has_to_list_some() -> None:
+    assert (await asked(replace(OPENAI, model=None), json=listing("gpt-w")))[0] is None
+
+
+@pytest.mark.parametrize(
+    ("base_url", "url"),
+    [
+        ("http://models.example:8080/v1", "http://models.example:8080/v1/models"),
+        ("http://models.example:8080/v1/", "http://models.example:8080/v1/models"),
+        ("http://models.example:8080", "http://models.example:8080/models"),
+        ("http://models.example:8080/", "http://models.example:8080/models"),
+    ],
+)
+async def test_models_are_listed_under_the_base_url_as_fast_agent_uses_it(base_url: str, url: str) -> None:
+    _, request = await asked(replace(OPENAI, url=base_url), json=listing("gpt-x"))
+    assert str(request.url) == url
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ({"json": listing("local-x")}, None),
+        ({"json": listing("/models/local-x.gguf")}, None),  # many answer to any name
+        ({"status_code": 404}, None),  # and not all of them list their models
+        ({"status_code": 405}, None),
+        ({"status_code": 401}, "the key was refused (HTTP 401)"),
+        ({"status_code": 500}, "HTTP 500"),
+        ({"text": "It works!"}, "what answers is not a list of models"),
+    ],
+)
+async def test_a_compatible_server_only_has_to_answer(answer: Mapping[str, Any], error: str | None) -> None:
+    assert (await asked(GENERIC, **answer))[0] == error
+
+
+async def test_configured_headers_are_sent_along_and_win() -> None:
+    headers = {"X-Team": "blue", "authorization": "Bearer theirs"}
+    _, request = await asked(replace(OPENAI, headers=headers), json=listing("gpt-x"))
+    assert request.headers["x-team"] == "blue"
+    assert request.headers.get_list("authorization") == ["Bearer theirs"]
+
+
+# No answer
+
+
+@pytest.mark.parametrize("provider", [CLAUDE, OPENAI])
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (httpx.ConnectError("All connection attempts failed"), "connection refused"),
+        (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"), "TLS error"),
+        (httpx.RemoteProtocolError("Server disconnected"), "RemoteProtocolError: Server disconnected"),
+        (httpx.LocalProtocolError(f"Illegal header value b'{KEY}'"), "a configured header holds a character that HTTP"),
+        (RuntimeError(f"unforeseen {KEY}"), "the check failed: RuntimeError"),
+    ],
+)
+async def test_a_provider_that_does_not_answer_is_told(provider: LlmProvider, failure: Exception, error: str) -> None:
+    with respx.mock:
+        respx.get(url__regex=".*").mock(side_effect=failure)
+        result = await outcome(provider)
+    assert result.status == "failed"
+    assert str(result.error).startswith(error)
+
+
+async def test_nobody_listening_is_told() -> None:
+    with reserved_port() as port:
+        assert (await outcome(replace(OPENAI, url=f"http://127.0.0.1:{port}/v1"))).error == "connection refused"
+
+
+def test_a_name_nobody_knows_is_told() -> None:
+    unknown = httpx.ConnectError("[Errno -2] Name or service not known")
+    unknown.__cause__ = socket.gaierror(-2, "Name or service not known")
+    assert http_errors.sentence(unknown) == "host name not found"
+
+
+async def test_a_silent_provider_costs_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflights, "PREFLIGHT_SECONDS", 0.1)
+    with black_hole() as url:
+        for provider in (replace(CLAUDE, url=url), replace(OPENAI, url=url)):
+            assert (await outcome(provider)).error == "no answer within 0.1 s"
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://[::1", "ftp://models.example"])
+async def test_an_address_that_is_none_is_told(url: str) -> None:
+    assert (await outcome(replace(OPENAI, url=url))).error
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\n", f"{KEY}✓"])
+async def test_a_key_that_cannot_be_sent_is_told_without_showing_it(key: str) -> None:
+    with reserved_port() as port:
+        result = await outcome(replace(OPENAI, url=f"http://127.0.0.1:{port}", key=Secret(key)))
+    assert result.status == "failed"
+    assert KEY not in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("provider", "why"),
+    [
+        (AZURE, "there is no check for this provider"),
+        (replace(OPENAI, key=None), "no key is configured"),
+        (replace(GENERIC, url=None), "no base_url is configured"),
+    ],
+)
+async def test_a_provider_that_cannot_be_asked_is_not_checked_and_not_failed(provider: LlmProvider, why: str) -> None:
+    with respx.mock:  # any request would fail
+        result = await outcome(provider)
+    assert (result.status, result.error) == ("not checked", why)
+
+
+# Before agents start, and after
+
+
+@dataclass
+class Flight:
+    """A preflight, its metrics, and how each host answers; `gate` holds the answers if there is one."""
+
+    preflight: Preflight
+    metrics: Metrics
+    tasks: TaskOwner
+    answers: dict[str, httpx.Response]
+    gate: Gate | None = None
+    requests: list[str] = field(default_factory=list)
+
+    async def respond(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request.url.host)
+        if self.gate is not None:
+            await self.gate.enter(request.url.host)
+        return self.answers[request.url.host]
+
+    def up(self, provider: str) -> float | None:
+        return self.metrics.registry.get_sample_value("pallas_llm_provider_up", {"provider": provider})
+
+    def latest(self) -> tuple[str, str | None] | None:
+        latest = self.preflight.latest()
+        return (latest.status, latest.error) if latest else None
+
+
+@asynccontextmanager
+async def flight(gate: Gate | None = None) -> AsyncGenerator[Flight]:
+    metrics = Metrics(CollectorRegistry())
+    answers = {
+        "api.anthropic.com": httpx.Response(200, json={"id": "claude-x"}),
+        "api.openai.com": httpx.Response(401, json=REFUSED),
+    }
+    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
+        one = Flight(Preflight(client=client, tasks=tasks, metrics=metrics), metrics, tasks, answers, gate)
+        with respx.mock(assert_all_called=False) as router:
+            router.get(url__regex=".*").mock(side_effect=one.respond)
+            yield one
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    records = [record for record in caplog.records if record.name == "pallas.preflight"]
+    return [(record.levelname, vars(record)["provider"]) for record in records]
+
+
+async def test_all_providers_are_asked_at_once_and_each_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="pallas.preflight")
+    gate = Gate()
+    async with flight(gate) as one:
+        running = asyncio.create_task(one.preflight.run([OPENAI, replace(CLAUDE, model=None)]))
+        await gate.wait_for_entered(2)
+        gate.open()
+        await asyncio.wait_for(running, 10)
+    assert lines(caplog) == [("WARNING", "openai"), ("INFO", "anthropic")]
+    assert KEY not in caplog.text + repr([vars(record) for record in caplog.records])
+
+
+async def test_only_the_active_provider_counts() -> None:
+    async with flight() as one:
+        await one.preflight.run([CLAUDE, replace(OPENAI, model=None)])
+        assert one.latest() == ("ok", None)
+        assert (one.up("anthropic"), one.up("openai")) == (1, None)
+
+
+async def test_the_active_provider_that_failed_is_down() -> None:
+    async with flight() as one:
+        await one.preflight.run([OPENAI])
+        assert one.latest() == ("failed", "the key was refused (HTTP 401)")
+        assert one.up("openai") == 0
+
+
+@pytest.mark.parametrize("providers", [[], [replace(CLAUDE, model=None)]])
+async def test_without_an_active_provider_there_is_nothing_to_say(providers: list[LlmProvider]) -> None:
+    async with flight() as one:
+        assert one.latest() is None
+        await one.preflight.run(providers)
+        assert one.latest() is None
+
+
+async def test_a_provider_that_was_not_checked_is_neither_up_nor_down(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="pallas.preflight")
+    async with flight() as one:
+        await one.preflight.run([AZURE])
+        assert one.latest() == ("not checked", "there is no check for this provider")
+        assert one.up("azure") is None
+    assert lines(caplog) == [("INFO", "azure")]
+
+
+async def test_a_fresh_result_is_not_asked_for_again() -> None:
+    async with flight() as one:
+        await one.preflight.run([CLAUDE])
+        for _ in range(3):
+            assert one.latest() == ("ok", None)
+        assert len(one.tasks) == 0
+        assert one.requests == ["api.anthropic.com"]
+
+
+async def test_an_old_result_is_given_and_renewed_behind_it_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(preflights, "STALE_SECONDS", 0.0)
+    async with flight() as one:
+        await one.preflight.run([OPENAI, replace(CLAUDE, model=None)])
+        caplog.set_level(logging.INFO, logger="pallas.preflight")
+        one.answers["api.openai.com"] = httpx.Response(200, json=listing("gpt-x"))
+        one.gate = Gate()
+
+        for _ in range(5):
+            assert one.latest() == ("failed", "the key was refused (HTTP 401)")
+        await one.gate.wait_for_entered()
+        one.gate.open()
+        await one.tasks.wait_until_idle()
+
+        known = one.preflight.known
+        assert known is not None
+        assert known.status == "ok"
+        assert one.up("openai") == 1
+        assert one.requests[2:] == ["api.openai.com"]  # the others are not asked again
+    assert lines(caplog) == [("WARNING", "openai"), ("INFO", "openai")]
+
+
+async def test_a_result_that_stays_the_same_is_not_said_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(preflights, "STALE_SECONDS", 0.0)
+    async with flight() as one:
+        await one.preflight.run([OPENAI])
+        one.latest()
+        await one.tasks.wait_until_idle()
+        assert len(one.requests) == 2
+    assert lines(caplog) == [("WARNING", "openai")]

@@ -1,0 +1,154 @@
+"""Which LLM providers a project has set up: read as fast-agent reads them, default model, keys and addresses."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fast_agent import config as fast_agent_config
+
+from pallas_gateway.runtime import platform
+from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
+from pallas_gateway.runtime.ports import LlmProvider
+
+KEY = "sk-hunter2"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder, and an environment that knows no provider."""
+    platform.prepare()
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI", "ANTHROPIC", "GENERIC", "GROQ", "OPENROUTER"):
+        for what in ("API_KEY", "BASE_URL"):
+            monkeypatch.delenv(f"{name}_{what}", raising=False)
+    monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)
+
+
+def found(config: Mapping[str, Any] | None = None, *, secrets: Mapping[str, Any] | None = None) -> list[LlmProvider]:
+    if config is not None:
+        Path("fastagent.config.yaml").write_text(yaml.safe_dump(dict(config)))
+    if secrets is not None:
+        Path("fastagent.secrets.yaml").write_text(yaml.safe_dump(dict(secrets)))
+    return list(FastAgentRuntime(config_file=None).llm_providers())
+
+
+def brief(providers: list[LlmProvider]) -> list[tuple[str, str | None, str | None, str | None]]:
+    return [(one.name, one.url, one.key.reveal() if one.key else None, one.model) for one in providers]
+
+
+def test_a_project_without_keys_has_none() -> None:
+    assert found() == []
+    assert found({"default_model": "passthrough"}) == []
+
+
+def test_the_default_models_provider_is_the_active_one() -> None:
+    config = {"default_model": "openai.gpt-4o?reasoning=high", "openai": {"api_key": KEY}}
+    assert brief(found(config)) == [("openai", "https://api.openai.com/v1", KEY, "gpt-4o")]
+
+
+def test_keys_come_from_the_environment_and_from_the_secrets_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-openai")
+    assert brief(found({"default_model": "anthropic.claude-x"}, secrets={"anthropic": {"api_key": KEY}})) == [
+        ("anthropic", "https://api.anthropic.com", KEY, "claude-x"),
+        ("openai", "https://api.openai.com/v1", "sk-openai", None),
+    ]
+
+
+def test_a_key_is_in_no_repr() -> None:
+    assert KEY not in repr(found({"default_model": "openai.gpt-4o", "openai": {"api_key": KEY}}))
+
+
+def test_the_active_provider_is_there_without_a_key_too() -> None:
+    assert brief(found({"default_model": "openai.gpt-4o"})) == [("openai", "https://api.openai.com/v1", None, "gpt-4o")]
+
+
+def test_a_placeholder_of_an_unset_variable_is_no_key_and_no_address() -> None:
+    block = {"api_key": "${NO_SUCH_VARIABLE}", "base_url": "${NO_SUCH_VARIABLE}"}
+    assert brief(found({"default_model": "openai.gpt-4o", "openai": block})) == [
+        ("openai", "https://api.openai.com/v1", None, "gpt-4o")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("configured", "variable", "url"),
+    [
+        (None, None, "https://api.openai.com/v1"),
+        (None, "", "https://api.openai.com/v1"),
+        (None, "http://local:8080/v1", "http://local:8080/v1"),
+        ("", "", "https://api.openai.com/v1"),
+        ("${OPENAI_BASE_URL}", "", "https://api.openai.com/v1"),
+        ("${OPENAI_BASE_URL}", None, "https://api.openai.com/v1"),
+        ("${OPENAI_BASE_URL}", "http://local:8080/v1", "http://local:8080/v1"),
+        ("http://other/v1/", "http://local:8080/v1", "http://other/v1/"),
+    ],
+)
+def test_the_address_is_the_one_that_fast_agents_client_takes(
+    configured: str | None, variable: str | None, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("OPENAI_BASE_URL", variable)
+    block = {"api_key": KEY} if configured is None else {"api_key": KEY, "base_url": configured}
+    assert brief(found({"default_model": "openai.gpt-4o", "openai": block})) == [("openai", url, KEY, "gpt-4o")]
+
+
+@pytest.mark.parametrize(
+    ("config", "provider"),
+    [
+        (
+            {"default_model": "generic.local-x", "generic": {"api_key": KEY, "base_url": "http://local/v1"}},
+            ("generic", "http://local/v1", KEY, "local-x"),
+        ),
+        (
+            {"default_model": "generic.local-x"},
+            ("generic", "http://localhost:11434/v1", "ollama", "local-x"),
+        ),
+        ({"default_model": "generic.local-x", "generic": {"api_key": KEY}}, ("generic", None, KEY, "local-x")),
+        (
+            {"default_model": "groq.llama-x", "groq": {"api_key": KEY}},
+            ("groq", "https://api.groq.com/openai/v1", KEY, "llama-x"),
+        ),
+        ({"default_model": "google.gemini-x"}, ("google", None, None, "gemini-x")),
+        (
+            {"default_model": "$system.fast", "model_references": {"system": {"fast": "openai.gpt-4o"}}},
+            ("openai", "https://api.openai.com/v1", None, "gpt-4o"),
+        ),
+    ],
+)
+def test_other_providers_are_found_when_they_are_active(config: Mapping[str, Any], provider: tuple[Any, ...]) -> None:
+    assert brief(found(config)) == [provider]
+
+
+def test_a_provider_nobody_can_ask_has_no_api() -> None:
+    assert [one.api for one in found({"default_model": "google.gemini-x"})] == [None]
+
+
+def test_the_model_may_come_from_the_environment_as_in_fast_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAST_AGENT_MODEL", "openai.gpt-4o")
+    assert [one.model for one in found({})] == ["gpt-4o"]
+
+
+def test_a_named_file_is_read_instead(tmp_path: Path) -> None:
+    other = tmp_path / "other" / "fastagent.config.yaml"
+    other.parent.mkdir()
+    other.write_text(yaml.safe_dump({"default_model": "openai.gpt-4o"}))
+    assert [one.model for one in FastAgentRuntime(config_file=other).llm_providers()] == ["gpt-4o"]
+
+
+@pytest.mark.parametrize(
+    "content", ["default_model: nobody-knows-this", "logger: [", "openai: {api_key: [sk-hunter2]}"]
+)
+def test_settings_that_cannot_be_read_are_a_warning_without_the_values(
+    content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path("fastagent.config.yaml").write_text(content)
+    assert found() == []
+    assert [record.message for record in caplog.records] == ["LLM providers are not checked"]
+    assert KEY not in repr(vars(caplog.records[0]))
+
+
+def test_reading_leaves_fast_agents_own_settings_alone() -> None:
+    before = fast_agent_config._settings
+    found({"default_model": "openai.gpt-4o"})
+    assert fast_agent_config._settings is before
