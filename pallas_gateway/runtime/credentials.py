@@ -21,6 +21,7 @@ from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, Credentials
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.token_exchange import endpoint_of
 from pallas_gateway.telemetry import traces
+from pallas_gateway.telemetry.redaction import hide_in_this_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
@@ -97,6 +98,7 @@ class CallAuth(httpx2.Auth):
             yield request
             return
         if downstream.peer and (token := presented.credentials.nested_call_token):
+            hide_in_this_call(token.reveal())
             request.headers[NESTED_CALL_HEADER] = token.reveal()
         bearer = None if self._has_own_authorization else _bearer_for(downstream, presented.credentials)
         if bearer is None or downstream.token_exchange is None:
@@ -162,6 +164,7 @@ def _bearer_for(downstream: Downstream, credentials: Credentials) -> Secret | No
 
 def _authorise(request: httpx2.Request, token: Secret | None) -> None:
     if token is not None:
+        hide_in_this_call(token.reveal())  # the server may quote it in an error
         request.headers["Authorization"] = f"Bearer {token.reveal()}"
 
 

@@ -87,7 +87,7 @@ def forms_of(secret: str) -> frozenset[str]:
 
 
 class KnownSecrets:
-    """The configured secrets of the process, the longest first: one may be part of another."""
+    """Secrets in all their forms, the longest first: one may be part of another."""
 
     def __init__(self) -> None:
         self.forms: tuple[str, ...] = ()
@@ -101,28 +101,43 @@ class KnownSecrets:
 configured = KnownSecrets()
 """Headers of downstreams, keys of providers, secret variables. Never a caller's token."""
 
-_of_the_call: ContextVar[tuple[str, ...]] = ContextVar("pallas_secrets_of_the_call", default=())
+# The object is shared by all tasks of the call, so what one of them sends is hidden in what any other says.
+_of_the_call: ContextVar[KnownSecrets | None] = ContextVar("pallas_secrets_of_the_call", default=None)
 
 
 @contextmanager
 def hiding(*secrets: str | None) -> Iterator[None]:
     """Keep these, too, out of what is said inside the block and in tasks started in it."""
-    forms = sorted({form for secret in secrets if secret for form in forms_of(secret)}, key=len, reverse=True)
-    token = _of_the_call.set((*_of_the_call.get(), *forms))
+    outer, inner = _of_the_call.get(), KnownSecrets()
+    inner.forms = outer.forms if outer is not None else ()
+    inner.add(secret for secret in secrets if secret)
+    token = _of_the_call.set(inner)
     try:
         yield
     finally:
         _of_the_call.reset(token)
 
 
+def hide_in_this_call(secret: str) -> None:
+    """Keep a token that the running call got meanwhile out of what it says from now on; outside of calls, nothing."""
+    known = _of_the_call.get()
+    if known is not None and secret not in known.forms:
+        known.add([secret])
+
+
+def _known_here() -> tuple[str, ...]:
+    of_the_call = _of_the_call.get()
+    return (*of_the_call.forms, *configured.forms) if of_the_call is not None else configured.forms
+
+
 def cleaned(text: str) -> str:
     """`redacted`, with everything known here and now."""
-    return redacted(text, (*_of_the_call.get(), *configured.forms))
+    return redacted(text, _known_here())
 
 
 def cleaned_data(value: Any) -> Any:
     """JSON-like data without what is known here and now; nothing is guessed, because data may look like anything."""
-    return _cleaned_data(value, (*_of_the_call.get(), *configured.forms))
+    return _cleaned_data(value, _known_here())
 
 
 def cleaned_fields(value: Any, name: str = "") -> Any:
@@ -156,7 +171,7 @@ def _cleaned_data(value: Any, known: Collection[str]) -> Any:
 def _without_shapes(text: str) -> str:
     folded = text.lower()
     if any(hint in folded for hint in _NAMED_HINTS):
-        text = _NAMED.sub(rf"\g<name>\g<between>{HIDDEN}", text)
+        text = _NAMED.sub(_named_unless_prose, text)
     if "bearer" in folded or "basic" in folded:
         text = _SCHEME.sub(_unless_prose, text)
     if "://" in folded and "@" in folded:
@@ -168,9 +183,20 @@ def _without_shapes(text: str) -> str:
     return text
 
 
+def _named_unless_prose(match: re.Match[str]) -> str:
+    """`headers.Authorization: environment variable X is not set` tells of a place."""
+    if match["between"].endswith(": ") and _is_word(match["value"]):
+        return match[0]
+    return f"{match['name']}{match['between']}{HIDDEN}"
+
+
 def _unless_prose(match: re.Match[str]) -> str:
-    """`bearer authentication` is no token; one of lower-case letters only is not written that short."""
-    value = match["value"].rstrip(".")
-    if value.isalpha() and value.islower() and len(value) < 24:  # noqa: PLR2004  longer than any word that follows
+    """`bearer authentication` is no token."""
+    if _is_word(match["value"].rstrip(".")):
         return match[0]
     return f"{match['scheme']}{match['between']}{HIDDEN}"
+
+
+def _is_word(text: str) -> bool:
+    """A token of letters only would have more of them, in both cases."""
+    return text.isalpha() and text[1:].islower() and len(text) < 24  # noqa: PLR2004  longer than any word

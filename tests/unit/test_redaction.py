@@ -1,6 +1,8 @@
 """What is taken out of everything the gateway says about itself, and what is left alone."""
 
+import asyncio
 import base64
+import contextvars
 import json
 import time
 from urllib.parse import quote
@@ -31,8 +33,8 @@ def no_configured_secrets(monkeypatch: pytest.MonkeyPatch) -> KnownSecrets:
         ('{\\"authorization\\": \\"Bearer x1\\"}', '{\\"authorization\\": \\"****\\"}'),
         ("Proxy-Authorization: Basic dTpw", "Proxy-Authorization: ****"),
         ("set-cookie: session=abc; Path=/", "set-cookie: ****; Path=/"),
-        ("x-pallas-nested-call: abc", "x-pallas-nested-call: ****"),
-        ("x-api-key: abc", "x-api-key: ****"),
+        ("x-pallas-nested-call: abc1", "x-pallas-nested-call: ****"),
+        ("x-api-key: abc1", "x-api-key: ****"),
         ("api_key='abc', model='m'", "api_key='****', model='m'"),
         ("client_secret=abc&grant_type=x", "client_secret=****&grant_type=x"),
         ("rejected Bearer Zm9vYmFy", "rejected Bearer ****"),
@@ -56,6 +58,8 @@ def test_what_looks_like_a_secret_is_hidden(said: str, shown: str) -> None:
     "prose",
     [
         "bearer authentication is off",
+        "mcp.servers.a.headers.Authorization: environment variable TOKEN is not set",
+        "token_exchange.client_secret: Value error, it is empty",
         "Bearer token expected",
         "a basic misunderstanding",
         "task-management-example, risk-assessment",
@@ -103,6 +107,20 @@ def test_the_tokens_of_a_call_are_hidden_in_its_context_only(no_configured_secre
             assert cleaned("of-the-call of-an-exchange from-the-file") == "**** **** ****"
         assert cleaned("of-the-call of-an-exchange") == "**** of-an-exchange"
     assert cleaned("of-the-call from-the-file") == "of-the-call ****"
+
+
+async def test_a_token_that_a_call_got_meanwhile_is_hidden_in_all_its_tasks_and_in_no_other_call() -> None:
+    async def get_one() -> None:
+        redaction.hide_in_this_call("exchanged-token")
+
+    with redaction.hiding("of-another"):
+        other = contextvars.copy_context()
+    with redaction.hiding("of-the-call"):
+        await asyncio.create_task(get_one())
+        assert cleaned("exchanged-token of-the-call") == "**** ****"
+    assert other.run(cleaned, "exchanged-token of-another") == "exchanged-token ****"
+    redaction.hide_in_this_call("outside-of-calls")
+    assert cleaned("outside-of-calls") == "outside-of-calls"
 
 
 def test_data_loses_known_secrets_and_nothing_that_only_looks_like_one(no_configured_secrets: KnownSecrets) -> None:
