@@ -16,7 +16,7 @@ from pallas_gateway.runtime.instances import Connections, FastAgentInstance, def
 from pallas_gateway.runtime.models import model_facts, register_unknown_models
 from pallas_gateway.runtime.modules import Imports, forget
 from pallas_gateway.runtime.observer import Observer
-from pallas_gateway.runtime.operations import reporting
+from pallas_gateway.runtime.operations import Operations
 from pallas_gateway.runtime.ports import ModelFacts
 from pallas_gateway.runtime.providers import llm_providers
 from pallas_gateway.runtime.settings import (
@@ -147,7 +147,7 @@ class FastAgentAgentRuntime:
         self._served = served_agent(fast, plan.module)
         self._downstreams = _used_by(fast, downstreams)
         self._connections = Connections(plan.name)
-        self._operation_ended = reporting(plan.on_operation, _server_names(fast))
+        self._operations = Operations(plan.on_operation, _server_names(fast))
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before anybody asks
@@ -200,7 +200,7 @@ class FastAgentAgentRuntime:
             self._harness.request_context(bearer_token=for_llm),
             platform.connecting(instance.connect_one),
             platform.asking_for_logs(),
-            platform.telling_of_operations(self._operation_ended),
+            self._operations.told(),
         ):
             try:
                 yield instance

@@ -1,11 +1,15 @@
-"""What an agent asks of its downstreams, as the metrics know it: which server, which kind, how it ended."""
+"""What an agent asks of its downstreams, as the metrics know it: which server, which kind, how it ended, how long."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Iterator
 
     from pallas_gateway.runtime.ports import OnOperation
 
@@ -20,11 +24,53 @@ OTHER_SERVER = "other"
 """A server that no agent is configured with: a model may attach one (`@fast.smart`) under any name."""
 
 
-def reporting(on_operation: OnOperation, servers: Collection[str]) -> Callable[[str, str, bool, float], None]:
-    """What `platform.telling_of_operations` calls: tells `on_operation`, with names of `servers` only."""
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Those of one agent, configured with `servers`."""
 
-    def report(server: str, operation_type: str, ok: bool, seconds: float) -> None:
+    on_operation: OnOperation
+    servers: Collection[str]
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """What is asked of downstreams inside the block is told to `on_operation`, cancelled operations included."""
+        token = _told.set(self)
+        try:
+            yield
+        finally:
+            _told.reset(token)
+
+    def ended(self, server: str, operation_type: str, *, ok: bool, seconds: float) -> None:
+        """Tell of one operation, by a name that is configured."""
         if (kind := _KINDS.get(operation_type)) is not None:
-            on_operation(server if server in servers else OTHER_SERVER, kind, ok=ok, seconds=seconds)
+            self.on_operation(server if server in self.servers else OTHER_SERVER, kind, ok=ok, seconds=seconds)
 
-    return report
+
+_told: ContextVar[Operations | None] = ContextVar("pallas_operations", default=None)
+
+
+def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+    """`MCPAggregator._execute_on_server`, telling of what it does inside a `told` block."""
+
+    async def execute_on_server(self: Any, server_name: str, operation_type: str, *more: Any, **options: Any) -> Any:
+        operations = _told.get()
+        if operations is None:
+            return await execute(self, server_name, operation_type, *more, **options)
+        failures: list[str] = []
+        make_result = options.get("error_factory")
+
+        def failed(message: str) -> Any:  # its results do not show that they stand for a failure
+            failures.append(message)
+            return make_result(message) if make_result else None
+
+        if make_result is not None:
+            options["error_factory"] = failed
+        began, ok = monotonic(), False
+        try:
+            result = await execute(self, server_name, operation_type, *more, **options)
+            ok = not failures and not getattr(result, "is_error", False)
+            return result
+        finally:
+            operations.ended(server_name, operation_type, ok=ok, seconds=monotonic() - began)
+
+    return execute_on_server

@@ -14,7 +14,6 @@ import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 import fast_agent.config
@@ -36,6 +35,7 @@ from mcp_types import LOG_LEVEL_META_KEY
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.runtime import fast_agent_log
 from pallas_gateway.runtime.credentials import CallAuth
+from pallas_gateway.runtime.operations import timed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -45,13 +45,9 @@ if TYPE_CHECKING:
     from fast_agent.core.fastagent import FastAgent
 
 type Connect = Callable[[MCPAggregator], Awaitable[None]]
-type OperationEnded = Callable[[str, str, bool, float], None]
-"""Server, fast-agent's type of the operation, whether it succeeded, seconds."""
 
 # How aggregators made in this context get their connections; None leaves it to fast-agent.
 _connect: ContextVar[Connect | None] = ContextVar("pallas_connect_downstreams", default=None)
-# Who is told of the operations that aggregators dispatch in this context.
-_operation_ended: ContextVar[OperationEnded | None] = ContextVar("pallas_operation_ended", default=None)
 
 # Whatever prepare() relies on, as "owner, attribute, parameters it must take".
 _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
@@ -90,7 +86,7 @@ def prepare() -> None:
     _expand_braced_defaults()
     _authorise_each_request()
     _let_calls_connect()
-    _tell_of_operations()
+    _time_operations()
     _add_log_filters_once()
     _share_trust_store()
     _log_to_the_gateway()
@@ -158,16 +154,6 @@ def asking_for_logs() -> Iterator[None]:
         fastagent_llm._mcp_metadata_var.reset(token)
 
 
-@contextmanager
-def telling_of_operations(ended: OperationEnded) -> Iterator[None]:
-    """`ended` is told of each operation that is asked of a downstream inside the block, cancelled ones included."""
-    token = _operation_ended.set(ended)
-    try:
-        yield
-    finally:
-        _operation_ended.reset(token)
-
-
 async def shut_down() -> None:
     """End fast-agent's process-wide logging and context, once, after the last harness was left."""
     await fast_agent.context.cleanup_context()
@@ -220,40 +206,11 @@ def _let_calls_connect() -> None:
     MCPAggregator.load_servers = load_servers  # type: ignore[method-assign]
 
 
-def _tell_of_operations() -> None:
-    """Time tools, prompts and resources at the one point all of them pass; fast-agent's handlers hear of tools only."""
-    original: Any = MCPAggregator._execute_on_server
-
-    @wraps(original)  # so that `check()` still finds what it looks for
-    async def execute_on_server(
-        self: MCPAggregator,
-        server_name: str,
-        operation_type: str,
-        *more: Any,
-        error_factory: Any = None,
-        **options: Any,
-    ) -> Any:
-        ended = _operation_ended.get() or _nobody
-        failures: list[str] = []
-
-        def failed(message: str) -> Any:  # its results do not show that they stand for a failure
-            failures.append(message)
-            return error_factory(message)
-
-        options["error_factory"] = failed if error_factory is not None else None
-        began, ok = monotonic(), False
-        try:
-            result = await original(self, server_name, operation_type, *more, **options)
-            ok = not failures and not getattr(result, "is_error", False)
-            return result
-        finally:
-            ended(server_name, operation_type, ok, monotonic() - began)
-
-    MCPAggregator._execute_on_server = execute_on_server  # type: ignore[method-assign]  # generic there
-
-
-def _nobody(server: str, operation_type: str, ok: bool, seconds: float) -> None:
-    """Outside a call nobody counts."""
+def _time_operations() -> None:
+    """Tools, prompts and resources, at the one point all of them pass; fast-agent's handlers hear of tools only."""
+    original = MCPAggregator._execute_on_server
+    watched = wraps(original)(timed(original))  # so that `check()` still finds what it looks for
+    MCPAggregator._execute_on_server = watched  # type: ignore[method-assign]
 
 
 def _add_log_filters_once() -> None:

@@ -1,20 +1,33 @@
 """What an agent asks of its downstreams is told by server, kind and outcome, and by no name that a model makes up."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from pallas_gateway.runtime.operations import reporting
+from pallas_gateway.runtime.operations import Operations, timed
+from tests.support.waiting import Gate
 
-type Told = tuple[str, str, bool, float]
+
+@dataclass
+class Heard:
+    """An `OnOperation` that keeps what it is told."""
+
+    operations: list[tuple[str, str, bool]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def __call__(self, server: str, operation: str, *, ok: bool, seconds: float) -> None:
+        self.operations.append((server, operation, ok))
+        self.seconds.append(seconds)
 
 
-def told(server: str, operation_type: str) -> list[Told]:
-    heard: list[Told] = []
-
-    def on_operation(server: str, operation: str, *, ok: bool, seconds: float) -> None:
-        heard.append((server, operation, ok, seconds))
-
-    reporting(on_operation, {"tools", "notes"})(server, operation_type, True, 0.5)
-    return heard
+def told(server: str, operation_type: str) -> list[tuple[str, str, bool]]:
+    heard = Heard()
+    Operations(heard, {"tools", "notes"}).ended(server, operation_type, ok=True, seconds=0.5)
+    return heard.operations
 
 
 @pytest.mark.parametrize(
@@ -27,7 +40,7 @@ def told(server: str, operation_type: str) -> list[Told]:
     ],
 )
 def test_an_operation_is_told_by_its_kind(operation_type: str, kind: str) -> None:
-    assert told("tools", operation_type) == [("tools", kind, True, 0.5)]
+    assert told("tools", operation_type) == [("tools", kind, True)]
 
 
 @pytest.mark.parametrize("operation_type", ["tools/list", "prompts/list", "resources/list", "completion/complete"])
@@ -36,4 +49,66 @@ def test_lists_and_completions_are_not_told_of(operation_type: str) -> None:
 
 
 def test_a_server_nobody_configured_is_another() -> None:
-    assert told("attached by a model", "tools/call") == [("other", "tool", True, 0.5)]
+    assert told("attached by a model", "tools/call") == [("other", "tool", True)]
+
+
+async def fine(*_: object, **options: Any) -> str:
+    return f"fine {sorted(options)}"
+
+
+async def an_error_result(*_: object, **options: Any) -> object:
+    return SimpleNamespace(is_error=True)
+
+
+async def made_a_result_of_an_error(*_: object, **options: Any) -> object:
+    return options["error_factory"]("no such prompt")
+
+
+async def raising(*_: object, **options: Any) -> object:
+    raise ConnectionError("gone")
+
+
+type Execute = Callable[..., Awaitable[Any]]
+
+
+async def run(execute: Execute, heard: Heard, **options: Any) -> Any:
+    with Operations(heard, {"tools"}).told():
+        return await timed(execute)(object(), "tools", "tools/call", operation_name="add", **options)
+
+
+@pytest.mark.parametrize(
+    ("execute", "ok"), [(fine, True), (an_error_result, False), (made_a_result_of_an_error, False)]
+)
+async def test_the_outcome_is_what_came_of_it(execute: Execute, ok: bool) -> None:
+    heard = Heard()
+    await run(execute, heard, error_factory=lambda message: SimpleNamespace(description=message))
+    assert heard.operations == [("tools", "tool", ok)]
+    assert heard.seconds[0] >= 0
+
+
+async def test_an_exception_goes_on_and_is_an_error() -> None:
+    heard = Heard()
+    with pytest.raises(ConnectionError):
+        await run(raising, heard)
+    assert heard.operations == [("tools", "tool", False)]
+
+
+async def test_a_cancelled_operation_is_an_error() -> None:
+    heard, gate = Heard(), Gate()
+
+    async def held(*_: object, **options: Any) -> None:
+        await gate.enter()
+
+    running = asyncio.create_task(run(held, heard))
+    await gate.wait_for_entered()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert heard.operations == [("tools", "tool", False)]
+
+
+async def test_fast_agent_is_called_and_answers_as_ever() -> None:
+    heard = Heard()
+    assert await run(fine, heard) == "fine ['operation_name']"
+    assert await timed(fine)(object(), "tools", "tools/call", "add", error_factory=str) == "fine ['error_factory']"
+    assert len(heard.operations) == 1  # outside the block there is nobody to tell
