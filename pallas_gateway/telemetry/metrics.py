@@ -2,7 +2,7 @@
 
 Label values come from configuration and from the closed sets below, never from a path or a client. What they are
 made of is known before the first call, so those of an agent begin at 0: a counter that appears with its first failure
-has not increased, and no alert would fire for it. docs/metrics.md says what to do when one moves.
+has not increased, and no alert would fire for it. docs/operating.md says what to do when one moves.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""What docs/metrics.md says, read for the tests that hold it against the code and against a real exposition."""
+"""What docs/operating.md says of the metrics, read for the tests that hold it against the code."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import yaml
 
-TEXT = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+from tests.support.operating import section
+
+TEXT = section("Metrics")
 
 
 @dataclass(frozen=True)

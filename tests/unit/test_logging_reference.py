@@ -1,4 +1,4 @@
-"""docs/logging.md lists every event the code can log, and every quiet library."""
+"""docs/operating.md lists every event the code can log, and every quiet library."""
 
 import ast
 from collections.abc import Iterator
@@ -8,9 +8,10 @@ import pytest
 
 import pallas_gateway
 from pallas_gateway.telemetry.logs import QUIET_LOGGERS
+from tests.support.operating import section
 
 PACKAGE = Path(pallas_gateway.__file__).parent
-REFERENCE = (PACKAGE.parent / "docs" / "logging.md").read_text()
+REFERENCE = section("Logging")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 
 

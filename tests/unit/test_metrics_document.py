@@ -1,4 +1,4 @@
-"""docs/metrics.md has every metric as it is, no other, and alerts that Prometheus takes."""
+"""docs/operating.md has every metric as it is, no other, and alerts that Prometheus takes."""
 
 import re
 from pathlib import Path
