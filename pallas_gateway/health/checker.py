@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FRESH_SECONDS = 5.0
 """How long a round's result answers later askers."""
+PROGRAM_FRESH_SECONDS = 60.0
+"""How long a program that answered counts as well: starting it again for each round would cost more than the calls."""
 
 
 class HealthChecker:
@@ -47,6 +49,7 @@ class HealthChecker:
         self._round: Round | None = None
         self._began = 0.0
         self._latest: dict[str, ProbeResult] = {}
+        self._program_answered: dict[str, float] = {}
 
     async def check(self, downstreams: tuple[Downstream, ...] | None, life: Life, llm: LlmResult | None) -> Verdict:
         """The verdict now; `downstreams` is None for an agent that was not started, which is not probed."""
@@ -81,7 +84,21 @@ class HealthChecker:
         """A peer is judged by its state: its endpoint answers in every state, so a probe would find it well."""
         if downstream.peer is not None:
             return ProbeResult(downstream.name, 0.0, self._peer_problem(downstream.peer))
+        if downstream.url is None:
+            return await self._look_at_program(downstream)
         return await probe(downstream, self._client, self._tasks)
+
+    async def _look_at_program(self, downstream: Downstream) -> ProbeResult:
+        before = self._latest.get(downstream.name)
+        answered = self._program_answered.get(downstream.name, float("-inf"))
+        if before is not None and monotonic() - answered < PROGRAM_FRESH_SECONDS:
+            return before
+        result = await probe(downstream, self._client, self._tasks)
+        if result.error is None:
+            self._program_answered[downstream.name] = monotonic()
+        else:
+            self._program_answered.pop(downstream.name, None)
+        return result
 
     def _dated(self, result: ProbeResult, now: datetime) -> ProbeResult:
         """The result with the moment from which on it was so: an earlier round's, while nothing changed."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import httpx
 import pytest
@@ -210,3 +211,21 @@ async def test_closing_while_a_round_is_under_way_does_not_wait_for_it() -> None
         assert asking.cancelled()
         one.gate.open()
         assert await one.check() == "ok"  # a cancelled round is nobody's answer
+
+
+async def test_a_program_that_answered_is_not_started_again_for_each_round_and_one_that_did_not_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(checking, "FRESH_SECONDS", 0.0)
+    starts = tmp_path / "starts"
+    noting = f"open({str(starts)!r}, 'a').write('.')\n"
+    async with checking_tools() as one:
+        for _ in range(3):
+            assert await one.check(program("local", noting + ANSWERS)) == "ok"
+        assert starts.read_text() == "."
+        monkeypatch.setattr(checking, "PROGRAM_FRESH_SECONDS", 0.0)
+        for _ in range(2):
+            assert await one.check(program("local", noting + "raise SystemExit(3)")) == "degraded"
+        monkeypatch.setattr(checking, "PROGRAM_FRESH_SECONDS", 60.0)
+        assert await one.check(program("local", noting + ANSWERS)) == "ok"
+        assert starts.read_text() == "." * 4
