@@ -14,6 +14,7 @@ from pallas_gateway.cli.agents import agents
 from pallas_gateway.cli.call import call
 from pallas_gateway.cli.check import check
 from pallas_gateway.cli.health import health
+from pallas_gateway.cli.init import init
 from pallas_gateway.cli.output import problem
 from pallas_gateway.cli.schema import schema
 from pallas_gateway.cli.serve import serve
@@ -29,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, check, agents, health, call, schema):
+for command in (init, serve, check, agents, health, call, schema):
     app.command()(command)
 app.add_typer(token, name="token")
 

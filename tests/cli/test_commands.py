@@ -12,7 +12,7 @@ from tests.cli.program import GATEWAY, Command
 def test_help_names_every_command(run: Command) -> None:
     ran = run("--help")
     assert (ran.code, ran.err) == (0, "")
-    for name in ("serve", "check", "agents", "health", "call", "schema", "token"):
+    for name in ("init", "serve", "check", "agents", "health", "call", "schema", "token"):
         assert f" {name} " in ran.out
 
 

@@ -1,0 +1,116 @@
+"""`pallas-gateway init`: a project that serves at once, without a key."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pallas_gateway.cli.output import result
+from pallas_gateway.cli.usage import UsageError
+
+_AGENTS_YAML = """\
+# What pallas-gateway serves from this folder. docs/configuration.md of the gateway has every key;
+# `pallas-gateway check` says what is wrong with this file, and `pallas-gateway schema` teaches it to editors.
+
+name: {name}
+version: 0.1.0
+
+agents:
+  assistant:
+    module: agents.assistant
+    title: Assistant
+    description: Says back what it hears, until it has a model.
+
+# gateway:
+#   port: 24200
+#   public_url: https://agents.example.com
+#   auth:                       # `pallas-gateway token new NAME` makes a key and its entry
+#     tokens: []
+"""
+
+_ASSISTANT = '''\
+"""The assistant: its instruction, and the MCP servers it may use."""
+
+from fast_agent import FastAgent
+
+fast = FastAgent("assistant", parse_cli_args=False)
+
+
+@fast.agent(
+    name="assistant",
+    instruction="You help with this project. Answer briefly.",
+    servers=[],  # names from mcp.servers of fastagent.config.yaml
+    default=True,
+)
+async def agent() -> None: ...
+'''
+
+_FASTAGENT = """\
+# fast-agent's own file: the model, and the MCP servers that agents may use.
+
+# `passthrough` says what it hears and takes no key. With a key in .env, name a model instead, such as
+#   anthropic.claude-sonnet-4-5   (ANTHROPIC_API_KEY)
+#   openai.gpt-5-mini             (OPENAI_API_KEY)
+default_model: passthrough
+
+# mcp:
+#   servers:
+#     notes:
+#       url: https://notes.example.com/mcp
+#       headers:
+#         Authorization: Bearer ${NOTES_TOKEN}
+"""
+
+_ENV = """\
+# Copy to .env; the gateway reads it from the working directory. It stays out of git.
+# ANTHROPIC_API_KEY=
+# OPENAI_API_KEY=
+# NOTES_TOKEN=
+"""
+
+_GITIGNORE = """\
+.env
+*.secrets.yaml
+__pycache__/
+.venv/
+.fast-agent/
+"""
+
+_FILES = {
+    "agents.yaml": _AGENTS_YAML,
+    "agents/__init__.py": "",
+    "agents/assistant.py": _ASSISTANT,
+    "fastagent.config.yaml": _FASTAGENT,
+    ".env.example": _ENV,
+    ".gitignore": _GITIGNORE,
+}
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(help="Where; made if it is not there.")] = Path(),
+    name: Annotated[str | None, typer.Option(help="The project's name; without it, the folder's.")] = None,
+) -> None:
+    """Make a project with one agent that serves at once; never changes a file that is there."""
+    there = [file for file in _FILES if (directory / file).exists()]
+    if there:
+        raise UsageError(f"{directory / there[0]} is there already, nothing was written. Choose an empty folder.")
+    project = name or re.sub(r"[^A-Za-z0-9.-]+", "-", directory.resolve().name).strip("-.") or "my-project"
+    if not re.fullmatch(r"[^\s:#{}\[\]'\"]+", project):
+        raise UsageError(f"--name '{project}' may hold no spaces, quotes, brackets, ':' or '#'.")
+    _write(directory, project)
+    place = "" if directory == Path() else f"cd {shlex.quote(str(directory))} && "
+    result(f"{len(_FILES)} files written for '{project}'. Next:\n\n  {place}pallas-gateway serve")
+
+
+def _write(directory: Path, project: str) -> None:
+    try:
+        for file, text in _FILES.items():
+            path = directory / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.replace("{name}", project), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}.") from error
