@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pallas_gateway.health import probe
+from pallas_gateway.runtime import instances
+from tests.support import clients
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -17,3 +21,12 @@ def no_trust_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.setenv("SSL_CERT_DIR", str(empty))
     return empty
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long anything takes is not what is tried: everybody shares one process, and a busy machine is no failure."""
+    for limit in ("ATTACH_SECONDS", "DISPOSE_SECONDS"):
+        monkeypatch.setattr(instances, limit, 300)
+    monkeypatch.setattr(probe, "PROBE_SECONDS", 60)
+    monkeypatch.setattr(clients, "READ_SECONDS", 300)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fastmcp import FastMCP
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from tests.e2e.calling import EACH_VERSION, ask
 from tests.support.asgi import respond
 from tests.support.downstreams import Downstream
 from tests.support.gateway import Agent, running, write_project
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
 FORWARDS = {"forward_inbound_auth": True}
 OWN_TOKEN = "the-servers-own"
 OLD_PATH = "/old/mcp"  # fast-agent wants URLs that end in /mcp
+# Three callers by what they say, and the token that each brings.
+ANN, BOB = "caller-1 via user", "caller-2 via user"
+NOBODY = "caller-3 via user"
+TOKENS = {ANN: "token-of-ann", BOB: "token-of-bob", NOBODY: None}
+
+KINDS: dict[str, dict[str, Any]] = {  # of downstreams: their protocol era, and whether they keep sessions
+    "modern": {"era": "modern"},
+    "initialize": {"era": "initialize"},
+    "stateful": {"era": "initialize", "stateless": False},
+}
 _A_TOKEN = re.compile(r"token-of-[a-z0-9-]+")
 _A_CALL = re.compile(r"caller-\d+ via \w+")
 
@@ -185,6 +196,14 @@ def speaker(request: LlmRequest) -> str:
     return system.split("You are ")[1].split(".")[0]
 
 
+async def ask_as(it: World, who: str, *, version: str = EACH_VERSION[0], agent: str = "user") -> str:
+    """Call as `who` and return the answer, which holds nothing of anybody else's."""
+    answer = await ask(it.url(agent), who, version=version, bearer=TOKENS[who])
+    assert not answer.is_error
+    assert calls_named_in(answer.text) <= {who}
+    return answer.text
+
+
 # --- What reached whom
 
 
@@ -202,6 +221,14 @@ def calls_named_in(text: str) -> set[str]:
 def bearers(requests: Iterable[HttpRequest]) -> set[str | None]:
     """The tokens that came with `requests`; None if one came without."""
     return {request.bearer for request in requests}
+
+
+def assert_tool_calls_are_their_callers(recorder: Recorder) -> None:
+    """Fail if a tool call came with another token than that of the caller it names."""
+    calls = recorder.calls("note")
+    assert {who_asked(call): call.bearer for call in calls} == {
+        who_asked(call): TOKENS[who_asked(call)] for call in calls
+    }
 
 
 def smuggled(recorder: Recorder) -> list[str]:
