@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from pallas_gateway.runtime import instances
 from tests.e2e.calling import Answer, answer_of
 from tests.e2e.forwarding import (
     FORWARDS,
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("no_trust_store", "many_descriptors", "patience")
 CALLERS = 100
 SEED = 20260728
+AT_MOST = 1500  # seconds; the 500 calls take two minutes of CPU time
 SERVERS = {
     "reader": ("modern", "closed", "own"),
     "keeper": ("stateful", "initialize"),
@@ -81,13 +81,6 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-@pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How long a downstream may take is not what is tried here, and everybody shares one process."""
-    for limit in ("ATTACH_SECONDS", "DISPOSE_SECONDS"):
-        monkeypatch.setattr(instances, limit, 300)
 
 
 @dataclass(frozen=True)
@@ -169,10 +162,10 @@ async def everything(path: Path, *, broken: float = 0) -> AsyncIterator[Everythi
         servers |= {name: {"url": f"http://localhost:{port}/mcp", **FORWARDS} for name, port in ports.items()}
         servers["hushed"] = {"url": servers["peer"]["url"]}
         agents = {
-            name: Agent(servers=used, settings={"port": ports[name]} if name in ports else {})
+            name: Agent(servers=used, settings={"call_timeout_seconds": AT_MOST, "port": ports.get(name)})
             for name, used in SERVERS.items()
         }
-        held, gateway = Held(), {"max_in_flight": 1000, "queue_seconds": 300}
+        held, gateway = Held(), {"max_in_flight": CALLERS, "queue_seconds": AT_MOST}
         recorders = {"away": away.recorder, **{name: d.recorder for name, d in downstreams.items()}}
         async with world(path, agents, servers, script=held, gateway=gateway) as it:
             yield Everything(it, downstreams, recorders, held, breakers)
@@ -185,14 +178,14 @@ def broken_way_to(url: str, share: float, seed: int) -> AbstractAsyncContextMana
 
 
 @pytest.mark.parametrize(
-    "each", [1, pytest.param(5, marks=[pytest.mark.soak, pytest.mark.timeout(900)])], ids=["100 calls", "500 calls"]
+    "each", [1, pytest.param(5, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])], ids=["100 calls", "500 calls"]
 )
 async def test_every_request_of_a_crowd_carries_the_token_of_its_own_caller(each: int, tmp_path: Path) -> None:
     calls = calls_by(callers(CALLERS), each)
     async with everything(tmp_path) as it:
         async with asyncio.TaskGroup() as group:
             answering = [group.create_task(answer(it.world, call)) for call in calls]
-            await it.held.gate.wait_for_entered(CALLERS, 300)
+            await it.held.gate.wait_for_entered(CALLERS, AT_MOST)
             it.held.gate.open()
         await until_idle(it.world.served, 120)
 
@@ -225,7 +218,7 @@ async def test_broken_connections_bring_no_token_to_anybody_else(tmp_path: Path)
             ]
             for call in by_fate["working"]:
                 group.create_task(hang_up(it.world, call, once=partial(contains, gate.passed, call.message)))
-            await gate.wait_for_entered(len(calls), 300)
+            await gate.wait_for_entered(len(calls), AT_MOST)
             await asyncio.wait(leaving)
             for name in ("stateful", "modern", "beyond"):  # its sessions are forgotten, its connections closed
                 await it.downstreams[name].stop()
@@ -256,7 +249,7 @@ async def hang_up(it: World, call: Asked, *, once: Callable[[], bool]) -> None:
 
 async def answer(it: World, call: Asked) -> Answer:
     async with asking(it, call) as asked:
-        return answer_of(await asked.reply(600))
+        return answer_of(await asked.reply(AT_MOST))
 
 
 @asynccontextmanager
@@ -294,12 +287,16 @@ def assert_tool_calls_are_their_callers(server: str, recorder: Recorder, reachin
         assert len(bearers(session)) == 1
 
 
+# Every call connects anew; how often a connection pings, or opens its session's stream, is up to the clock.
+ONCE_A_CALL = {"server/discover", "initialize", "notifications/initialized", "tools/list", "tools/call"}
+
+
 def assert_everybody_caused_the_same(server: str, recorder: Recorder, reaching: Sequence[Asked]) -> None:
     """Of each kind of request, every caller caused as many as any other: none went out under another's token."""
     calls = Counter(call.brings_to(server) for call in reaching)
     kinds: dict[str, Counter[str | None]] = {}
     for request in recorder.requests:
-        if request.method != "GET":  # the stream of a session, opened beside the call and checked with its session
+        if request.rpc_method in ONCE_A_CALL:
             kinds.setdefault(kind_of(request), Counter())[request.bearer] += 1
     for kind, requests in kinds.items():
         each = requests.total() // len(reaching)
