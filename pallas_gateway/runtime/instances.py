@@ -42,7 +42,10 @@ ATTACH_SECONDS_AFTER_TIMEOUT = 1.0
 IMPATIENT_SECONDS = 30.0
 """For how long after such a time-out."""
 DISPOSE_SECONDS = 10.0
-"""A hung MCP child must not be waited for for ever."""
+"""After this time a disposal that is not done is worth a line in the log."""
+GIVE_UP_SECONDS = 120.0
+"""After this one it is given up: a hung MCP child must not be waited for for ever. Interrupted any earlier, what a busy
+machine only takes its time to release would be lost."""
 
 _log = logging.getLogger("pallas.runtime")
 _guard_log = logging.getLogger("pallas.loop_guard")
@@ -193,12 +196,19 @@ class FastAgentInstance:
             if running:
                 _log.warning("call is slow to stop, its instance is kept until it does")
                 await asyncio.wait(running)
+        slow = asyncio.get_running_loop().call_later(DISPOSE_SECONDS, _say_slow)
         try:
-            async with asyncio.timeout(DISPOSE_SECONDS):
+            async with asyncio.timeout(GIVE_UP_SECONDS):
                 await self._session.delete()
         except Exception:
             _log.exception("instance could not be released")
             raise
+        finally:
+            slow.cancel()
+
+
+def _say_slow() -> None:
+    _log.warning("instance is slow to be released")
 
 
 def _reply_of(generation: asyncio.Task[PromptMessageExtended]) -> Reply:

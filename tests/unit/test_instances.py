@@ -1,0 +1,65 @@
+"""How an instance is given back: in its own time, but not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pallas_gateway.runtime import instances
+from pallas_gateway.runtime.instances import FastAgentInstance
+from pallas_gateway.tasks import TaskOwner
+from tests.support.waiting import eventually
+
+
+class Session:
+    """A harness session whose end waits for the test."""
+
+    def __init__(self) -> None:
+        """Not ended yet."""
+        self.agent_app = SimpleNamespace(registered_agents=dict)
+        self.may_end = asyncio.Event()
+        self.ended = False
+
+    async def delete(self) -> None:
+        await self.may_end.wait()
+        self.ended = True
+
+
+def instance_of(session: Session, tasks: TaskOwner) -> FastAgentInstance:
+    observer = SimpleNamespace(watch_agents=lambda agents: None)
+    return FastAgentInstance(cast("Any", session), "echo", cast("Any", None), cast("Any", observer), tasks)
+
+
+async def test_an_instance_that_is_slow_to_be_released_is_said_and_released_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(instances, "DISPOSE_SECONDS", 0.0)
+    session = Session()
+    async with TaskOwner() as tasks:
+        disposing = tasks.spawn(instance_of(session, tasks).dispose(), name="dispose")
+        await eventually(lambda: "instance is slow to be released" in caplog.text, what="the line in the log")
+        session.may_end.set()
+        await asyncio.wait_for(disposing, 5)
+    assert session.ended
+    assert "could not be released" not in caplog.text
+
+
+async def test_an_instance_that_never_ends_is_given_up_and_counts_as_live(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(instances, "GIVE_UP_SECONDS", 0.0)
+    async with TaskOwner() as tasks:
+        with pytest.raises(TimeoutError):
+            await instance_of(Session(), tasks).dispose()
+    assert "instance could not be released" in caplog.text
+
+
+async def test_an_instance_that_is_released_in_time_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    session = Session()
+    session.may_end.set()
+    async with TaskOwner() as tasks:
+        await instance_of(session, tasks).dispose()
+    assert (session.ended, caplog.text) == (True, "")
