@@ -115,9 +115,6 @@ class Stage:
         await ask(self.url("boss"), "delegate")
         await health(worker)
         await health(self.url("lost"))
-        # Preflight sets this one; it has tests of its own and needs providers with a key.
-        self.served.gateway.metrics.llm_provider_up.labels("openai").set(1)
-        self.served.gateway.metrics.llm_provider_up.labels("anthropic").set(0)
 
     async def _wait_beside_a_busy_agent(self, url: str) -> None:
         entered = len(self.gate.entered)

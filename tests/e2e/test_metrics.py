@@ -51,8 +51,8 @@ TABLE = {
         "histogram", "agent", "server", "operation", operation="tool prompt resource"
     ),
     "pallas_downstream_up": row("gauge", "agent", "server", server="tools gone"),
-    "pallas_llm_provider_up": row("gauge", "provider", provider="openai anthropic"),
-    "pallas_agent_health_status": row("gauge", "agent", agent="worker lost"),
+    "pallas_llm_provider_up": row("gauge", "provider", provider="generic"),
+    "pallas_agent_health_status": row("gauge", "agent", agent=HOSTED),
     "pallas_agent_loop_aborted_total": row(
         "counter", "agent", "reason", agent=HOSTED, reason="repeat oscillation deadline"
     ),
@@ -62,6 +62,9 @@ TABLE = {
     "pallas_instances_live": row("gauge", "agent", agent=HOSTED),
     "pallas_calls_refused_total": row("counter", "agent", "reason", agent=HOSTED),
     "pallas_agent_state": row("gauge", "agent", "state", agent=HOSTED, state="pending starting ready failed"),
+    "pallas_agent_state_changes_total": row(
+        "counter", "agent", "state", agent=HOSTED, state="pending starting ready failed"
+    ),
     "pallas_heartbeats_total": row("counter", "agent", agent=HOSTED),
 }
 TOKENS = "pallas_llm_tokens_total"
@@ -223,7 +226,9 @@ def test_a_query_of_the_reference_or_the_document_asks_for_what_is_there(query: 
 
 
 def test_every_query_of_the_reference_has_an_answer(single_port: Metered, tmp_path: Path) -> None:
-    assert without_result(QUERIES, single_port.before["registry"], single_port.after["registry"], tmp_path) == ""
+    # The provider of the run is up, so the query for one that is not rightly finds none; its opposite finds it.
+    queries = [query.replace("provider_up == 0", "provider_up == 1") for query in QUERIES]
+    assert without_result(queries, single_port.before["registry"], single_port.after["registry"], tmp_path) == ""
 
 
 def test_prometheus_has_nothing_against_the_exposition(run: Metered) -> None:
