@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 
+_NUMBER = re.compile(r"\b(?:0x)?[0-9a-f-]*\d[0-9a-f-]*\b", re.IGNORECASE)
 _log = logging.getLogger("pallas.agents")
 
 
@@ -105,21 +107,31 @@ class HostedAgent:
         return self._runtime.model if self._runtime else None
 
     def enter(self, state: State, *, reason: str | None = None, runtime: AgentRuntime | None = None) -> None:
-        """Move to `state`; logged and counted when it is a change."""
+        """Move to `state`; logged and counted when it is another one.
+
+        A failed agent that fails again has its newest reason. That one is logged as well, if it is another one by more
+        than the numbers in it: an address or a time is new at every try.
+        """
         reason = cleaned(reason) if reason else None
         before, self._runtime = self.status, runtime
-        changed = (state, reason) != (before.state, before.reason)
-        if changed:
-            self.status = Status(state, reason)
+        is_change = state is not before.state
+        self.status = Status(state, reason) if is_change else replace(before, reason=reason)
         self._count_state()
-        for downstream in runtime.downstreams if runtime else ():
-            self._around.metrics.expect_downstream(self.name, downstream.name)
+        if runtime is not None:
+            self._expect_use(runtime)
         self._around.on_state(self)
-        if changed:
+        if is_change:
             self._around.metrics.agent_state_changes.labels(self.name, state.value).inc()
+        if is_change or _without_numbers(reason) != _without_numbers(before.reason):
             level = logging.ERROR if state is State.FAILED else logging.INFO
             extra = {"agent": self.name, **({"reason": reason} if reason else {})}
             _log.log(level, "agent %s", state.value, extra=extra)
+
+    def _expect_use(self, runtime: AgentRuntime) -> None:
+        """Begin the series of the agent's model and downstreams at 0: what the first call adds is an increase then."""
+        self._around.metrics.expect_model(self.name, runtime.model.name)
+        for downstream in runtime.downstreams:
+            self._around.metrics.expect_downstream(self.name, downstream.name)
 
     def leave(self) -> None:
         """The runtime is about to end; calls are refused from here on."""
@@ -242,6 +254,10 @@ class HostedAgent:
 
     def _instances_live(self) -> float:
         return float(self._runtime.instances_live if self._runtime else 0)
+
+
+def _without_numbers(reason: str | None) -> str:
+    return _NUMBER.sub("#", reason or "")
 
 
 def fit_to_model(call: Call, model: ModelFacts) -> Call:

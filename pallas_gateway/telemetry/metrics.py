@@ -44,6 +44,10 @@ REFUSALS = (
 )
 
 
+TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
+"""Kinds of tokens that every provider may have."""
+
+
 class Metrics:
     """The metrics of one gateway, registered with `registry`."""
 
@@ -107,6 +111,12 @@ class Metrics:
             self.loops_aborted.labels(agent, reason)
         for reason in REFUSALS:
             self.calls_refused.labels(agent, reason)
+
+    def expect_model(self, agent: str, model: str) -> None:
+        """Begin the turns and tokens of an agent with its own model at 0; other models begin with their first turn."""
+        self.llm_turns.labels(agent, model)
+        for kind in TOKEN_KINDS:
+            self.llm_tokens.labels(agent, model, kind)
 
     def expect_downstream(self, agent: str, server: str) -> None:
         """Begin counting an agent's tool calls of one server at 0; prompts and resources few agents ask for."""

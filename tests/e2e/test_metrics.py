@@ -42,8 +42,8 @@ TABLE = {
     "pallas_agent_info": row("gauge", "agent", "port", agent=HOSTED),
     "pallas_send_message_total": row("counter", "agent", "outcome", agent=HOSTED, outcome="ok error"),
     "pallas_send_message_duration_seconds": row("histogram", "agent", agent=HOSTED),
-    "pallas_llm_turns_total": row("counter", "agent", "model", agent="worker boss"),
-    "pallas_llm_tokens_total": row("counter", "agent", "model", "kind", agent="worker boss", kind=KINDS),
+    "pallas_llm_turns_total": row("counter", "agent", "model", agent="worker clerk boss lost"),
+    "pallas_llm_tokens_total": row("counter", "agent", "model", "kind", agent="worker clerk boss lost", kind=KINDS),
     "pallas_tool_calls_total": row(
         "counter", "agent", "server", "operation", "outcome", operation="tool prompt resource", outcome="ok error"
     ),
