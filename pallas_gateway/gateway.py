@@ -27,6 +27,7 @@ from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.runtime.ports import AgentPlan
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
+from pallas_gateway.telemetry.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -45,6 +46,7 @@ class Gateway:
         self.addresses = addresses
         self.loaded_at = datetime.now(UTC)
         self.metrics = Metrics()
+        self.refusals = Refusals(self.metrics)
         self.running = RunningCalls()
         self._runtime = runtime
         self._calls = TaskOwner()

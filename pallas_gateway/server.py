@@ -7,6 +7,7 @@ ones end within the drain time, leave the agents, close.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -148,7 +149,8 @@ def _bind(host: str, port: int) -> socket.socket:
         )  # now, not when serving begins: two that only bind the port would not notice each other
     except OSError as error:
         listener.close()
-        raise BindError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        hint = "; choose another with --port or gateway.port" if error.errno == errno.EADDRINUSE else ""
+        raise BindError(f"cannot listen on {host}:{port}: {error.strerror or error}{hint}") from error
     listener.setblocking(False)
     return listener
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from pallas_gateway.cli.output import result, table
-from pallas_gateway.cli.remote import DEFAULT_URL, BearerOption, UrlOption, fetch_agents
+from pallas_gateway.cli.output import problem, result, table
+from pallas_gateway.cli.remote import DEFAULT_URL, NOTHING_SHOWN, BearerOption, UrlOption, fetch_agents
 
 
 def agents(
@@ -22,5 +22,8 @@ def agents(
     found = asyncio.run(fetch_agents(url, bearer))
     if as_json:
         result(json.dumps([agent.document for agent in found], indent=2))
+        return
+    if not found:
+        problem(NOTHING_SHOWN[0].upper() + NOTHING_SHOWN[1:])
         return
     table("AGENT", "TITLE", "URL", "DESCRIPTION", rows=[(a.name, a.title, a.url, a.description) for a in found])

@@ -52,6 +52,11 @@ class RefusedError(GatewayError):
     reason = "refused"
 
 
+NOTHING_SHOWN = (
+    "the registry shows no agents. A filtered one shows those that the token (--bearer, PALLAS_BEARER) may view."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteAgent:
     """One registry entry, as far as the command line needs it."""
@@ -86,7 +91,7 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
             return [_agent(base_url, entry["server"]) for entry in entries]
     except httpx.HTTPStatusError as error:
         if error.response.status_code in _REFUSING:
-            raise RefusedError(f"{base_url} refused: {_why_refused(error.response)}") from error
+            raise RefusedError(f"{base_url} refused: {_why_refused(error.response, bearer)}") from error
         hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
         raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -118,6 +123,8 @@ def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:
     for agent in agents:
         if agent.name == name or agent.name.replace("_", "-") == slug:
             return agent
+    if not agents:
+        raise UsageError(f"No agent '{name}': {NOTHING_SHOWN}")
     known = [agent.name for agent in agents]
     raise UsageError(f"No agent '{name}'{did_you_mean(name, known)}. There are: {', '.join(known) or 'none'}.")
 
@@ -166,7 +173,7 @@ async def connected(
             raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url} ({why}).") from error
         if isinstance(first, MCPError):
             # The client puts a phrase in the place of the status.
-            why = _why_refused(responses[0]) if responses and responses[0].is_error else str(first)
+            why = _why_refused(responses[0], bearer) if responses and responses[0].is_error else str(first)
             raise RefusedError(f"Agent '{agent.name}' refused at {agent.url}: {why}") from error
         raise
 
@@ -175,14 +182,21 @@ def _authorization(bearer: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {bearer}"} if bearer else {}
 
 
-def _why_refused(response: httpx.Response | httpx2.Response) -> str:
-    """The status, what the server says of the token, and where to put another."""
+def _why_refused(response: httpx.Response | httpx2.Response, bearer: str | None) -> str:
+    """The status, what the server says of the token, and what to do about it."""
     status = f"HTTP {response.status_code}"
+    said = re.search(r'error_description="([^"]*)"', response.headers.get("www-authenticate", ""))
+    if response.status_code == HTTPStatus.NOT_FOUND and bearer:
+        return f"it is not there, or the token has no grant for it ({status})"
+    if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and "retry-after" in response.headers:
+        return f"{status}; try again in {response.headers['retry-after']} s"
     if response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return status
-    said = re.search(r'error_description="([^"]*)"', response.headers.get("www-authenticate", ""))
     why = said[1] if said else "it wants a token"
-    return f"{why} ({status}). Give one with --bearer or PALLAS_BEARER."
+    if not bearer:
+        return f"{why} ({status}). Give one with --bearer or PALLAS_BEARER."
+    hint = " Give the token alone, without the word Bearer." if bearer.lower().startswith("bearer ") else ""
+    return f"{why} ({status}).{hint}"
 
 
 def _first(error: BaseException) -> BaseException:

@@ -135,7 +135,8 @@ def _announce(gateway: Gateway) -> None:
     if gateway.configuration.only_agent is None:
         result(f"\nRegistry: {gateway.configuration.public_base_url}{WELL_KNOWN}")
         if (ready := next((a for a in _agents(gateway) if a.status.state is State.READY), None)) is not None:
-            result(f"Try:      pallas-gateway call {ready.name} 'Hello'{_url_option(gateway)}")
+            token = " --bearer TOKEN" if gateway.authenticator is not None else ""
+            result(f"Try:      pallas-gateway call {ready.name} 'Hello'{_url_option(gateway)}{token}")
 
 
 def _agents(gateway: Gateway) -> list[HostedAgent]:

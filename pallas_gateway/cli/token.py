@@ -32,6 +32,8 @@ def new(
     key = new_key()
     entry = _entry(name, key, grant or ["run:agents"])
     result(key)
+    if not grant:
+        problem("Without --grant the key may run EVERY agent.")
     problem(f"Keep the key, it is not shown again. Its entry in agents.yaml:\n\n{_yaml(entry)}")
 
 

@@ -18,7 +18,7 @@ from pallas_gateway.config.yaml_source import Document, read_document
 
 FREE_PREFIX = "x-"  # keys that belong to the operator: anchors to merge from, notes for other tools
 
-MISSING = "no such file; copy agents.example.yaml to make one, or name yours with --config or PALLAS_AGENTS_CONFIG"
+MISSING = "no such file; 'pallas-gateway init' makes a project; --config or PALLAS_AGENTS_CONFIG names another file"
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ REFUSALS = (
 )
 
 
+AUTH_REFUSALS = ("no_token", "invalid_token", "no_grant", "insufficient_scope", "verification_unavailable")
 TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 """Kinds of tokens that every provider may have."""
 
@@ -84,6 +85,11 @@ class Metrics:
         self.calls_in_flight = self._gauge("pallas_calls_in_flight", "Calls running now.", "agent")
         self.instances_live = self._gauge("pallas_instances_live", "Instances made and not yet released.", "agent")
         self.calls_refused = self._counter("pallas_calls_refused_total", "Calls not started.", "agent", "reason")
+        self.auth_refused = self._counter(
+            "pallas_auth_refused_total", "Requests that authentication turned away.", "reason"
+        )
+        for reason in AUTH_REFUSALS:
+            self.auth_refused.labels(reason)
         self.loops_aborted = self._counter(
             "pallas_agent_loop_aborted_total", "Loops stopped by a guard or deadline.", "agent", "reason"
         )

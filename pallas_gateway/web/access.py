@@ -23,11 +23,13 @@ from pallas_gateway.web import agent_routes, protected_resource
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pallas_gateway.calls.call import Call
     from pallas_gateway.gateway import Gateway
     from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.telemetry.refusals import Reason
 
 RETRY_AFTER_SECONDS = 5
 _VIEWED_BY_TOOL = "get_health"
@@ -52,26 +54,25 @@ class AccessGate:
         try:
             caller = await caller_of(self._gateway, scope, agent=agent)
         except (TokenRejectedError, VerificationUnavailableError) as error:
-            await refusal(self._gateway, error, agent=agent)(scope, receive, send)
+            await refusal(self._gateway, error, scope, agent=agent)(scope, receive, send)
             return
         scope[CALLER_KEY] = caller
         if caller.grants.everything:
             await self._app(scope, receive, send)
         elif agent is None or agent not in self._gateway.servers or not caller.grants.may_view(agent):
-            await self._hidden(caller, agent)(scope, receive, send)
+            await self._hidden(caller, agent, scope)(scope, receive, send)
         elif caller.grants.may_run(agent):
             await self._app(scope, receive, send)
         else:
             await self._view_only(caller, agent)(scope, receive, send)
 
-    def _hidden(self, caller: Caller, agent: str | None) -> ASGIApp:
+    def _hidden(self, caller: Caller, agent: str | None, scope: Scope) -> Response:
         if not caller.authenticated:
-            return challenge(self._gateway, agent=agent)
-
-        async def not_there(scope: Scope, receive: Receive, send: Send) -> None:
-            await agent_routes.not_found(scope, agent_routes.no_agent(agent))(scope, receive, send)
-
-        return not_there
+            return _without_token(self._gateway, scope, agent)
+        known = agent in self._gateway.servers
+        why = f"the token has no grant for agent '{agent}'" if known else "there is no such agent"
+        _note(self._gateway, scope, "no_grant", why, caller)
+        return agent_routes.not_found(scope, agent_routes.no_agent(agent))
 
     def _view_only(self, caller: Caller, agent: str) -> ASGIApp:
         async def look_first(scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,9 +81,10 @@ class AccessGate:
             if not _is_call(body):
                 await self._app(scope, rest, send)
             elif caller.authenticated:
-                await _forbidden(self._gateway, agent)(scope, rest, send)
+                _note(self._gateway, scope, "insufficient_scope", f"the token may only view agent '{agent}'", caller)
+                await _insufficient(self._gateway, f"{RUN_AGENTS}:{agent}", agent)(scope, rest, send)
             else:
-                await challenge(self._gateway, agent=agent)(scope, rest, send)
+                await _without_token(self._gateway, scope, agent)(scope, rest, send)
 
         return look_first
 
@@ -142,28 +144,38 @@ async def metrics_refusal(gateway: Gateway, scope: Scope) -> JSONResponse | None
     caller = await caller_of(gateway, scope)
     if caller.grants.may_view_metrics:
         return None
-    return _insufficient(gateway, VIEW_METRICS, None) if caller.authenticated else challenge(gateway)
+    if not caller.authenticated:
+        return _without_token(gateway, scope, None)
+    _note(gateway, scope, "insufficient_scope", "the token may not view the metrics", caller)
+    return _insufficient(gateway, VIEW_METRICS, None)
 
 
 def refusal(
-    gateway: Gateway, error: TokenRejectedError | VerificationUnavailableError, *, agent: str | None = None
+    gateway: Gateway,
+    error: TokenRejectedError | VerificationUnavailableError,
+    scope: Scope,
+    *,
+    agent: str | None = None,
 ) -> JSONResponse:
     """The answer to a request whose token was not accepted, or cannot be judged now."""
+    body = {"error": error.reason, "error_description": str(error)}
     if isinstance(error, TokenRejectedError):
-        return challenge(gateway, agent=agent, error=error)
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-    return JSONResponse({"error": error.reason, "error_description": str(error)}, status_code=503, headers=headers)
+        _note(gateway, scope, "invalid_token", str(error))
+        return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, body, agent)
+    _note(gateway, scope, "verification_unavailable", str(error))
+    return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
-def challenge(gateway: Gateway, *, agent: str | None = None, error: TokenRejectedError | None = None) -> JSONResponse:
+def _without_token(gateway: Gateway, scope: Scope, agent: str | None) -> JSONResponse:
     """401, with where a token is to be had."""
-    parameters = {} if error is None else {"error": error.reason, "error_description": str(error)}
-    body = parameters or {"error": "unauthorized", "error_description": "a bearer token is needed"}
-    return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, parameters, agent)
+    _note(gateway, scope, "no_token", "a bearer token is needed")
+    body = {"error": "unauthorized", "error_description": "a bearer token is needed"}
+    return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, {}, agent)
 
 
-def _forbidden(gateway: Gateway, agent: str) -> JSONResponse:
-    return _insufficient(gateway, f"{RUN_AGENTS}:{agent}", agent)
+def _note(gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Caller | None = None) -> None:
+    client = str((scope.get("client") or ("unknown",))[0])
+    gateway.refusals.note(reason, why, client=client, caller=caller.name if caller else None)
 
 
 def _insufficient(gateway: Gateway, scope: str, agent: str | None) -> JSONResponse:

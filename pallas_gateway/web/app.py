@@ -149,7 +149,7 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, scope: Scope, receive: R
         try:
             response = await endpoint(Request(scope))
         except (TokenRejectedError, VerificationUnavailableError) as error:
-            response = refusal(gateway, error)
+            response = refusal(gateway, error, scope)
     await response(scope, receive, send)
 
 

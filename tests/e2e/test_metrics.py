@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from pallas_gateway import __version__
+from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
 from tests.e2e.metering import PORTS, WORKER_USAGE, metered
 from tests.support.exposition import lint, unknown_in, without_result
 from tests.support.metrics_document import ALERTS, QUESTIONS
@@ -66,9 +67,10 @@ TABLE = {
         "counter", "agent", "state", agent=HOSTED, state="pending starting ready failed"
     ),
     "pallas_heartbeats_total": row("counter", "agent", agent=HOSTED),
+    "pallas_auth_refused_total": row("counter", "reason", reason=" ".join(AUTH_REFUSALS)),
 }
 TOKENS = "pallas_llm_tokens_total"
-DROPS_TO_0 = {"pallas_calls_in_flight", "pallas_instances_live"}
+STAYS_AT_0 = {"pallas_auth_refused_total", "pallas_calls_in_flight", "pallas_instances_live"}
 
 QUERIES = [
     """sum by (agent) (rate(pallas_send_message_total{outcome="error"}[5m]))
@@ -117,7 +119,7 @@ def test_a_metric_of_the_table_is_there_with_its_type_and_labels_and_has_moved(n
     assert {frozenset(sample.labels) - {"le"} for sample in family.samples} == {frozenset(TABLE[name].labels)}
     for label, values in TABLE[name].values.items():
         assert {sample.labels[label] for sample in family.samples} == values
-    assert name in DROPS_TO_0 or any(sample.value for sample in family.samples)
+    assert name in STAYS_AT_0 or any(sample.value for sample in family.samples)
 
 
 def test_there_is_no_metric_beyond_the_table(run: Metered) -> None:

@@ -33,6 +33,7 @@ DOCUMENTED = {
     "pallas_downstream_up": ("gauge", ("agent", "server")),
     "pallas_llm_provider_up": ("gauge", ("provider",)),
     "pallas_agent_state_changes_total": ("counter", ("agent", "state")),
+    "pallas_auth_refused_total": ("counter", ("reason",)),
 }
 
 

@@ -1,0 +1,49 @@
+"""Counts refused callers, and says so in the log: each reason once a minute, however many there are."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pallas_gateway.telemetry.metrics import Metrics
+
+type Reason = Literal["no_token", "invalid_token", "no_grant", "insufficient_scope", "verification_unavailable"]
+
+QUIET_SECONDS = 60.0
+"""Least time between two lines of the same sentence."""
+_log = logging.getLogger("pallas.identity")
+
+
+class Refusals:
+    """The refused callers of one gateway."""
+
+    def __init__(self, metrics: Metrics, clock: Callable[[], float] = monotonic) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._said: dict[tuple[str, str], float] = {}
+        self._left_out: dict[tuple[str, str], int] = {}
+
+    def note(self, reason: Reason, why: str, *, client: str, caller: str | None = None) -> None:
+        """Count one, and log it if none like it was logged of late.
+
+        Args:
+            reason: its kind, of a closed list.
+            why: one of the gateway's own sentences, without anything a client sent.
+            client: the address it came from.
+            caller: whose token it was, if that is known.
+        """
+        self._metrics.auth_refused.labels(reason).inc()
+        if reason == "no_token":
+            return  # the first step of every client that logs in
+        key = (reason, why)
+        if self._clock() - self._said.get(key, float("-inf")) < QUIET_SECONDS:
+            self._left_out[key] = self._left_out.get(key, 0) + 1
+            return
+        self._said[key] = self._clock()
+        more = {"more_since_last": left} if (left := self._left_out.pop(key, 0)) else {}
+        named = {"caller": caller} if caller else {}
+        _log.info("caller refused", extra={"reason": reason, "why": why, "client": client, **named, **more})
