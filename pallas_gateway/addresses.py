@@ -50,7 +50,8 @@ class Addresses:
 
     def resource_parts(self, agent: str) -> tuple[str, str]:
         """The same URL in two parts: what all of its kind begin with, and the agent's own path."""
-        if not self.configuration.per_port or agent not in self.configuration.deployment.agents:
+        known = self.configuration.deployment.agents.get(agent)
+        if not self.configuration.per_port or known is None or known.port is None:
             return self.configuration.public_base_url, f"/agents/{agent}/mcp"
         return self.configuration.agent_url(agent).removesuffix("/mcp"), "/mcp"
 

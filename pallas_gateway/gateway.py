@@ -19,7 +19,9 @@ from pallas_gateway.agent_server.server import AgentServer, Face
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
 from pallas_gateway.agents.supervisor import Supervisor
+from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.nesting import RunningCalls
+from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.health.verdict import Life
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.addresses import Addresses
     from pallas_gateway.config.configuration import Configuration
     from pallas_gateway.health.verdict import Verdict
+    from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.ports import Runtime
 
 
@@ -121,6 +124,12 @@ class Gateway:
     async def end_calls(self) -> None:
         """Cancel what still runs; each client gets a clean error while the listeners are still open."""
         await self._calls.cancel_all()
+
+    def refuse_call(self, agent: str, caller: Caller) -> None:
+        """Count and log a call of somebody who may only view the agent."""
+        refusal = CallRefusedError(f"You may not call agent '{agent}'.", reason="insufficient_scope")
+        self.agents[agent].refuse(Call(agent, Message("user", ""), caller=caller), refusal)
+        self.metrics.auth_refused.labels(refusal.reason).inc()
 
     async def check_health(self, agent: HostedAgent) -> Verdict:
         """What `get_health` of one agent says."""

@@ -57,6 +57,10 @@ class Authenticator:
             raise TokenRejectedError("the token is not known")
         return await self._verifier.identify(bearer, audiences=audiences)
 
+    def is_own_key(self, bearer: Secret) -> bool:
+        """Whether this is one of the static keys, which are nobody else's to see."""
+        return hash_of(bearer.reveal()) in self._static_keys
+
 
 def _holder(key: StaticKeySettings) -> Caller:
     # Without a bearer: a static key opens this gateway and is nobody else's to see.

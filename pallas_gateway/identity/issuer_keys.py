@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 FETCH_SECONDS = 5.0
 FRESH_SECONDS = 3600.0
-"""How long keys are used before they are looked at again, in the background."""
+"""How long keys are used before they are looked at again: one that was withdrawn is good no longer."""
+RETRY_SECONDS = 60.0
+"""The same after a look that failed: each one may make a caller wait."""
 MOST_FETCHES = 5
 """Fetches within `PER_SECONDS`: tokens with made-up key ids must not become any number of requests to somebody else."""
 PER_SECONDS = 30.0
@@ -50,17 +52,15 @@ class IssuerKeys:
         self._tasks = tasks
         self._clock = clock
         self._keys: KeySet | None = None
-        self._fetched_at = float("-inf")
+        self._look_again_at = float("-inf")
         self._began: deque[float] = deque(maxlen=MOST_FETCHES)
         self._fetching: asyncio.Task[None] | None = None
         self._failure: str | None = None
 
     async def current(self) -> KeySet | None:
-        """The keys that are there, None if there have never been any; old ones are renewed in the background."""
-        if self._keys is None:
+        """The keys that are there, None if there have never been any; old ones are looked at again first."""
+        if self._keys is None or self._clock() >= self._look_again_at:
             return await self.newer()
-        if self._clock() - self._fetched_at > FRESH_SECONDS:
-            self.refresh_soon()
         return self._keys
 
     async def newer(self) -> KeySet | None:
@@ -94,7 +94,7 @@ class IssuerKeys:
         except (ValueError, RecursionError):
             self._failed("not a set of public keys")
         else:
-            self._keys, self._fetched_at = KeySet(keys), self._clock()
+            self._keys, self._look_again_at = KeySet(keys), self._clock() + FRESH_SECONDS
             if self._failure is not None:
                 self._failure = None
                 _log.info("keys of the authorization server can be had again", extra={"jwks_uri": self._uri})
@@ -105,19 +105,22 @@ class IssuerKeys:
             extra = {"jwks_uri": self._uri, "error": why}
             _log.warning("keys of the authorization server cannot be had, %s", what, extra=extra)
         self._failure = why
+        self._look_again_at = self._clock() + RETRY_SECONDS
 
 
 def _public_keys(document: Any) -> list[Key]:
     """The usable keys of a JWK Set; others are skipped (RFC 7517, section 5), symmetric ones always.
 
+    An empty set is one: its keys were all withdrawn.
+
     Raises:
-        ValueError: it is no JWK Set, or holds no usable key.
+        ValueError: it is no JWK Set, or holds keys of which none is usable.
     """
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise ValueError("no JWK Set")
     keys = [key for entry in entries if (key := _public_key(entry)) is not None]
-    if not keys:
+    if entries and not keys:
         raise ValueError("no usable key")
     return keys
 

@@ -147,8 +147,9 @@ class TokenExchanger:
 
     def _keep(self, key: _Key, issued: Issued, subject: Secret) -> None:
         seconds = UNSTATED_SECONDS if issued.expires_in is None else issued.expires_in - MARGIN_SECONDS
-        if (end := end_of(subject)) is not None:
-            seconds = min(seconds, end - self._wall())
+        for end in (end_of(subject), end_of(issued.token)):
+            if end is not None:
+                seconds = min(seconds, end - self._wall())
         now = self._monotonic()
         for stale in [key for key, kept in self._kept.items() if kept.until <= now]:
             del self._kept[stale]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pallas_gateway.telemetry.refusals import Reason
 
 RETRY_AFTER_SECONDS = 5
+REALM = "pallas-gateway"
 _VIEWED_BY_TOOL = "get_health"
 
 
@@ -42,11 +43,22 @@ class AccessGate:
     were not there; 403 for a call the caller may not make; 503 while tokens cannot be verified.
     """
 
-    def __init__(self, app: ASGIApp, gateway: Gateway, named: Callable[[str], str | None]) -> None:
-        """Guard `app`; `named` says which agent a path is for."""
+    def __init__(
+        self, app: ASGIApp, gateway: Gateway, named: Callable[[str], str | None], *, shows_metadata: bool = True
+    ) -> None:
+        """Guard `app`.
+
+        Args:
+            app: what stands behind the gate.
+            gateway: whose authentication counts.
+            named: says which agent a path is for.
+            shows_metadata: refusals point to the agent's metadata. Not on a port where an agent is at another address
+                than one that is not there: the difference would tell which are.
+        """
         self._app = app
         self._gateway = gateway
         self._named = named
+        self._shows_metadata = shows_metadata
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on or refuse one request."""
@@ -54,7 +66,7 @@ class AccessGate:
         try:
             caller = await caller_of(self._gateway, scope, agent=agent)
         except (TokenRejectedError, VerificationUnavailableError) as error:
-            await refusal(self._gateway, error, scope, agent=agent)(scope, receive, send)
+            await refusal(self._gateway, error, scope, agent=self._shown(agent))(scope, receive, send)
             return
         scope[CALLER_KEY] = caller
         if caller.grants.everything:
@@ -68,11 +80,14 @@ class AccessGate:
 
     def _hidden(self, caller: Caller, agent: str | None, scope: Scope) -> Response:
         if not caller.authenticated:
-            return _without_token(self._gateway, scope, agent)
+            return _without_token(self._gateway, scope, self._shown(agent))
         known = agent in self._gateway.servers
         why = f"the token has no grant for agent '{agent}'" if known else "there is no such agent"
         _note(self._gateway, scope, "no_grant", why, caller)
         return agent_routes.not_found(scope, agent_routes.no_agent(agent))
+
+    def _shown(self, agent: str | None) -> str | None:
+        return agent if self._shows_metadata else None
 
     def _view_only(self, caller: Caller, agent: str) -> ASGIApp:
         async def look_first(scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +96,7 @@ class AccessGate:
             if not _is_call(body):
                 await self._app(scope, rest, send)
             elif caller.authenticated:
-                _note(self._gateway, scope, "insufficient_scope", f"the token may only view agent '{agent}'", caller)
+                self._gateway.refuse_call(agent, caller)
                 await _insufficient(self._gateway, f"{RUN_AGENTS}:{agent}", agent)(scope, rest, send)
             else:
                 await _without_token(self._gateway, scope, agent)(scope, rest, send)
@@ -120,6 +135,8 @@ def _nested_caller(gateway: Gateway, parent: Call, bearer: Secret | None) -> Cal
     auth = gateway.configuration.deployment.gateway.auth
     is_strict = auth is not None and auth.peer_grants == "strict"
     grants = parent.caller.grants if is_strict else EVERYTHING
+    if bearer is not None and gateway.authenticator is not None and gateway.authenticator.is_own_key(bearer):
+        bearer = None  # a key of this gateway, written into the peer's entry: it must not travel on
     return Caller(parent.caller.name, bearer, grants, authenticated=parent.caller.authenticated)
 
 
@@ -178,20 +195,24 @@ def _note(gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Call
     gateway.refusals.note(reason, why, client=client, caller=caller.name if caller else None)
 
 
-def _insufficient(gateway: Gateway, scope: str, agent: str | None) -> JSONResponse:
-    description = f"this needs the grant {scope}"
-    parameters = {"error": "insufficient_scope", "error_description": description, "scope": scope}
-    return _refused(gateway, HTTPStatus.FORBIDDEN, parameters, parameters, agent)
+def _insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONResponse:
+    """403, with the grant that is missing; as a scope only if asking for one can bring it."""
+    body = {"error": "insufficient_scope", "error_description": f"this needs the grant {grant}"}
+    scope = protected_resource.scope_for(gateway, grant)
+    return _refused(gateway, HTTPStatus.FORBIDDEN, body, {**body, **({"scope": scope} if scope else {})}, agent)
 
 
 def _refused(
     gateway: Gateway, status: HTTPStatus, body: dict[str, str], parameters: dict[str, str], agent: str | None
 ) -> JSONResponse:
+    shown = {"realm": REALM, **parameters}
     metadata = protected_resource.metadata_url(gateway, agent)
-    shown = {**parameters, **({"resource_metadata": metadata} if metadata else {})}
+    if agent is not None and metadata is not None:
+        scopes = protected_resource.scopes(gateway, agent)
+        shown = {**({"scope": " ".join(scopes)} if scopes else {}), **shown, "resource_metadata": metadata}
     # Nothing in the values needs escaping: they are this gateway's own sentences, grants and URLs.
     value = ", ".join(f'{name}="{text}"' for name, text in shown.items())
-    return JSONResponse(body, status_code=status, headers={"WWW-Authenticate": f"Bearer {value}".rstrip()})
+    return JSONResponse(body, status_code=status, headers={"WWW-Authenticate": f"Bearer {value}"})
 
 
 async def _read(receive: Receive, limit: int) -> tuple[bytes, Receive]:

@@ -57,9 +57,9 @@ def no_agent(name: str | None) -> str:
     return f"no agent '{name}'" if name else "nothing here"
 
 
-def is_agent_path(path: str) -> bool:
-    """Whether a path belongs to the agents, hosted or not."""
-    return path.startswith("/agents/") or _OWN_PORT_PATH.fullmatch(path) is not None
+def is_agent_path(path: str, *, on_own_port: bool) -> bool:
+    """Whether a path belongs to the agents, hosted or not; `/mcp` does on an agent's own port only."""
+    return path.startswith("/agents/") or (on_own_port and _OWN_PORT_PATH.fullmatch(path) is not None)
 
 
 def not_found(scope: Scope, why: str) -> JSONResponse:

@@ -55,7 +55,14 @@ def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
         else:
             await send({"type": "websocket.close"})
 
-    return cross_origin(app, gateway.configuration)
+    guarded = cross_origin(app, gateway.configuration)
+
+    async def entry(scope: Scope, receive: Receive, send: Send) -> None:
+        """Metadata is for pages of every origin, whatever `allowed_origins` says of the agents."""
+        is_open = scope["type"] == "http" and protected_resource.is_metadata_path(scope["path"])
+        await (app if is_open else guarded)(scope, receive, send)
+
+    return entry
 
 
 class _Table:
@@ -64,20 +71,21 @@ class _Table:
     def __init__(self, gateway: Gateway, routes: PortRoutes) -> None:
         self._gateway = gateway
         self._routes = routes
-        access = AccessGate(self._serve_agent, gateway, self._named)
+        self._has_agents = routes.agent is not None or routes.agents_by_path
+        access = AccessGate(self._serve_agent, gateway, self._named, shows_metadata=self._has_agents)
         self._agents = host_and_origin_guard(DrainGate(access, gateway), gateway.configuration)
         self._open = _OpenEndpoints(gateway).of(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._open.get(scope["path"])
-        if protected_resource.is_metadata_path(scope["path"]):
+        if self._has_agents and protected_resource.is_metadata_path(scope["path"]):
             if scope["method"] == "OPTIONS":
                 await protected_resource.preflight()(scope, receive, send)
                 return
             endpoint = self._metadata
         if endpoint is not None:
             await _answer(self._gateway, endpoint, scope, receive, send)
-        elif agent_routes.is_agent_path(scope["path"]):
+        elif agent_routes.is_agent_path(scope["path"], on_own_port=self._routes.agent is not None):
             await self._agents(scope, receive, send)
         else:
             await agent_routes.not_found(scope, "nothing here")(scope, receive, send)

@@ -42,6 +42,24 @@ def audiences(addresses: Addresses, agent: str | None) -> tuple[str, ...]:
     return tuple(form for name in names for form in (name, f"{name}/"))
 
 
+def scopes(gateway: Gateway, agent: str) -> list[str]:
+    """What a client should ask its authorization server for; nothing where grants do not come as scopes."""
+    auth = gateway.configuration.deployment.gateway.auth
+    if auth is None or auth.jwt is None:
+        return []
+    if auth.jwt.scopes_supported or auth.jwt.grants_claim not in _SCOPE_CLAIMS:
+        return list(auth.jwt.scopes_supported)
+    return [f"{RUN_AGENTS}:{agent}"]
+
+
+def scope_for(gateway: Gateway, grant: str) -> str | None:
+    """What to ask for to get a grant that is missing, None where no scope would bring it."""
+    auth = gateway.configuration.deployment.gateway.auth
+    if auth is None or auth.jwt is None:
+        return grant
+    return " ".join(auth.jwt.scopes_supported) or (grant if auth.jwt.grants_claim in _SCOPE_CLAIMS else None)
+
+
 def metadata_url(gateway: Gateway, agent: str | None) -> str | None:
     """Where the metadata of an agent is; None where there is none to point to."""
     auth = gateway.configuration.deployment.gateway.auth
@@ -57,17 +75,13 @@ def respond(gateway: Gateway, own_agent: str | None, path: str) -> Response:
     agent = _agent_of(gateway, own_agent, path)
     if auth is None or auth.jwt is None or agent is None:
         return JSONResponse({"error": "nothing here", "path": path}, status_code=404)
-    settings = auth.jwt
-    scopes = list(settings.scopes_supported)
-    if not scopes and settings.grants_claim in _SCOPE_CLAIMS:
-        scopes = [f"{RUN_AGENTS}:{agent}"]
-    servers = settings.authorization_servers or (settings.issuer,)
+    servers = auth.jwt.authorization_servers or (auth.jwt.issuer,)
     # Validated from text: as URL objects they would get a slash at the end, and clients compare issuers exactly.
     document = ProtectedResourceMetadata.model_validate(
         {
             "resource": gateway.addresses.resource(agent),
             "authorization_servers": list(servers),
-            "scopes_supported": scopes or None,
+            "scopes_supported": scopes(gateway, agent) or None,
             "bearer_methods_supported": ["header"],
         }
     )

@@ -64,7 +64,11 @@ class Guarded:
 
     def unauthorized(self, agent: str | None = "research") -> Refusal:
         """The answer to a request that brought no token."""
-        return Refusal(401, {"resource_metadata": self.metadata(agent)} if agent else {})
+        return Refusal(401, {"resource_metadata": self.metadata(agent), "scope": self.scope(agent)} if agent else {})
+
+    def scope(self, agent: str) -> str:
+        """What a client is told to ask for."""
+        return f"run:agents:{agent}"
 
     def invalid(self, agent: str | None = "research") -> Refusal:
         """The answer to a token that is not accepted."""
@@ -157,6 +161,7 @@ def refusal_of(status: int, headers: Any, text: str = "") -> Refusal:
         return Refusal(status, None, headers, text)
     assert challenge.scheme == "Bearer"
     told = dict(challenge.parameters)
+    assert told.pop("realm") == "pallas-gateway"  # RFC 6750 wants at least one parameter
     description = told.pop("error_description", None)
     assert (description is not None) == ("error" in told), challenge
     return Refusal(status, told, headers, text)

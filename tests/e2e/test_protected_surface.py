@@ -211,8 +211,8 @@ async def test_each_port_is_a_resource_of_its_own(version: str, tmp_path: Path) 
                 for token in (None, bearer(g.token(aud=url)))
             ]
 
-    metadata = {"resource_metadata": f"{bases['research']}{METADATA}/mcp"}
-    scope = {**metadata, "error": "insufficient_scope", "scope": "run:agents:research"}
+    metadata = {"resource_metadata": f"{bases['research']}{METADATA}/mcp", "scope": "run:agents:research"}
+    scope = {**metadata, "error": "insufficient_scope"}
     invalid = Refusal(401, {**metadata, "error": "invalid_token"})
     assert seen == [Refusal(401, metadata), OK, invalid, Refusal(403, scope), Refusal(404)]
     assert {name: document["resource"] for name, document in documents.items()} == {

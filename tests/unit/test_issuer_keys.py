@@ -11,7 +11,7 @@ import pytest
 import respx
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from pallas_gateway.identity.issuer_keys import FRESH_SECONDS, MOST_FETCHES, PER_SECONDS, IssuerKeys
+from pallas_gateway.identity.issuer_keys import FRESH_SECONDS, MOST_FETCHES, PER_SECONDS, RETRY_SECONDS, IssuerKeys
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -88,14 +88,35 @@ async def test_any_number_of_looks_makes_few_fetches_and_time_allows_more(issuer
     assert ids(await issuer.keys.newer()) == ["two"]
 
 
-async def test_old_keys_are_used_while_they_are_renewed_in_the_background(issuer: Issuer) -> None:
+async def test_keys_that_are_old_are_looked_at_again_before_they_are_used(issuer: Issuer) -> None:
     issuer.answers(ONE)
     await issuer.keys.current()
-    issuer.clock.now = FRESH_SECONDS + 1
+    issuer.clock.now = FRESH_SECONDS - 1
     issuer.answers(TWO)
     assert ids(await issuer.keys.current()) == ["one"]
-    assert ids(await issuer.keys.newer()) == ["two"]  # waits for the same fetch
+    issuer.clock.now = FRESH_SECONDS
+    assert ids(await issuer.keys.current()) == ["two"]
     assert issuer.fetches == 2
+
+
+async def test_a_look_that_failed_is_repeated_after_a_minute_not_by_every_caller(issuer: Issuer) -> None:
+    issuer.answers(ONE)
+    await issuer.keys.current()
+    issuer.clock.now = FRESH_SECONDS
+    issuer.route.mock(side_effect=httpx.ConnectError("refused"))
+    for _ in range(3):
+        assert ids(await issuer.keys.current()) == ["one"]
+    assert issuer.fetches == 2
+    issuer.clock.now += RETRY_SECONDS
+    issuer.answers(TWO)
+    assert ids(await issuer.keys.current()) == ["two"]
+
+
+async def test_an_issuer_without_keys_has_withdrawn_them_all(issuer: Issuer) -> None:
+    issuer.answers(ONE)
+    await issuer.keys.current()
+    issuer.answers()
+    assert ids(await issuer.keys.newer()) == []
 
 
 @pytest.mark.parametrize(
@@ -106,7 +127,7 @@ async def test_old_keys_are_used_while_they_are_renewed_in_the_background(issuer
         (httpx.Response(200, text="<html>"), "not a set of public keys"),
         (httpx.Response(200, json=[]), "not a set of public keys"),
         (httpx.Response(200, json={"keys": "none"}), "not a set of public keys"),
-        (httpx.Response(200, json={"keys": []}), "not a set of public keys"),
+        (httpx.Response(200, json={"keys": [{"kty": "oct", "k": "AA"}]}), "not a set of public keys"),
         (httpx.Response(200, content=b"[" * 100_000), "not a set of public keys"),
         (httpx.ConnectError("refused"), "ConnectError"),
         (httpx.ReadTimeout("slow"), "ReadTimeout"),

@@ -445,3 +445,14 @@ async def test_the_memory_shows_no_token(server: AuthorizationServer, exchanger:
     shown = repr(vars(exchanger))
     assert "anns-token" not in shown
     assert len(server.asked) == 1
+
+
+async def test_a_token_that_ends_sooner_than_nothing_was_said_of_is_kept_no_longer_than_it_lives(
+    clock: Clock, server: AuthorizationServer, exchanger: TokenExchanger
+) -> None:
+    issued = jwt({"exp": clock.wall + 5}).reveal()
+    server.answers = lambda _: httpx.Response(200, json={"access_token": issued, "token_type": "Bearer"})
+    await exchanger.exchange(ANN, NOTES)
+    assert exchanger.kept(ANN, NOTES) is not None
+    clock.go_on(6)
+    assert exchanger.kept(ANN, NOTES) is None

@@ -19,26 +19,35 @@ from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import EVERYTHING, Grants
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
+from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
 from pallas_gateway.web import protected_resource
 from pallas_gateway.web.access import AccessGate
 from pallas_gateway.web.agent_routes import named_by_path, no_agent, not_found
+from pallas_gateway.web.app import PortRoutes, create_app
 from tests.support.asgi import read_body, respond_json
+from tests.support.challenges import parse_challenge
 from tests.support.memory_runtime import MemoryRuntime
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.support.asgi import Message as AsgiMessage
     from tests.support.asgi import Receive, Scope, Send
 
 KEYS = {"viewer": ["view:agents:echo"], "runner": ["run:agents:echo"], "nobody": []}
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message", "arguments": {}}}
 HEALTH = {**CALL, "params": {"name": "get_health"}}
+BARE = 'Bearer realm="pallas-gateway"'
 JWT = {"issuer": "https://login.example.com", "jwks_uri": "https://login.example.com/jwks"}
 
 
-def gateway_of(auth: dict[str, Any] | None, **gateway: Any) -> Gateway:
+AGENTS = {name: {"module": name} for name in ("echo", "other")}
+
+
+def gateway_of(auth: Mapping[str, Any] | None, agents: Mapping[str, Any] = AGENTS, **gateway: Any) -> Gateway:
     document: dict[str, Any] = {
         "name": "demo",
-        "agents": {name: {"module": name} for name in ("echo", "other")},
+        "agents": agents,
         "gateway": {"max_body_bytes": 1000, **gateway, **({"auth": auth} if auth is not None else {})},
     }
     deployment = Deployment.model_validate(document)
@@ -165,7 +174,7 @@ async def test_a_caller_of_one_agent_finds_no_other_and_is_told_the_same_as_of_o
 @pytest.mark.parametrize("path", ["/agents/echo/mcp", "/agents/none/mcp", "/agents/", "/agents/a/b/c"])
 async def test_without_a_token_every_path_of_the_agents_is_the_same_door(path: str) -> None:
     asked = await ask(with_keys(), path=path)
-    assert (asked.status, asked.headers["www-authenticate"], asked.caller) == (401, "Bearer", None)
+    assert (asked.status, asked.headers["www-authenticate"], asked.caller) == (401, BARE, None)
 
 
 async def test_two_tokens_are_one_too_many() -> None:
@@ -177,7 +186,7 @@ async def test_two_tokens_are_one_too_many() -> None:
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic cnVubmVyOg==", "runner", "Bearer\trunner"])
 async def test_a_header_without_a_bearer_token_is_none(header: str) -> None:
     asked = await ask(with_keys(), ("authorization", header))
-    assert (asked.status, asked.headers["www-authenticate"]) == (401, "Bearer")
+    assert (asked.status, asked.headers["www-authenticate"]) == (401, BARE)
 
 
 @pytest.mark.parametrize(("grants", "status"), [(["view:agents"], 401), (["run:agents:echo"], 200)])
@@ -220,7 +229,7 @@ async def test_an_unknown_nested_call_token_is_no_token() -> None:
     ],
 )
 def test_metadata_names_the_agent_as_clients_know_it(public_url: str | None, path: str, resource: str) -> None:
-    gateway = gateway_of({"jwt": JWT}, **({"public_url": public_url} if public_url else {}))
+    gateway = gateway_of({"jwt": JWT}, public_url=public_url)
     response = protected_resource.respond(gateway, None, f"{protected_resource.WELL_KNOWN}{path}")
     agent = resource.split("/")[-2]
     assert json.loads(bytes(response.body)) == {
@@ -267,3 +276,91 @@ def test_pages_of_any_origin_may_read_metadata() -> None:
     allowed = {name: value for name, value in response.headers.items() if name.startswith("access-control")}
     assert (response.status_code, allowed["access-control-allow-origin"]) == (204, "*")
     assert allowed["access-control-allow-headers"] == "*"
+
+
+async def test_a_key_of_this_gateway_in_a_peers_entry_does_not_travel_on() -> None:
+    gateway = with_keys()
+    caller = Caller("ann", Secret("anns"), Grants.of(["run:agents:echo"]), authenticated=True)
+    with gateway.running.token_for(Call("echo", Message("user", "hi"), caller=caller)) as token:
+        asked = await ask(gateway, (NESTED_CALL_HEADER, token.reveal()), bearer="runner")
+    assert asked.caller is not None
+    assert (asked.caller.name, asked.caller.bearer) == ("ann", None)
+
+
+async def test_a_call_of_somebody_who_may_only_view_is_counted_as_a_refused_one() -> None:
+    gateway = with_keys()
+    await ask(gateway, bearer="viewer")
+    await ask(gateway, bearer="guessed")
+    await ask(gateway, path="/agents/other/mcp", bearer="viewer")
+    value = gateway.metrics.registry.get_sample_value
+    assert value("pallas_calls_refused_total", {"agent": "echo", "reason": "insufficient_scope"}) == 1
+    assert value("pallas_send_message_total", {"agent": "echo", "outcome": "error"}) == 1
+    counts = {reason: value("pallas_auth_refused_total", {"reason": reason}) for reason in AUTH_REFUSALS}
+    assert counts == {
+        **dict.fromkeys(AUTH_REFUSALS, 0), "insufficient_scope": 1, "invalid_token": 1, "no_grant": 1
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("jwt", "scope"),
+    [({}, "run:agents:echo"), ({"scopes_supported": ["agents"]}, "agents"), ({"grants_claim": "roles"}, None)],
+)
+async def test_a_refusal_asks_for_a_scope_only_where_one_helps(jwt: dict[str, Any], scope: str | None) -> None:
+    gateway = with_keys(jwt={**JWT, **jwt})
+    for asked in (await ask(gateway), await ask(gateway, bearer="viewer")):
+        assert parse_challenge(asked.headers["www-authenticate"]).parameters.get("scope") == scope
+
+
+async def test_a_port_where_agents_are_elsewhere_does_not_tell_which_there_are() -> None:
+    agents = {"echo": {"module": "echo", "port": 24301}, "other": {"module": "other"}}
+    gateway = gateway_of({"jwt": JWT}, per_port=True, agents=agents)
+    table = create_app(gateway, {24200: PortRoutes(registry=True), 24301: PortRoutes(agent="echo")})
+    seen = set()
+    for name in ("echo", "other", "absent"):
+        for path in (f"/agents/{name}/mcp", f"{protected_resource.WELL_KNOWN}/agents/{name}/mcp"):
+            status, headers, _ = await get(table, 24200, path)
+            seen.add((path.startswith("/agents"), status, headers.get("www-authenticate")))
+    assert seen == {(True, 401, BARE), (False, 404, None)}
+
+
+@pytest.mark.parametrize("origins", [[], ["https://app.example.com"]])
+async def test_metadata_is_for_pages_of_every_origin(origins: list[str]) -> None:
+    gateway = gateway_of({"jwt": JWT}, allowed_origins=origins)
+    table = create_app(gateway, {24200: PortRoutes(agents_by_path=True)})
+    path = f"{protected_resource.WELL_KNOWN}/agents/echo/mcp"
+    status, headers, _ = await get(table, 24200, path, method="OPTIONS", origin="https://inspector.example.com")
+    assert (status, headers["access-control-allow-origin"]) == (204, "*")
+    status, headers, _ = await get(table, 24200, path, origin="https://inspector.example.com")
+    assert (status, headers["access-control-allow-origin"]) == (200, "*")
+
+
+async def test_in_single_port_mode_there_is_no_agent_at_mcp() -> None:
+    table = create_app(with_keys(), {24200: PortRoutes(agents_by_path=True, registry=True)})
+    status, _, body = await get(table, 24200, "/mcp")
+    assert (status, json.loads(body)["error"]) == (404, "nothing here")
+
+
+async def get(
+    app: Any, port: int, path: str, *, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """One request to the whole app."""
+    sent: list[AsgiMessage] = []
+
+    async def receive() -> AsgiMessage:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: AsgiMessage) -> None:
+        sent.append(message)
+
+    scope: Scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "scheme": "http",
+        "query_string": b"",
+        "server": ("127.0.0.1", port),
+        "headers": [(b"host", b"localhost:24200"), *((k.encode(), v.encode()) for k, v in headers.items())],
+    }
+    await app(scope, receive, send)
+    told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], told, b"".join(message.get("body", b"") for message in sent[1:])
