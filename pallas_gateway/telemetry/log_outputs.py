@@ -49,11 +49,14 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
     def __init__(self, path: Path, *, max_bytes: int, backups: int) -> None:
         super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8", delay=True)
         self._lost = 0
+        self._telling = False
         self._torn: _FileId | None = None
         self._rotates_from = -math.inf
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record."""
+        """Write one record, unless it says that the file cannot be written: that one may fit where others did not."""
+        if self._telling:
+            return
         lost_before = self._lost
         super().emit(record)
         if lost_before and self._lost == lost_before:
@@ -68,7 +71,11 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
         self._drop_stream()
         if self._lost == 1:
             extra = {"file": self.baseFilename, "error": _why(error)}
-            _log.error("log file cannot be written, serving on without it until it can", extra=extra)
+            self._telling = True
+            try:
+                _log.error("log file cannot be written, serving on without it until it can", extra=extra)
+            finally:
+                self._telling = False
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802  logging's name
         """Whether the file is full, and may be rotated as far as is known."""
