@@ -36,6 +36,7 @@ from pallas_gateway.agent_server.tools import (
     GET_HEALTH,
     META_KEY,
     call_meta,
+    conversation_id_of,
     error_result,
     health_tool,
     message_tool,
@@ -146,14 +147,14 @@ class AgentServer:
             return result
 
     async def _send_message(self, context: Context, arguments: dict[str, Any]) -> CallToolResult:
-        asked = self._asked(context)
-        try:
-            self._refuse_without_grant(asked.caller)
-            call = parse_call(asked, arguments)
-        except GatewayError as refusal:
-            self._agent.refuse(asked, refusal)
-            return error_result(str(refusal), call_meta(asked, stop_reason=refusal.reason, seconds=0.0))
-        with records_of(call, _bearer(context)):
+        asked = self._asked(context, arguments)
+        with records_of(asked, _bearer(context)):
+            try:
+                self._refuse_without_grant(asked.caller)
+                call = parse_call(asked, arguments)
+            except GatewayError as refusal:
+                self._agent.refuse(asked, refusal)
+                return error_result(str(refusal), call_meta(asked, stop_reason=refusal.reason, seconds=0.0))
             return await self._result(context, call)
 
     async def _result(self, context: Context, call: Call) -> CallToolResult:
@@ -177,7 +178,7 @@ class AgentServer:
         """
         async with self._agent.channel(ClientOutlet(context), wishes_of(context)) as channel:
             work = self._agent.begin(call, channel)
-            with self._cancellations.listening(self._key(context, context.request_id), work.cancel):
+            with self._cancellations.listening(self._key(context, context.request_id), call, work.cancel):
                 try:
                     await asyncio.wait({work})
                 except asyncio.CancelledError:
@@ -195,8 +196,9 @@ class AgentServer:
 
     async def _on_cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
         key = self._key(context, params.request_id)
-        if key is not None and self._cancellations.cancel(key):
-            _log.info("client cancelled a call", extra={"agent": self._agent.name})
+        for call in self._cancellations.cancel(key) if key is not None else ():
+            with records_of(call):
+                _log.info("client cancelled a call")
 
     def _key(self, context: Context, request_id: str | int | None) -> RequestKey | None:
         headers = _headers(context)
@@ -205,13 +207,14 @@ class AgentServer:
             return None
         return RequestKey(self._agent.name, session, _bearer(context), request_id)
 
-    def _asked(self, context: Context) -> Call:
-        """What is known of a call before its arguments are read."""
+    def _asked(self, context: Context, arguments: Mapping[str, Any]) -> Call:
+        """What is known of a call before its arguments are checked."""
         headers = _headers(context)
         parent = self._running.parent_of(headers.get(NESTED_CALL_HEADER))
         return Call(
             self._agent.name,
             Message("user", ""),
+            conversation_id=conversation_id_of(arguments),
             caller=context.request.scope[CALLER_KEY] if context.request is not None else _NOBODY,
             nesting=parent.nesting + 1 if parent else 0,
             parent_call_id=parent.call_id if parent else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from mcp_types import CallToolResult, TextContent, Tool
 
@@ -79,8 +79,14 @@ def health_tool() -> Tool:
     return Tool(name=GET_HEALTH, title="Health", description=description, input_schema=HEALTH_SCHEMA)
 
 
+def conversation_id_of(arguments: Mapping[str, Any]) -> str | None:
+    """The conversation id, unless there is none or it is none; known before anything else may be refused."""
+    found = arguments.get("conversation_id")
+    return found if _is_identifier(found) else None
+
+
 def parse_call(asked: Call, arguments: Mapping[str, Any]) -> Call:
-    """`asked`, what is known of a call before its arguments are read, with what they say.
+    """`asked`, what is known of a call before its arguments are checked, with what they say.
 
     Raises:
         CallRefusedError: `bad_input` or `bad_image`; the message says what to send instead.
@@ -88,9 +94,8 @@ def parse_call(asked: Call, arguments: Mapping[str, Any]) -> Call:
     text = _checked(arguments)
     history, skipped = parse_history(arguments.get("history"))
     message = current_message(text, arguments.get("images"))
-    call = replace(asked, message=message, history=history, conversation_id=arguments.get("conversation_id"))
-    _warn_of_skipped(call, skipped)
-    return call
+    _warn_of_skipped(asked, skipped)
+    return replace(asked, message=message, history=history)
 
 
 def _checked(arguments: Mapping[str, Any]) -> str:
@@ -110,7 +115,7 @@ def _checked(arguments: Mapping[str, Any]) -> str:
     return message
 
 
-def _is_identifier(value: object) -> bool:
+def _is_identifier(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and len(value) <= LONGEST_ID and is_text(value)
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mcp_types import TextContent
 
+from pallas_gateway.calls.call import Usage
 from pallas_gateway.telemetry import redaction
 from pallas_gateway.telemetry.current_call import working_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.errors import GatewayError
     from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.runtime.ports import Instance
 
 MOST_TOOLS = 20
 """Names of tools in one line; the uses of all others are counted together."""
@@ -26,6 +29,19 @@ LONGEST_ERROR = 300
 OTHERS = "(others)"
 
 _log = logging.getLogger("pallas.calls")
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a call has used; nothing until its instance tells, and then whatever becomes of the call."""
+
+    turns: tuple[TurnUsage, ...] = ()
+    iterations: int = 0
+    tools: tuple[str, ...] = ()
+
+    def tell(self, instance: Instance) -> None:
+        """Keep what `instance` has used so far."""
+        self.turns, self.iterations, self.tools = instance.turns, instance.iterations, instance.tools
 
 
 @contextmanager
@@ -46,14 +62,15 @@ def log_reply(call: Call, reply: Reply, *, seconds: float) -> None:
     outcome: dict[str, Any] = {"outcome": "ok", "stop_reason": reply.stop_reason}
     if reply.failure is not None:
         outcome = {"outcome": "error", "reason": reply.failure, "error": _sentence(reply)}
-    spent = {"iterations": reply.iterations, "tokens": reply.usage.as_dict(), "tools": tools_used(reply.tools)}
     halted = {"halted": list(reply.halted)} if reply.halted else {}
+    spent = _fields_of(Spent(reply.turns, reply.iterations, reply.tools))
     _log.info("call ended", extra={**_about(call, seconds), **outcome, **spent, **halted})
 
 
-def log_unanswered(call: Call, reason: str, *, seconds: float) -> None:
+def log_unanswered(call: Call, reason: str, spent: Spent, *, seconds: float) -> None:
     """The line of a call that was started and has no reply: `cancelled`, `stopped`, `internal_error`."""
-    _log.info("call ended", extra={**_about(call, seconds), "outcome": "error", "reason": reason})
+    outcome = {"outcome": "error", "reason": reason}
+    _log.info("call ended", extra={**_about(call, seconds), **outcome, **_fields_of(spent)})
 
 
 def log_refused(call: Call, refusal: GatewayError, *, seconds: float) -> None:
@@ -68,6 +85,11 @@ def tools_used(names: Sequence[str]) -> dict[str, int]:
     shown = dict(counted[:MOST_TOOLS])
     others = sum(count for _, count in counted[MOST_TOOLS:])
     return {**shown, OTHERS: others} if others else shown
+
+
+def _fields_of(spent: Spent) -> dict[str, Any]:
+    tokens = sum((turn.usage for turn in spent.turns), Usage()).as_dict()
+    return {"iterations": spent.iterations, "tokens": tokens, "tools": tools_used(spent.tools)}
 
 
 def _about(call: Call, seconds: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pallas_gateway.agents.call_log import log_refused, log_reply, log_unanswered
+from pallas_gateway.agents.call_log import Spent, log_refused, log_reply, log_unanswered
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.conversation import first_foreign_image, without_foreign_images
 from pallas_gateway.calls.credentials import Credentials
@@ -173,9 +173,9 @@ class HostedAgent:
         """
         metrics = self._around.metrics
         started = monotonic()
-        outcome = "error"
+        outcome, spent = "error", Spent()
         try:
-            reply = await self._run(call, channel)
+            reply = await self._run(call, channel, spent)
             outcome = "ok" if reply.failure is None else "error"
             log_reply(call, reply, seconds=monotonic() - started)
             return reply
@@ -184,7 +184,7 @@ class HostedAgent:
             log_refused(call, refusal, seconds=monotonic() - started)
             raise
         except BaseException as error:
-            log_unanswered(call, self._why_unanswered(error), seconds=monotonic() - started)
+            log_unanswered(call, self._why_unanswered(error), spent, seconds=monotonic() - started)
             raise
         finally:
             metrics.send_message.labels(self.name, outcome).inc()
@@ -202,7 +202,7 @@ class HostedAgent:
         self._around.metrics.send_message.labels(self.name, "error").inc()
         self._around.metrics.send_message_seconds.labels(self.name).observe(0)  # the time it took to look at it
 
-    async def _run(self, call: Call, channel: Channel) -> Reply:
+    async def _run(self, call: Call, channel: Channel, spent: Spent) -> Reply:
         runtime = self._require_runtime()
         self._refuse_too_deep(call)
         call = fit_to_model(call, runtime.model)
@@ -212,7 +212,7 @@ class HostedAgent:
                 self._around.metrics.calls_in_flight.labels(self.name).track_inprogress(),
             ):
                 async with runtime.open(call, self._credentials(call, token), channel) as instance:
-                    reply = await self._generate(instance, call)
+                    reply = await self._generate(instance, call, spent)
         for reason in reply.halted:
             self._around.metrics.loops_aborted.labels(self.name, reason).inc()
         return reply
@@ -221,12 +221,13 @@ class HostedAgent:
         bearer = call.caller.bearer
         return Credentials(bearer, nested_call_token, llm_bearer=bearer if self._around.llm_pass_through else None)
 
-    async def _generate(self, instance: Instance, call: Call) -> Reply:
+    async def _generate(self, instance: Instance, call: Call, spent: Spent) -> Reply:
         """The instance's answer; what the call cost is counted in any case, a cancelled one was paid for as well."""
         try:
             return await instance.generate(call, timeout_seconds=self.settings.call_timeout_seconds)
         finally:
-            self._count_turns(instance.turns)
+            spent.tell(instance)
+            self._count_turns(spent.turns)
 
     def _require_runtime(self) -> AgentRuntime:
         if self._runtime is not None:

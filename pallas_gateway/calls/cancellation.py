@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pallas_gateway.calls.call import Call
     from pallas_gateway.identity.secret import Secret
 
 
@@ -30,30 +31,31 @@ class Cancellations:
     """The running calls of this process that their clients can cancel."""
 
     def __init__(self) -> None:
-        self._listeners: dict[RequestKey, list[Callable[[], object]]] = {}
+        self._listeners: dict[RequestKey, list[tuple[Call, Callable[[], object]]]] = {}
 
     def __len__(self) -> int:
         """How many requests can be cancelled now."""
         return len(self._listeners)
 
     @contextmanager
-    def listening(self, key: RequestKey | None, on_cancel: Callable[[], object]) -> Iterator[None]:
-        """Call `on_cancel` if the client cancels the request while the block runs; with no key nothing can."""
+    def listening(self, key: RequestKey | None, call: Call, on_cancel: Callable[[], object]) -> Iterator[None]:
+        """Call `on_cancel` if the client cancels `call` while the block runs; with no key nothing can."""
         if key is None:
             yield
             return
         listeners = self._listeners.setdefault(key, [])
-        listeners.append(on_cancel)
+        listener = (call, on_cancel)
+        listeners.append(listener)
         try:
             yield
         finally:
-            listeners.remove(on_cancel)
+            listeners.remove(listener)
             if not listeners:
                 self._listeners.pop(key, None)
 
-    def cancel(self, key: RequestKey) -> bool:
-        """Cancel one request; False if no such request is running."""
-        listeners = list(self._listeners.get(key, ()))  # a call may end while it is being cancelled
-        for on_cancel in listeners:
+    def cancel(self, key: RequestKey) -> tuple[Call, ...]:
+        """Cancel one request; the calls that this ends, none if no such request is running."""
+        listeners = tuple(self._listeners.get(key, ()))  # a call may end while it is being cancelled
+        for _, on_cancel in listeners:
             on_cancel()
-        return bool(listeners)
+        return tuple(call for call, _ in listeners)

@@ -32,8 +32,17 @@ def load_project(config: Path | None, overrides: Overrides) -> Configuration:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)  # the documented layout keeps agent modules in the working directory
     configuration = load_deployment(config_path(os.environ, config), environ=os.environ, overrides=overrides)
-    redaction.configured.add(configuration.fastagent.secrets | secret_values(os.environ))
+    redaction.configured.add(configuration.fastagent.secrets | _secrets_of_the_environment())
     return configuration
+
+
+def _secrets_of_the_environment() -> set[str]:
+    """Without the folders: `SIGNING_KEY=/etc/keys` tells where something is, and paths stand in many messages."""
+    return {value for value in secret_values(os.environ) if not _is_folder(value)}
+
+
+def _is_folder(value: str) -> bool:
+    return Path(value).is_absolute() and os.path.isdir(value)  # noqa: PTH112  Path's own raises for what is too long
 
 
 def named_config_file(configuration: Configuration) -> Path | None:

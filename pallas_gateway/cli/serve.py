@@ -102,10 +102,7 @@ def _warn_of_open_doors(configuration: Configuration) -> None:
     auth = configuration.deployment.gateway.auth
     if auth is None:
         if configuration.bind_host not in _LOOPBACK:
-            message = (
-                "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION: whoever reaches the port can call every agent"
-            )
-            _log.warning(message, extra={"host": configuration.bind_host, "setting": "gateway.auth"})
+            _log.warning(_OPEN_DOOR, extra={"host": configuration.bind_host, "setting": "gateway.auth"})
         return
     if not (auth.tokens or auth.jwt or auth.anonymous):
         _log.warning("nobody can call: gateway.auth names no tokens, no jwt and no anonymous grants")

@@ -11,10 +11,10 @@ from functools import lru_cache
 from itertools import pairwise
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-# At the end of a name: `max_tokens`, `token_url` and `DB_PASSWORD_FILE` hold none.
+# At the end of a name: `max_tokens`, `token_url` and `DB_PASSWORD_FILE` hold none. `PWD` is the working directory.
 _SECRET_NAME = re.compile(
     r"(?:password|passwd|passphrase|passcode|secret|token|api_?key|credentials?|bearer|authorization|cookie"
-    r"|(?:^|_)(?:key|pwd|auth|dsn|sig|signature))(?:_?\d+)?$"
+    r"|_pwd|(?:^|_)(?:key|auth|dsn|sig|signature))(?:_?\d+)?$"
 )
 _HARMLESS_HEADER = re.compile(r"accept.*|content-.*|user-agent|mcp-.*|trace(?:parent|state)|cache-control|origin|host")
 _LOOKS_RANDOM = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])\S{12,}")

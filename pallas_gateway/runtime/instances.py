@@ -126,6 +126,16 @@ class FastAgentInstance:
         return turns_of(self._agents.values(), self._observer.accumulators)
 
     @property
+    def iterations(self) -> int:
+        """LLM turns begun so far, as the hooks have counted them."""
+        return self._observer.iterations
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Uses of tools so far."""
+        return tuple(self._observer.tools)
+
+    @property
     def _agents(self) -> Mapping[str, AgentProtocol]:
         return self._session.agent_app.registered_agents()
 
@@ -170,10 +180,10 @@ class FastAgentInstance:
         seen.end_spans(reply.failure or "cancelled")
         return replace(
             reply,
-            iterations=seen.iterations,
+            iterations=self.iterations,
             turns=self.turns,
             halted=(*seen.halted, *reply.halted),
-            tools=tuple(seen.tools),
+            tools=self.tools,
         )
 
     async def _answer(self, call: Call) -> PromptMessageExtended:

@@ -119,6 +119,14 @@ class Instance(Protocol):
     def turns(self) -> tuple[TurnUsage, ...]:
         """The LLM turns so far; they were paid for, whatever becomes of the call."""
 
+    @property
+    def iterations(self) -> int:
+        """LLM turns begun so far, over all agents of a workflow; those that reported no usage as well."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Each use of a tool so far, by `server/tool`."""
+
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer the call; a failure of the model or the runtime is a `Reply` too, with `failure` saying which."""
 

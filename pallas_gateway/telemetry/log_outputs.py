@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+import math
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
 
+    type _FileId = tuple[int, int]
+
+ROTATE_AGAIN_SECONDS = 60.0
+"""How long a file that could not be rotated is left to grow before it is tried again."""
+BLOCK_BYTES = 65_536
+"""How much of a file is read at a time to find its last line."""
 _log = logging.getLogger("pallas.logs")
 
 
@@ -36,14 +44,19 @@ class StderrOutput(_Formatting, logging.StreamHandler[TextIO]):
 
 
 class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
-    """The rotating file; while it cannot be written the gateway serves on without, and every record tries anew."""
+    """The rotating file, opened by the first record; while it cannot be written, every record tries anew."""
 
     def __init__(self, path: Path, *, max_bytes: int, backups: int) -> None:
-        super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8")
+        super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8", delay=True)
         self._lost = 0
+        self._telling = False
+        self._torn: _FileId | None = None
+        self._rotates_from = -math.inf
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record."""
+        """Write one record, unless it says that the file cannot be written: that one may fit where others did not."""
+        if self._telling:
+            return
         lost_before = self._lost
         super().emit(record)
         if lost_before and self._lost == lost_before:
@@ -57,14 +70,40 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
         self._lost += 1
         self._drop_stream()
         if self._lost == 1:
-            why = getattr(error, "strerror", None) or str(error)
-            extra = {"file": self.baseFilename, "error": why}
-            _log.error("log file cannot be written, serving on without it until it can", extra=extra)
+            extra = {"file": self.baseFilename, "error": _why(error)}
+            self._telling = True
+            try:
+                _log.error("log file cannot be written, serving on without it until it can", extra=extra)
+            finally:
+                self._telling = False
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802  logging's name
+        """Whether the file is full, and may be rotated as far as is known."""
+        return monotonic() >= self._rotates_from and bool(super().shouldRollover(record))
+
+    def doRollover(self) -> None:  # noqa: N802  logging's name
+        """Begin a new file; where the folder does not allow it the old one grows, which is better than no record."""
+        was_impossible = self._rotates_from > -math.inf
+        try:
+            super().doRollover()
+        except OSError as error:
+            self._rotates_from = monotonic() + ROTATE_AGAIN_SECONDS
+            if not was_impossible:
+                extra = {"file": self.baseFilename, "error": _why(error)}
+                _log.error("log file cannot be rotated, it grows until it can", extra=extra)
+        else:
+            self._rotates_from = -math.inf
 
     def _open(self) -> TextIOWrapper:
-        torn = _ends_torn(Path(self.baseFilename))
+        path = Path(self.baseFilename)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torn = _ends_torn(path)
+        if torn and self._torn == _file_id(path.stat()):
+            _cut_last_line(path)
+            torn = False
+        self._torn = None
         stream = super()._open()
-        if torn:
+        if torn:  # by another process, whose line it is
             stream.write("\n")
         return stream
 
@@ -74,9 +113,18 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
         if stream is None:
             return
         with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123  no path, a device
+            self._torn = _file_id(os.fstat(stream.fileno()))
             os.dup2(nowhere.fileno(), stream.fileno())
         with suppress(OSError, ValueError):
             stream.close()
+
+
+def _why(error: BaseException | None) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _file_id(status: os.stat_result) -> _FileId:
+    return status.st_dev, status.st_ino
 
 
 def _ends_torn(path: Path) -> bool:
@@ -86,6 +134,18 @@ def _ends_torn(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) != b"\n"
+
+
+def _cut_last_line(path: Path) -> None:
+    """Take a line that is not whole out of the file: readers of JSON lines, like jq, would stop there."""
+    with path.open("r+b") as file:
+        end, newline = file.seek(0, os.SEEK_END), -1
+        while end > 0 and newline < 0:
+            start = max(0, end - BLOCK_BYTES)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            end = start
+        file.truncate(end + newline + 1)
 
 
 def _in_place_of(record: logging.LogRecord) -> logging.LogRecord:

@@ -11,7 +11,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,8 +92,7 @@ class HumanFormatter(logging.Formatter):
         """The record as one line."""
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         level = "" if record.levelno == logging.INFO else f"{record.levelname} "
-        shown = {name: value for name, value in fields_of(record).items() if _is_for_people(name, value)}
-        extra = "".join(f" {name}={_on_one_line(_hidden_by_name(name, value))}" for name, value in shown.items())
+        extra = "".join(f" {name}={text}" for name, text in _for_people(record) if text)
         error = _last_line(record)
         line = cleaned(f"{time} {level}{_on_one_line(record.getMessage())}{extra}{f' ({error})' if error else ''}")
         if record.levelno >= logging.CRITICAL and record.exc_info:
@@ -101,8 +100,10 @@ class HumanFormatter(logging.Formatter):
         return line
 
 
-def _is_for_people(name: str, value: object) -> bool:
-    return value not in (None, (), {}, []) and name not in _FOR_MACHINES
+def _for_people(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
+    for name, value in fields_of(record).items():
+        if value is not None and name not in _FOR_MACHINES:
+            yield name, _on_one_line(_hidden_by_name(name, value))
 
 
 def _hidden_by_name(name: str, value: object) -> object:
@@ -177,16 +178,14 @@ def report_crashes() -> None:
 def _add_file(root: logging.Logger, configured: str | None) -> None:
     if configured == "":
         return
-    path = Path(configured or DEFAULT_FILE).expanduser()
+    named = Path(configured or DEFAULT_FILE)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handler = FileOutput(path, max_bytes=FILE_BYTES, backups=FILE_BACKUPS)
-    except OSError as error:
-        logging.getLogger("pallas").warning(
-            "no log file, going on without one", extra={"file": str(path), "error": error.strerror}
-        )
+        path = named.expanduser()
+    except RuntimeError as error:  # a user without a home directory
+        extra = {"file": str(named), "error": str(error)}
+        logging.getLogger("pallas").warning("no log file, going on without one", extra=extra)
         return
-    _add(root, handler, JsonFormatter())
+    _add(root, FileOutput(path, max_bytes=FILE_BYTES, backups=FILE_BACKUPS), JsonFormatter())
 
 
 def _add(root: logging.Logger, handler: logging.Handler, formatter: logging.Formatter) -> None:

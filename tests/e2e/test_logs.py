@@ -185,3 +185,18 @@ async def test_a_cancelled_call_and_one_the_gateway_ends_are_a_line_each_and_the
         assert [line["reason"] for line in log.records("pallas.calls")] == ["cancelled", "stopped", "stopped"]
         [stopping] = [record for record in log.records("pallas.server") if record["message"] == "stopping"]
     assert (stopping["calls"], stopping["drain_seconds"]) == (2, 0.1)
+
+
+async def test_a_cancelled_call_is_a_line_with_what_it_has_used(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        return hang(Gate()) if request.tool_results else USE_ECHO
+
+    with logged(tmp_path / "log") as log:
+        async with stage(tmp_path / "project", script) as staged:
+            asking = asyncio.create_task(ask(staged.url("solo")))
+            await staged.llm.wait_for_requests(2)
+            asking.cancel()
+            await eventually(lambda: log.records("pallas.calls"), what="the line of the call that was left")
+        [line] = log.records("pallas.calls")
+    assert (line["reason"], line["iterations"], line["tools"]) == ("cancelled", 2, {"tools/echo": 2})
+    assert line["tokens"]["input"] > 0

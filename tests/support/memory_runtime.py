@@ -108,6 +108,7 @@ class MemoryAgent:
         model: What the agent says it uses.
         downstreams: The MCP servers it says it uses.
         turns_so_far: The LLM turns a call has had when it comes to the gate.
+        tools_so_far: The tools it has used by then.
         start_failures: Raised by the next starts, one each, the first one first.
         starting: Holds starts, if given, by the agent's name.
         answering: Holds calls, if given, by their message.
@@ -124,6 +125,7 @@ class MemoryAgent:
     model: ModelFacts = MODEL
     downstreams: tuple[Downstream, ...] = ()
     turns_so_far: Sequence[TurnUsage] = ()
+    tools_so_far: Sequence[str] = ()
     start_failures: list[Exception] = field(default_factory=list)
     starting: Gate | None = None
     answering: Gate | None = None
@@ -216,13 +218,19 @@ class MemoryInstance:
     agent: MemoryAgent
     channel: Channel
     turns: tuple[TurnUsage, ...] = ()
+    tools: tuple[str, ...] = ()
+
+    @property
+    def iterations(self) -> int:
+        """One for each turn."""
+        return len(self.turns)
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer, after waiting at the agent's gate; at the deadline a success that says so."""
         self.agent.calls.append(call)
         self.agent.tells(call, self.channel)
         self.agent.changes.announce()
-        self.turns = tuple(self.agent.turns_so_far)
+        self.turns, self.tools = tuple(self.agent.turns_so_far), tuple(self.agent.tools_so_far)
         if self.agent.answering is not None:
             try:
                 async with asyncio.timeout(timeout_seconds):
@@ -230,5 +238,5 @@ class MemoryInstance:
             except TimeoutError:
                 return say("[Stopped: out of time. There is no answer yet.]", turns=self.turns, halted=("deadline",))
         reply = self.agent.answer(call)
-        self.turns = reply.turns
+        self.turns, self.tools = reply.turns, reply.tools
         return reply

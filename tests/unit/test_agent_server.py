@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import logging
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,13 +24,14 @@ from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY, Caller
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.logs import CallFields, JsonFormatter
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.clients import MODERN_VERSION
 from tests.support.memory_runtime import NEVER, MemoryAgent, MemoryAgentRuntime
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from mcp_types import CallToolResult
 
@@ -142,8 +146,9 @@ class Serving:
             max_body_bytes=1000,
         )
 
-    async def call(self, context: Any) -> CallToolResult:
-        params = cast("Any", SimpleNamespace(name="send_message", arguments={"message": "wait"}))
+    async def call(self, context: Any, **arguments: Any) -> CallToolResult:
+        sent = {"message": "wait", **arguments}
+        params = cast("Any", SimpleNamespace(name="send_message", arguments=sent))
         return await self.server._call_tool(context, params)
 
     async def cancel(self, context: Any, request_id: object) -> None:
@@ -220,3 +225,65 @@ async def test_a_caller_whom_no_gate_should_have_let_through_is_refused_here() -
     assert (wire["isError"], wire["_meta"]["pallas/call"]["stop_reason"]) == (True, "insufficient_scope")
     assert wire["content"][0]["text"] == "You may not call agent 'echo'."
     assert serving.memory.opened == 0
+
+
+# The log
+
+CALLERS_OWN = {"authorization": "Bearer canary-of-ann", "mcp_session_id": "s-1"}
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+
+
+type Logged = Callable[[str], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    """The records of a message, as the log file would hold them."""
+    stream = io.StringIO()
+    handler, log = logging.StreamHandler(stream), logging.getLogger("pallas")
+    handler.setFormatter(JsonFormatter())
+    handler.addFilter(CallFields())
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    yield lambda message: [one for one in map(json.loads, stream.getvalue().splitlines()) if one["message"] == message]
+    log.removeHandler(handler)
+    log.setLevel(level)
+
+
+def a_traced_request() -> Any:
+    return request(OLDER, None, traceparent=f"00-{TRACE_ID}-b7ad6b7169203331-01", **CALLERS_OWN)
+
+
+async def test_what_is_said_of_a_calls_arguments_has_all_its_ids_and_not_its_bearer(logged: Logged) -> None:
+    serving = Serving()
+    serving.gate.open()
+    async with serving.tasks:
+        history = [{"role": "canary-of-ann", "content": "hi"}]
+        await serving.call(a_traced_request(), history=history, conversation_id="talk")
+    [ended], [skipped] = logged("call ended"), logged("history entry skipped")
+    for name in ("agent", "call_id", "conversation_id", "trace_id"):
+        assert skipped[name] == ended[name]
+    assert (skipped["conversation_id"], skipped["trace_id"]) == ("talk", TRACE_ID)
+    assert "canary" not in json.dumps(skipped)
+
+
+async def test_a_call_refused_for_its_arguments_is_known_by_the_conversation_it_names(logged: Logged) -> None:
+    serving = Serving()
+    for conversation_id in ("talk", 7):
+        result = await serving.call(a_traced_request(), message=3, conversation_id=conversation_id)
+        known = conversation_id if conversation_id == "talk" else None
+        assert (result.meta or {})["pallas/call"]["conversation_id"] == known
+        assert logged("call refused")[-1]["conversation_id"] == known
+
+
+async def test_a_cancelled_call_is_said_with_all_its_ids(logged: Logged) -> None:
+    serving = Serving()
+    async with serving.tasks:
+        calling = asyncio.create_task(serving.call(a_traced_request(), conversation_id="talk"))
+        await serving.gate.wait_for_entered()
+        await serving.cancel(request(OLDER, None, **CALLERS_OWN), 7)
+        await asyncio.wait_for(calling, 5)
+    [ended], [cancelled] = logged("call ended"), logged("client cancelled a call")
+    for name in ("agent", "call_id", "conversation_id", "trace_id"):
+        assert cancelled[name] == ended[name]

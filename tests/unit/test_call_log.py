@@ -8,7 +8,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.call_log import LONGEST_TOOL, MOST_TOOLS, OTHERS, log_reply, log_unanswered, tools_used
+from pallas_gateway.agents.call_log import (
+    LONGEST_TOOL,
+    MOST_TOOLS,
+    OTHERS,
+    Spent,
+    log_reply,
+    log_unanswered,
+    tools_used,
+)
 from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
 from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
 from pallas_gateway.calls.nesting import RunningCalls
@@ -19,7 +27,7 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.logs import fields_of
 from pallas_gateway.telemetry.metrics import Metrics
-from tests.support.memory_runtime import NEVER, MemoryAgent, MemoryAgentRuntime, a_call, a_channel, fail, say
+from tests.support.memory_runtime import NEVER, TURN, MemoryAgent, MemoryAgentRuntime, a_call, a_channel, fail, say
 from tests.support.waiting import Gate
 
 CALL = Call("echo", Message("user", "hi"), conversation_id="v1", caller=Caller("ci", Secret("s")), call_id="c1")
@@ -77,7 +85,7 @@ def test_a_halted_call_says_by_what(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_nested_call_names_the_one_above_it_and_a_traced_one_its_trace(caplog: pytest.LogCaptureFixture) -> None:
     call = Call("echo", Message("user", "hi"), nesting=2, parent_call_id="c0", trace_id="t1")
-    log_unanswered(call, "cancelled", seconds=0.1)
+    log_unanswered(call, "cancelled", Spent(), seconds=0.1)
     said = line(caplog)
     assert (said["nesting"], said["parent_call_id"], said["trace_id"], said["reason"]) == (2, "c0", "t1", "cancelled")
 
@@ -115,14 +123,15 @@ async def test_each_way_a_call_ends_is_one_line(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize(("draining", "reason"), [(False, "cancelled"), (True, "stopped")])
-async def test_a_cancelled_call_says_who_ended_it(
+async def test_a_cancelled_call_says_who_ended_it_and_what_it_had_used(
     draining: bool, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     running = RunningCalls()
     around = Surroundings(running, TaskOwner(), Metrics(CollectorRegistry()), 8, NEVER)
     admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
     agent = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
-    agent.enter(State.READY, runtime=MemoryAgentRuntime(MemoryAgent(answering=(gate := Gate()))))
+    memory = MemoryAgent(answering=(gate := Gate()), turns_so_far=(TURN, TURN), tools_so_far=("a/x", "a/x"))
+    agent.enter(State.READY, runtime=MemoryAgentRuntime(memory))
     async with around.tasks:
         work = agent.begin(a_call("wait"), a_channel())
         await gate.wait_for_entered()
@@ -130,4 +139,7 @@ async def test_a_cancelled_call_says_who_ended_it(
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-    assert (line(caplog)["outcome"], line(caplog)["reason"]) == ("error", reason)
+    said = line(caplog)
+    assert (said["outcome"], said["reason"]) == ("error", reason)
+    assert (said["iterations"], said["tools"]) == (2, {"a/x": 2})
+    assert (said["tokens"]["input"], said["tokens"]["output"]) == (6, 4)

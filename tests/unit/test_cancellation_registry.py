@@ -9,7 +9,9 @@ import pytest
 
 from pallas_gateway.calls.cancellation import Cancellations, RequestKey
 from pallas_gateway.identity.secret import Secret
+from tests.support.memory_runtime import a_call
 
+CALL = a_call()
 KEY = RequestKey("harper", "session-1", Secret("token-1"), 7)
 
 
@@ -17,8 +19,8 @@ def test_a_request_is_cancelled_by_its_own_key() -> None:
     cancellations, heard = Cancellations(), list[str]()
     same_key = RequestKey("harper", "session-1", Secret("token-1"), 7)
 
-    with cancellations.listening(KEY, lambda: heard.append("stop")):
-        assert cancellations.cancel(same_key)
+    with cancellations.listening(KEY, CALL, lambda: heard.append("stop")):
+        assert cancellations.cancel(same_key) == (CALL,)
 
     assert heard == ["stop"]
 
@@ -38,7 +40,7 @@ def test_a_request_is_cancelled_by_its_own_key() -> None:
 def test_a_request_is_cancelled_by_no_other_key(other: dict[str, Any]) -> None:
     cancellations, heard = Cancellations(), list[str]()
 
-    with cancellations.listening(KEY, lambda: heard.append("stop")):
+    with cancellations.listening(KEY, CALL, lambda: heard.append("stop")):
         assert not cancellations.cancel(replace(KEY, **other))
 
     assert heard == []
@@ -47,7 +49,7 @@ def test_a_request_is_cancelled_by_no_other_key(other: dict[str, Any]) -> None:
 def test_a_client_without_a_session_cannot_cancel() -> None:
     cancellations = Cancellations()
 
-    with cancellations.listening(None, pytest.fail):
+    with cancellations.listening(None, CALL, pytest.fail):
         assert len(cancellations) == 0
 
 
@@ -55,7 +57,7 @@ def test_a_finished_request_is_forgotten_even_if_it_failed() -> None:
     cancellations = Cancellations()
 
     def fail() -> None:
-        with cancellations.listening(KEY, pytest.fail):
+        with cancellations.listening(KEY, CALL, pytest.fail):
             assert len(cancellations) == 1
             raise ValueError("the call failed")
 
@@ -68,8 +70,8 @@ def test_a_finished_request_is_forgotten_even_if_it_failed() -> None:
 def test_two_requests_with_one_key_are_both_cancelled_and_forgotten_one_by_one() -> None:
     cancellations, heard = Cancellations(), list[str]()
 
-    with cancellations.listening(KEY, lambda: heard.append("outer")):
-        with cancellations.listening(KEY, lambda: heard.append("inner")):
+    with cancellations.listening(KEY, CALL, lambda: heard.append("outer")):
+        with cancellations.listening(KEY, CALL, lambda: heard.append("inner")):
             assert cancellations.cancel(KEY)
         assert cancellations.cancel(KEY)
 
@@ -79,7 +81,7 @@ def test_two_requests_with_one_key_are_both_cancelled_and_forgotten_one_by_one()
 
 def test_a_request_that_ends_while_it_is_being_cancelled_does_no_harm() -> None:
     cancellations = Cancellations()
-    listening = cancellations.listening(KEY, lambda: listening.__exit__(None, None, None))
+    listening = cancellations.listening(KEY, CALL, lambda: listening.__exit__(None, None, None))
     listening.__enter__()
 
     assert cancellations.cancel(KEY)

@@ -1,7 +1,9 @@
-"""docs/operating.md lists every event the code can log, and every quiet library."""
+"""docs/operating.md lists every event the code can log with its level, and every quiet library."""
 
 import ast
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,32 +14,141 @@ from tests.support.operating import section
 
 PACKAGE = Path(pallas_gateway.__file__).parent
 REFERENCE = section("Logging")
-LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+LEVELS = {
+    "debug": "DEBUG",
+    "info": "INFO",
+    "warning": "WARNING",
+    "error": "ERROR",
+    "exception": "ERROR",
+    "critical": "CRITICAL",
+    "log": "",
+}
+"""Of the methods of a logger; that of `log` is known only when it is called."""
+OF_NO_LOGGER_CALL = {
+    "Running on …",  # Hypercorn's own
+    "whatever fast-agent says: its warnings and errors, all else at DEBUG",
+    "a log record could not be formatted",  # made by hand
+}
+
+type Texts = dict[str, list[str]]
 
 
-def events() -> Iterator[tuple[str, str]]:
-    """File and message of every call of a logger with a constant message; the one for debugging only is left out."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS):
-                continue
-            if "log" not in ast.unparse(node.func.value).lower() or node.func.attr == "debug":
-                continue
-            texts = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-            yield from ((path.name, text) for text in texts if "%" not in text)
+@dataclass(frozen=True, order=True)
+class Event:
+    """One call of a logger with a constant message."""
+
+    file: str
+    message: str
+    level: str
 
 
-FOUND = sorted(set(events()))
+def events_in(source: str, file: str = "") -> Iterator[Event]:
+    """Every event of a module but those for debugging; also where a variable or a dict holds the message."""
+    tree = ast.parse(source)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for scope in (tree, *functions):
+        texts = _texts_of(tree.body) | _texts_of(ast.walk(scope) if scope is not tree else ())
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Call) and (method := _logger_method(node)) not in (None, "debug"):
+                message = node.args[1 if method == "log" else 0]
+                known = (_until_it_varies(text) for text in _constants(message, texts))
+                yield from (Event(file, text, LEVELS[method or ""]) for text in known if text != "…")
+
+
+def _until_it_varies(message: str) -> str:
+    constant, varies, _ = message.partition("%")
+    return f"{constant}…" if varies else constant
+
+
+def _logger_method(call: ast.Call) -> str | None:
+    function = call.func
+    is_one = isinstance(function, ast.Attribute) and function.attr in LEVELS
+    if isinstance(function, ast.Attribute) and is_one and "log" in ast.unparse(function.value).lower():
+        return function.attr
+    return None
+
+
+def _texts_of(nodes: Iterator[ast.AST] | list[ast.stmt] | tuple[()]) -> Texts:
+    found: Texts = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found.setdefault(node.targets[0].id, []).extend(_constants(node.value, {}))
+    return found
+
+
+def _constants(node: ast.expr | None, texts: Texts) -> list[str]:
+    """The texts an expression may be, as far as it is one, the name of one, or an entry of a dict of them."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return [text]
+        case ast.Name(id=name) | ast.Subscript(value=ast.Name(id=name)):
+            return texts.get(name, [])
+        case ast.Dict(values=values):
+            return [text for value in values for text in _constants(value, texts)]
+        case ast.IfExp(body=one, orelse=other):
+            return [*_constants(one, texts), *_constants(other, texts)]
+    return []
+
+
+def listed() -> Iterator[tuple[str, str]]:
+    """Message and level of every event in the table; what is left out at its end is `…`."""
+    for row in re.findall(r"^\| `pallas.*\|$", REFERENCE, re.MULTILINE):
+        _, _, messages, levels, *_ = re.split(r"(?:^| )\|(?: |$)", row)
+        texts = re.split(r"`(?:, | / )`", messages.strip("`"))
+        named = re.split(r", | / ", levels)
+        yield from zip(texts, named * len(texts) if len(named) == 1 else named, strict=len(named) > 1)
+
+
+FOUND = sorted({event for path in PACKAGE.rglob("*.py") for event in events_in(path.read_text(), path.name)})
+LISTED = list(listed())
+
+
+def _is(message: str, text: str) -> bool:
+    if message.endswith("…"):
+        return text.startswith(message.removesuffix("…"))
+    return message.startswith(text.removesuffix("…")) if text.endswith("…") else message == text
 
 
 def test_the_events_are_found() -> None:
     assert len(FOUND) > 30
-    assert ("call_log.py", "call ended") in FOUND
+    assert Event("call_log.py", "call ended", "INFO") in FOUND
 
 
-@pytest.mark.parametrize(("file", "message"), FOUND)
-def test_every_event_is_listed(file: str, message: str) -> None:
-    assert f"`{message}`" in REFERENCE, f"{file} logs it"
+def test_events_are_found_wherever_their_message_stands() -> None:
+    source = """
+_NAMED = "by name"
+_SAID = {"x": "by key"}
+def say(on):
+    _log.info(_NAMED)
+    self._log.warning(_SAID[on])
+    message = ("in " "pieces")
+    _log.exception(message)
+    _log.error("on" if on else "off")
+    _log.log(level, "whenever")
+    _log.warning("as far as %s", on)
+    _log.debug("for debugging"), _log.info("%s", on)
+"""
+    assert {(one.message, one.level) for one in events_in(source)} == {
+        ("by name", "INFO"),
+        ("by key", "WARNING"),
+        ("in pieces", "ERROR"),
+        ("on", "ERROR"),
+        ("off", "ERROR"),
+        ("as far as …", "WARNING"),
+        ("whenever", ""),
+    }
+
+
+@pytest.mark.parametrize("event", FOUND, ids=lambda event: event.message)
+def test_every_event_is_listed_with_its_level(event: Event) -> None:
+    levels = {level for text, level in LISTED if _is(event.message, text)}
+    assert levels, f"{event.file} logs it"
+    assert event.level in levels or not event.level
+
+
+@pytest.mark.parametrize(("text", "level"), LISTED)
+def test_every_listed_event_is_one(text: str, level: str) -> None:
+    assert text in OF_NO_LOGGER_CALL or any(_is(event.message, text) and event.level in (level, "") for event in FOUND)
 
 
 @pytest.mark.parametrize("logger", QUIET_LOGGERS)

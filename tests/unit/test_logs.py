@@ -8,16 +8,17 @@ import logging
 import logging.handlers
 import os
 import re
+import resource
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pallas_gateway.telemetry import logs, redaction
+from pallas_gateway.telemetry import log_outputs, logs, redaction
 from pallas_gateway.telemetry.current_call import working_on
 from tests.support.waiting import Gate
 
@@ -203,6 +204,7 @@ def test_without_a_name_the_file_is_in_the_users_state_folder(tmp_path: Path, mo
 def test_a_tilde_in_the_name_is_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     logs.set_up({"PALLAS_LOG_FILE": "~/deep/er/log", "PALLAS_LOG_STDERR": "0"})
+    logging.getLogger("pallas.test").info("hello")
     assert (tmp_path / "deep" / "er" / "log").exists()
 
 
@@ -214,18 +216,22 @@ def test_an_empty_name_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_cannot_be_written_is_a_warning_and_nothing_worse(stderr: io.StringIO, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "file" / "log")})
+def test_a_user_without_a_home_has_no_file_and_is_told(stderr: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    logs.set_up({})
     assert file_handlers() == []
-    assert f"WARNING no log file, going on without one file={tmp_path / 'file' / 'log'}" in stderr.getvalue()
+    said = "WARNING no log file, going on without one file=~/.local/state/pallas/pallas.log error=Could not determine"
+    assert said in stderr.getvalue()
 
 
 def test_setting_up_again_replaces_what_was_there(stderr: io.StringIO, tmp_path: Path) -> None:
     for name in ("old", "new"):
         logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / name)})
     logging.getLogger("pallas.test").info("once")
-    assert (tmp_path / "old").read_text() == ""
+    assert not (tmp_path / "old").exists()
     assert len(lines(tmp_path / "new")) == 1
     assert len(stderr.getvalue().splitlines()) == 1
 
@@ -281,10 +287,12 @@ def test_people_are_shown_the_agent_and_the_call_and_no_empty_fields(stderr: io.
     logs.set_up(NO_FILE)
     with working_on(agent="echo", call_id="c1", conversation_id="v1", trace_id="t1"):
         tools: dict[str, int] = {}
-        extra = {"tokens": {"input": 3, "output": 0}, "tools": tools, "halted": ["repeat", "deadline"]}
+        extra = {"tokens": {"input": 3, "output": 0}, "tools": tools, "halted": ["repeat", "deadline"], "calls": 0}
         logging.getLogger("pallas.calls").info("call ended", extra=extra)
-    shown = stderr.getvalue().rstrip()
-    assert shown.endswith(" call ended tokens=input:3 halted=repeat,deadline agent=echo call_id=c1")
+        logging.getLogger("pallas.calls").info("nothing", extra={"tokens": {"input": 0, "output": 0}, "error": ""})
+    shown, nothing = stderr.getvalue().splitlines()
+    assert shown.endswith(" call ended tokens=input:3 halted=repeat,deadline calls=0 agent=echo call_id=c1")
+    assert nothing.endswith(" nothing agent=echo call_id=c1")
 
 
 def test_an_exception_that_comes_as_text_is_one_line_for_people(stderr: io.StringIO) -> None:
@@ -376,12 +384,99 @@ def test_a_full_disk_is_said_once_and_the_file_goes_on_when_it_can(stderr: io.St
         "lost 1",
         "lost 2",
         "kept 0",
-        f"WARNING log file is written again file={path} lost_records=4",
+        f"WARNING log file is written again file={path} lost_records=3",
         "kept 1",
     ]
     whole, torn, *rest = real.read_text().splitlines()
     assert (whole, torn) == ('{"message": "whole"}', '{"message": "to')
     assert [json.loads(line)["message"] for line in rest] == ["kept 0", "log file is written again", "kept 1"]
+
+
+def test_a_file_that_cannot_be_opened_at_first_is_said_once_and_tried_again(
+    stderr: io.StringIO, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "file" / "log")})
+    log = logging.getLogger("pallas.test")
+    log.info("lost")
+    log.info("lost as well")
+    (tmp_path / "file").unlink()
+    log.info("kept")
+
+    trouble = "ERROR log file cannot be written, serving on without it until it can"
+    assert stderr.getvalue().count(trouble) == 1
+    assert [line["message"] for line in read(tmp_path / "file")] == ["kept", "log file is written again"]
+    assert read(tmp_path / "file")[1]["lost_records"] == 2
+
+
+@pytest.fixture
+def file_size() -> Generator[Callable[[int], None]]:
+    """Sets the size at which files of this process cannot grow any more, until the test ends."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda most: resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("block", [16, 65_536])
+def test_a_line_that_a_full_disk_tore_is_taken_out_of_the_file(
+    block: int,
+    file_size: Callable[[int], None],
+    stderr: io.StringIO,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_outputs, "BLOCK_BYTES", block)
+    path = tmp_path / "log"
+    logs.set_up({"PALLAS_LOG_FILE": str(path)})
+    log = logging.getLogger("pallas.test")
+    log.info("kept")
+    file_size(path.stat().st_size + 50)
+    log.info("lost")
+    assert path.read_text().partition("\n")[2] != ""
+    file_size(path.stat().st_size + 250)  # room for a short record: still said once
+    log.info("lost %s", "x" * 500)
+    file_size(resource.RLIM_INFINITY)
+    log.info("kept, too")
+    assert [line["message"] for line in read(tmp_path)] == ["kept", "kept, too", "log file is written again"]
+    assert stderr.getvalue().count("log file cannot be written") == 1
+
+
+def test_a_file_with_nothing_but_a_torn_line_is_empty_again(file_size: Callable[[int], None], tmp_path: Path) -> None:
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
+    file_size(20)
+    logging.getLogger("pallas.test").info("lost")
+    file_size(resource.RLIM_INFINITY)
+    logging.getLogger("pallas.test").info("kept")
+    assert [line["message"] for line in read(tmp_path)] == ["kept", "log file is written again"]
+
+
+def test_a_file_that_cannot_be_rotated_grows_and_is_rotated_when_it_can(
+    stderr: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(log_outputs, "monotonic", lambda: now[0])
+    monkeypatch.setattr(logs, "FILE_BYTES", 300)
+    monkeypatch.setattr(logs, "FILE_BACKUPS", 1)
+    (tmp_path / "log.1").mkdir()  # in the way, for root as well, whom permissions do not stop
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log")})
+    log = logging.getLogger("pallas.test")
+    for number in range(10):
+        log.info("record %d", number)
+    now[0] += log_outputs.ROTATE_AGAIN_SECONDS
+    log.info("record 10")
+
+    trouble = "ERROR log file cannot be rotated, it grows until it can"
+    assert stderr.getvalue().count(trouble) == 1
+    said = [line["message"] for line in read(tmp_path)]
+    assert [message for message in said if message.startswith("record")] == [f"record {n}" for n in range(11)]
+
+    (tmp_path / "log.1").rmdir()
+    log.info("record 11")
+    assert not (tmp_path / "log.1").exists()  # not tried again so soon
+    now[0] += log_outputs.ROTATE_AGAIN_SECONDS
+    log.info("record 12")
+    assert [line["message"] for line in read(tmp_path)] == ["record 12"]
+    assert len(lines(tmp_path / "log.1")) == 13
 
 
 def test_nobody_reading_stderr_is_no_trouble_for_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,18 @@ def _seconds_for(lines: int, known: KnownSecrets) -> float:
 
 
 @pytest.mark.parametrize(
-    "name", ["api_key", "OPENAI_API_KEY", "PGPASSWORD", "X-Auth-Token", "GITHUB_TOKEN_2", "Authorization", "key", "sig"]
+    "name",
+    [
+        "api_key",
+        "OPENAI_API_KEY",
+        "PGPASSWORD",
+        "X-Auth-Token",
+        "GITHUB_TOKEN_2",
+        "Authorization",
+        "key",
+        "sig",
+        "DB_PWD",
+    ],
 )
 def test_names_of_secrets(name: str) -> None:
     assert is_secret_name(name)
@@ -169,7 +180,17 @@ def test_names_of_secrets(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["max_tokens", "token_url", "DB_PASSWORD_FILE", "keyfile", "TOKENIZERS_PARALLELISM", "SSH_AUTH_SOCK", "monkey"],
+    [
+        "max_tokens",
+        "token_url",
+        "DB_PASSWORD_FILE",
+        "keyfile",
+        "TOKENIZERS_PARALLELISM",
+        "SSH_AUTH_SOCK",
+        "monkey",
+        "PWD",
+        "OLDPWD",
+    ],
 )
 def test_names_that_only_hold_the_word(name: str) -> None:
     assert not is_secret_name(name)

@@ -155,6 +155,7 @@ async def test_an_agent_starts_answers_and_disposes_of_its_instance(make: Make, 
 
         assert (text_of(reply), reply.stop_reason) == ("hello", "endTurn")
         assert instance.turns == reply.turns
+        assert (instance.iterations, instance.tools) == (reply.iterations, reply.tools)
         await until_disposed(agent)
 
 
