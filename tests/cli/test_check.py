@@ -152,8 +152,8 @@ def test_without_a_configuration_the_way_to_one_is_told(run: Command) -> None:
     ran = run("check")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
-        "agents.yaml: no such file; copy agents.example.yaml to make one, or name yours with --config or "
-        "PALLAS_AGENTS_CONFIG\n"
+        "agents.yaml: no such file; 'pallas-gateway init' makes a project; --config or PALLAS_AGENTS_CONFIG names "
+        "another file\n"
     )
 
 

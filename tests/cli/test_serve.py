@@ -175,7 +175,9 @@ def test_a_port_that_is_taken_ends_serve_with_1_and_says_which(run: Command, fol
         write_project(folder / "project", {"echo": Agent()})
         ran = run("serve", "--config", folder / "project" / "agents.yaml", "--port", port)
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err.splitlines()[-1] == f"cannot listen on 127.0.0.1:{port}: Address already in use"
+    assert ran.err.splitlines()[-1] == (
+        f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another with --port or gateway.port"
+    )
 
 
 def test_an_unset_variable_in_a_downstream_header_is_warned_about(

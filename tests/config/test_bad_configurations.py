@@ -449,8 +449,8 @@ def problems_at(path: Path) -> list[str]:
 def test_a_missing_file_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert problems_at(Path("agents.yaml")) == [
-        "agents.yaml: no such file; copy agents.example.yaml to make one, or name yours with --config or "
-        "PALLAS_AGENTS_CONFIG"
+        "agents.yaml: no such file; 'pallas-gateway init' makes a project; --config or PALLAS_AGENTS_CONFIG names "
+        "another file"
     ]
 
 
