@@ -52,6 +52,7 @@ class RefusedError(GatewayError):
     reason = "refused"
 
 
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 NOTHING_SHOWN = (
     "the registry shows no agents. A filtered one shows those that the token (--bearer, PALLAS_BEARER) may view."
 )
@@ -59,13 +60,18 @@ NOTHING_SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class RemoteAgent:
-    """One registry entry, as far as the command line needs it."""
+    """One registry entry, as far as the command line needs it.
+
+    `is_at_home`: the agent is on the host, and reached in the way, that the registry was asked at; only then a token
+    that was meant for the one may go to the other.
+    """
 
     name: str
     title: str
     description: str
     url: str
     document: dict[str, Any]
+    is_at_home: bool = True
 
 
 async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteAgent]:
@@ -110,7 +116,15 @@ def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
     if path.startswith("/agents/"):
         # The public URL may be an ingress that is not reachable from here; the base URL just was.
         name, url = path.split("/")[2], f"{base_url}{path}"
-    return RemoteAgent(name, server.get("title") or name, server.get("description") or "", url, server)
+    at_home = _place(url) == _place(base_url)
+    return RemoteAgent(name, server.get("title") or name, server.get("description") or "", url, server, at_home)
+
+
+def _place(url: str) -> tuple[str, str]:
+    """Scheme and host; agents of per-port mode have ports of their own, and this machine has several names."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return parts.scheme, "localhost" if host in _LOOPBACK else host
 
 
 def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:
@@ -150,6 +164,9 @@ async def connected(
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
 
     timeout = httpx2.Timeout(REGISTRY_SECONDS, read=CALL_SECONDS)
+    if bearer and not agent.is_at_home:
+        why = "the registry names an address on another host, or without TLS; the token stays here"
+        raise RefusedError(f"Agent '{agent.name}' is at {agent.url}: {why}. Give its gateway's own --url.")
     headers = _authorization(bearer)
     responses: list[httpx2.Response] = []
 

@@ -116,7 +116,8 @@ def _warn_of_open_doors(configuration: Configuration) -> None:
 
 def _handed_tokens(configuration: Configuration) -> list[str]:
     """The servers beyond this gateway that get the very token that the gateway verified for itself."""
-    peers = Addresses(configuration).peers(configuration.deployment.agents)
+    hosted = [configuration.only_agent] if configuration.only_agent else list(configuration.deployment.agents)
+    peers = Addresses(configuration).peers(hosted)
     servers = configuration.fastagent.servers.values()
     handed = (one for one in servers if one.forward_inbound_auth and one.token_exchange is None)
     return [one.name for one in handed if (one.url or "").rstrip("/") not in peers]

@@ -49,5 +49,5 @@ def _entry(name: str, key: str, grants: list[str]) -> StaticKeySettings:
 
 def _yaml(entry: StaticKeySettings) -> str:
     grants = ", ".join(entry.grants)
-    lines = ["gateway:", "  auth:", "    tokens:", f"      - name: {entry.name}"]
-    return "\n".join([*lines, f"        sha256: {entry.sha256}", f"        grants: [{grants}]"])
+    lines = ["gateway:", "  auth:", "    tokens:", f'      - name: "{entry.name}"']
+    return "\n".join([*lines, f'        sha256: "{entry.sha256}"', f"        grants: [{grants}]"])

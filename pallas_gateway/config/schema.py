@@ -20,6 +20,7 @@ from pallas_gateway.config.values import (
     IconSizes,
     IconSource,
     KeyName,
+    Leeway,
     Namespace,
     Port,
     PublicUrl,
@@ -181,8 +182,8 @@ URL are always accepted; MCP clients ask for the agent's."""
     algorithms: Algorithms = ("RS256", "PS256", "ES256", "EdDSA", "Ed25519")
     """Accepted signatures; only those made with a private key."""
 
-    leeway_seconds: SecondsOrZero = 10.0
-    """How far the clocks of the issuer and this machine may be apart."""
+    leeway_seconds: Leeway = 10.0
+    """How far the clocks of the issuer and this machine may be apart, 300 at most."""
 
     authorization_servers: tuple[WebUrl, ...] = ()
     """Where clients are sent for a token. Without one: `issuer`."""

@@ -145,6 +145,8 @@ BindPort = Annotated[int, Strict(), Field(ge=0, le=65535)]
 Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 
+Leeway = Annotated[float, Strict(), Field(ge=0, le=300, allow_inf_nan=False)]
+
 Version = Annotated[Text, Field(max_length=MAX_VERSION_CHARACTERS), AfterValidator(_version)]
 Namespace = Annotated[Text, AfterValidator(_namespace)]
 Host = Annotated[Text, AfterValidator(_host)]

@@ -372,6 +372,18 @@ def test_the_bearer_may_come_from_the_environment_and_is_for_the_registry_too(
     assert bearers == {("GET", "Bearer anns-token"), ("POST", "Bearer anns-token")}
 
 
+@pytest.mark.parametrize("address", ["http://192.0.2.7:24201/mcp", "https://127.0.0.1:24201/mcp"])
+def test_a_token_stays_here_when_the_registry_names_another_place(run: Command, address: str) -> None:
+    entry = {"name": "n/echo", "remotes": [{"type": "streamable-http", "url": address}]}
+    with odd_server({"GET": (200, {"servers": [{"server": entry}]})}) as server:
+        ran = run("call", "echo", "hi", "--url", server.url, "--bearer", "anns-token")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == (
+        f"Agent 'echo' is at {address}: the registry names an address on another host, or without TLS; the token stays "
+        "here. Give its gateway's own --url.\n"
+    )
+
+
 def test_a_health_tool_that_says_something_else_is_an_error(run: Command) -> None:
     with odd_server(modern_agent(["send_message", "get_health"], ANSWER)) as server:
         ran = run("health", "--url", server.url)

@@ -27,6 +27,12 @@ def test_the_key_stands_alone_on_stdout_and_its_entry_on_stderr(run: Command) ->
     assert key not in ran.err
 
 
+@pytest.mark.parametrize("name", ["123", "true", "null", "0x1F", "2024-01-01"])
+def test_an_entry_is_read_as_it_was_meant_whatever_the_name_looks_like(run: Command, name: str) -> None:
+    document = yaml.safe_load(run("token", "new", name).err.split("\n\n", 1)[1])
+    assert document["gateway"]["auth"]["tokens"][0]["name"] == name
+
+
 def test_no_two_keys_are_the_same_and_each_may_run_every_agent_unless_told_otherwise(run: Command) -> None:
     first, second = run("token", "new", "ci"), run("token", "new", "ci")
     assert first.out != second.out

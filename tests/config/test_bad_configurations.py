@@ -416,6 +416,11 @@ MISTAKES = [
         ],
     ),
     Mistake(
+        "clocks that may be years apart",
+        GATEWAY + "  auth:\n    jwt:\n      issuer: https://a\n      jwks_uri: https://a\n      leeway_seconds: 301\n",
+        ["agents.yaml:10: gateway.auth.jwt.leeway_seconds: must be at most 300"],
+    ),
+    Mistake(
         "a jwt section without its keys",
         GATEWAY + "  auth:\n    jwt: {issuer: login.example.com}\n    registry: closed\n",
         [
