@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from pallas_gateway.cli import health as command
-from pallas_gateway.cli.health import Asking, ask_for_ever
+from pallas_gateway.cli.health import Asking, NoAgentsError, ask_for_ever
 from pallas_gateway.cli.health_view import Answer, Answers, Memory, Row, drawn, print_answers, rows_of, watching
-from pallas_gateway.cli.remote import UnreachableError
+from pallas_gateway.cli.remote import RefusedError, UnavailableError, UnreachableError
 from tests.cli.program import Command, Program, started
 
 WELL: dict[str, Any] = {"status": "ok", "agent": {"state": "ready", "since": "2026-11-03T11:58:40.123456Z"}}
@@ -145,16 +145,19 @@ class Rounds(Asking):
 
 
 GONE = UnreachableError("No gateway answers.")
+DRAINING = UnavailableError("It refused: HTTP 503.")
+REFUSED = RefusedError("It refused: it wants a token (HTTP 401).")
 
 
-async def test_a_gateway_that_goes_away_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
-    rounds = Rounds(answers(echo=WELL), GONE, answers(echo=FAILED))
+@pytest.mark.parametrize("gone", [GONE, DRAINING, NoAgentsError("It lists no agents.")])
+async def test_a_gateway_that_goes_away_is_waited_for(gone: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    rounds = Rounds(answers(echo=WELL), gone, answers(echo=FAILED))
     with pytest.raises(KeyboardInterrupt):
         await ask_for_ever(rounds, 0)
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(": ")[2] for line in lines if line.startswith("http")] == [
         "",
-        "No gateway answers. Shown is what was.",
+        f"{gone} Shown is what was.",
         "",
     ]
     assert [line.split()[1:3] for line in lines if line.startswith("echo")][:2] == [["ready", "ok"]] * 2
@@ -168,9 +171,15 @@ async def test_a_gateway_that_is_gone_in_the_end_is_not_well() -> None:
     assert not rounds.is_well
 
 
-async def test_the_first_round_has_to_find_a_gateway() -> None:
-    with pytest.raises(UnreachableError):
-        await ask_for_ever(Rounds(GONE), 0)
+async def test_a_token_that_is_refused_meanwhile_is_not_waited_for() -> None:
+    with pytest.raises(RefusedError, match="it wants a token"):
+        await ask_for_ever(Rounds(answers(echo=WELL), REFUSED), 0)
+
+
+@pytest.mark.parametrize("gone", [GONE, DRAINING])
+async def test_the_first_round_has_to_find_a_gateway(gone: Exception) -> None:
+    with pytest.raises(type(gone)):
+        await ask_for_ever(Rounds(gone), 0)
 
 
 @pytest.mark.parametrize(("document", "code"), [(WELL, 0), (FAILED, 1)])
