@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Self
 
 import httpx
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.ports import Runtime
 
 
+_IDLE_CONNECTIONS = 20
+"""How many are kept for a next request."""
+
+
 class Gateway:
     """Every hosted agent and its MCP server; an async context manager around everything they share."""
 
@@ -54,7 +59,7 @@ class Gateway:
         self._runtime = runtime
         self._calls = TaskOwner()
         self._background = TaskOwner(close_seconds=3.5)
-        self._http = httpx.AsyncClient(timeout=None)  # noqa: S113  each request has its own deadline
+        self._http = http_client()
         self._preflight = Preflight(client=self._http, tasks=self._background, metrics=self.metrics)
         self._open = AsyncExitStack()
         auth = configuration.deployment.gateway.auth
@@ -187,6 +192,17 @@ class Gateway:
             metrics=self.metrics,
             peer_problem=lambda peer: self.agents[peer].why_not_ready,
         )
+
+
+def http_client() -> httpx.AsyncClient:
+    """The client of everything the gateway itself asks: downstreams, providers, an issuer's keys.
+
+    Without a limit of connections, so that those who do not answer are not in the way of those who do; without
+    cookies, which one would get from the other; without a timeout, as each request has its own deadline.
+    """
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS)
+    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    return httpx.AsyncClient(timeout=None, limits=limits, cookies=no_cookies)  # noqa: S113  see above
 
 
 def life_of(agent: HostedAgent) -> Life:

@@ -17,9 +17,11 @@ from pallas_gateway.cli.health_view import Answer, Memory, print_answers, rows_o
 from pallas_gateway.cli.output import result
 from pallas_gateway.cli.remote import (
     DEFAULT_URL,
+    NOTHING_SHOWN,
     BearerOption,
     RefusedError,
     RemoteAgent,
+    UnavailableError,
     UnreachableError,
     UrlOption,
     connected,
@@ -27,12 +29,19 @@ from pallas_gateway.cli.remote import (
     find_agent,
 )
 from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from pallas_gateway.cli.health_view import Answers
 
 ROUND_SECONDS = 20.0
 """How long one agent may take to answer; the gateway's own limits are far below."""
+
+
+class NoAgentsError(GatewayError):
+    """A gateway that lists nothing to be asked; nothing is known to be well then."""
+
+    reason = "no_agents"
 
 
 def health(
@@ -65,7 +74,7 @@ def _show(answers: Answers, *, as_json: bool) -> None:
 
 @dataclass
 class Asking:
-    """Whom to ask, what they answered last, and why a later round got no answers."""
+    """Whom to ask, as whom, what they answered last, and why a later round got no answers."""
 
     agent: str | None
     url: str
@@ -79,21 +88,29 @@ class Asking:
         return self.problem is None and all(answer.status == "ok" for answer in self.latest.values())
 
     async def ask_again(self) -> None:
-        """One more round; a gateway that is gone is a `problem`, and the latest answers stay."""
+        """One more round; a gateway that is gone is a `problem`, and the latest answers stay.
+
+        Raises:
+            RefusedError: it wants another token, which waiting does not bring.
+        """
         try:
             await self.ask()
             self.problem = None
-        except (UnreachableError, UsageError) as error:
+        except (UnreachableError, UnavailableError, NoAgentsError, UsageError) as error:
             self.problem = str(error)
 
     async def ask(self) -> Answers:
         """One round.
 
         Raises:
+            NoAgentsError: it shows no agents, or none to the holder of this token.
+            RefusedError: it wants another token, or (`UnavailableError`) answers nobody for now.
             UnreachableError: no gateway answers.
             UsageError: it has no such agent.
         """
-        agents = await fetch_agents(self.url)
+        agents = await fetch_agents(self.url, self.bearer)
+        if not agents and self.agent is None:
+            raise NoAgentsError(f"Nobody to ask: {NOTHING_SHOWN}")
         asked = agents if self.agent is None else [find_agent(agents, self.agent)]
         answers = await asyncio.gather(*(_health_of(agent, self.bearer) for agent in asked))
         self.latest = {agent.name: answer for agent, answer in zip(asked, answers, strict=True)}
@@ -112,8 +129,8 @@ async def ask_for_ever(asking: Asking, interval: float) -> None:
     """Ask every `interval` seconds and show what was answered; a gateway that goes away is waited for.
 
     Raises:
-        UnreachableError: no gateway answers in the first round.
-        UsageError: it has no such agent.
+        RefusedError: it wants another token, in whichever round.
+        GatewayError: whatever else `Asking.ask` raises, in the first round.
     """
     await asking.ask()
     memory = Memory()

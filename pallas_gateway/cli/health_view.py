@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -111,8 +112,12 @@ def _seconds(value: object) -> str:
 
 
 def _short_time(value: object) -> str:
-    """`2026-11-03 12:00:05` of an ISO 8601 time in UTC."""
-    return str(value or "").replace("T", " ").partition(".")[0].removesuffix("Z")
+    """`2026-11-03 12:00:05`, in local time, of an ISO 8601 time; whatever is none stays as it is."""
+    text = str(value or "")
+    try:
+        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError):
+        return text
 
 
 @dataclass

@@ -6,17 +6,16 @@ A problem keeps `serve`, or one agent, from starting. A warning does not.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import shutil
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pallas_gateway.addresses import Addresses
+from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.cli.project import named_config_file
 from pallas_gateway.config.problems import Problem
 from pallas_gateway.errors import AgentStartError
@@ -55,7 +54,7 @@ def inspect(configuration: Configuration, known: Sequence[Problem]) -> Findings:
     )
     logging.disable(logging.CRITICAL)  # what goes wrong is reported with file and line
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # agent modules may print
+        with stdout_for_results_only():
             asyncio.run(_start_all(configuration, {one.path for one in known}, found))
     finally:
         logging.disable(logging.NOTSET)
@@ -78,15 +77,19 @@ def _unset_variables(unset: Sequence[UnsetVariable]) -> list[Problem]:
 def _url_problems(fastagent: FastAgentFile) -> list[Problem]:
     """Addresses in fast-agent's file that nothing could be reached at; those with unset variables are told already."""
     servers = [
-        (f"mcp.servers.{server.name}.url", server.url, server.line)
+        (f"mcp.servers.{server.name}.url", server.url, str(fastagent.path), server.line)
         for server in fastagent.servers.values()
         if server.transport != "stdio"
     ]
-    providers = [(f"{name}.base_url", url, None) for name, url in fastagent.base_urls.items() if url is not None]
+    providers = [
+        (f"{name}.base_url", base.url, base.file, base.line)
+        for name, base in fastagent.base_urls.items()
+        if base.url is not None
+    ]
     unset = {one.path for one in fastagent.unset}
     return [
-        Problem(str(fastagent.path), line, path, "must be an http:// or https:// URL with a host")
-        for path, url, line in [*servers, *providers]
+        Problem(file, line, path, "must be an http:// or https:// URL with a host")
+        for path, url, file, line in [*servers, *providers]
         if path not in unset and not _is_web_url(url or "")
     ]
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from rich.cells import cell_len
 
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _BETWEEN_COLUMNS = "   "
 
@@ -23,6 +25,26 @@ def result(text: str) -> None:
 def problem(text: str) -> None:
     """One line of what is wrong."""
     sys.stderr.write(f"{cleaned_data(text)}\n")
+
+
+@contextlib.contextmanager
+def stdout_for_results_only() -> Iterator[TextIO]:
+    """What agent modules, their libraries and the programs they start print goes to stderr; yields the real stdout."""
+    before = sys.stdout
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        try:
+            number, elsewhere = before.fileno(), sys.stderr.fileno()
+        except (OSError, ValueError):  # replaced by something that is no file
+            yield before
+            return
+        before.flush()
+        kept = os.dup(number)
+        stack.callback(os.close, kept)
+        stack.callback(os.dup2, kept, number)
+        stack.callback(before.flush)  # what was written past the redirection, such as to `sys.__stdout__`
+        os.dup2(elsewhere, number)
+        yield stack.enter_context(os.fdopen(kept, "w", encoding=before.encoding, errors=before.errors, closefd=False))
 
 
 def table(*columns: str, rows: Iterable[tuple[str, ...]]) -> None:

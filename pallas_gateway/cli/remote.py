@@ -53,6 +53,14 @@ class RefusedError(GatewayError):
 
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class UnavailableError(RefusedError):
+    """It answers nobody for now: it is stopping, or what stands before it finds no gateway."""
+
+    reason = "unavailable"
+
+
 NOTHING_SHOWN = (
     "the registry shows no agents. A filtered one shows those that the token (--bearer, PALLAS_BEARER) may view."
 )
@@ -79,6 +87,7 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
 
     Raises:
         RefusedError: it wants another token, or one at all.
+        UnavailableError: it takes no requests now (HTTP 503).
         UnreachableError: nothing answers there, or what answers is not a gateway's registry.
         UsageError: `base_url` is no URL.
     """
@@ -97,7 +106,9 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
             return [_agent(base_url, entry["server"]) for entry in entries]
     except httpx.HTTPStatusError as error:
         if error.response.status_code in _REFUSING:
-            raise RefusedError(f"{base_url} refused: {_why_refused(error.response, bearer)}") from error
+            unavailable = error.response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+            refused = UnavailableError if unavailable else RefusedError
+            raise refused(f"{base_url} refused: {_why_refused(error.response, bearer)}") from error
         hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
         raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:

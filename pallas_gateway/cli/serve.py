@@ -6,21 +6,20 @@ import asyncio
 import contextlib
 import logging
 import os
-import sys
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pallas_gateway.addresses import LOOPBACK, Addresses
 from pallas_gateway.agents.hosted_agent import State
-from pallas_gateway.cli.output import result, table
+from pallas_gateway.cli.output import result, stdout_for_results_only, table
 from pallas_gateway.cli.project import ConfigOption, load_project, named_config_file
 from pallas_gateway.cli.remote import DEFAULT_URL, WELL_KNOWN
 from pallas_gateway.config.loader import Overrides
 from pallas_gateway.telemetry import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.config.configuration import Configuration
@@ -49,7 +48,7 @@ def serve(
     _warn(configuration)
     from pallas_gateway.telemetry import traces  # noqa: PLC0415  for the reason in `_serve`
 
-    with _stdout_for_results_only() as stdout, traces.exporting(os.environ):
+    with stdout_for_results_only() as stdout, traces.exporting(os.environ):
 
         def announce(gateway: Gateway) -> None:
             with contextlib.redirect_stdout(stdout):
@@ -57,25 +56,6 @@ def serve(
                 stdout.flush()
 
         asyncio.run(_serve(configuration, announce))
-
-
-@contextlib.contextmanager
-def _stdout_for_results_only() -> Iterator[TextIO]:
-    """What agent modules, their libraries and the programs they start print goes to stderr; yields the real stdout."""
-    before = sys.stdout
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        try:
-            number, elsewhere = before.fileno(), sys.stderr.fileno()
-        except (OSError, ValueError):  # replaced by something that is no file
-            yield before
-            return
-        before.flush()
-        kept = os.dup(number)
-        stack.callback(os.close, kept)
-        stack.callback(os.dup2, kept, number)
-        os.dup2(elsewhere, number)
-        yield stack.enter_context(os.fdopen(kept, "w", encoding=before.encoding, errors=before.errors, closefd=False))
 
 
 async def _serve(configuration: Configuration, on_ready: Callable[[Gateway], None]) -> None:

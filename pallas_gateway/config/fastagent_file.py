@@ -54,6 +54,15 @@ class DownstreamServer:
 
 
 @dataclass(frozen=True)
+class BaseUrl:
+    """A provider's `base_url`, None where it is empty or its variable is unset, and where it stands."""
+
+    url: str | None = field(repr=False)
+    file: str
+    line: int | None
+
+
+@dataclass(frozen=True)
 class FastAgentFile:
     """The configuration and the secrets file as one; empty when there is neither.
 
@@ -63,7 +72,7 @@ class FastAgentFile:
         model_capabilities: The block for all agents, if declared.
         servers: The downstream servers by name.
         logger_level: `logger.level`, if set.
-        base_urls: `base_url` by provider; None where it is empty or its variable is unset.
+        base_urls: `base_url` by provider.
         unset: Placeholders without a value, left in the values as written.
         secrets: Every secret in the two files, fast-agent's own keys included: never to be shown.
     """
@@ -73,7 +82,7 @@ class FastAgentFile:
     model_capabilities: ModelCapabilities | None = None
     servers: Mapping[str, DownstreamServer] = field(default_factory=dict)
     logger_level: str | None = None
-    base_urls: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    base_urls: Mapping[str, BaseUrl] = field(default_factory=dict)
     unset: tuple[UnsetVariable, ...] = ()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
@@ -164,7 +173,7 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
         model_capabilities=file.model_capabilities,
         servers=MappingProxyType(servers),
         logger_level=file.logger.level or None,
-        base_urls=MappingProxyType(_base_urls(data, {one.path for one in unset})),
+        base_urls=MappingProxyType(_base_urls(data, {one.path for one in unset}, documents)),
         unset=unset,
         secrets=secret_values(data),
     )
@@ -248,11 +257,13 @@ def _headers(raw: _Server) -> dict[str, str]:
     return headers
 
 
-def _base_urls(data: Mapping[str, object], unset: set[str]) -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
+def _base_urls(data: Mapping[str, object], unset: set[str], documents: list[Document]) -> dict[str, BaseUrl]:
+    found: dict[str, BaseUrl] = {}
     for name, block in data.items():
         if isinstance(block, dict) and "base_url" in block:
             value = block["base_url"]
-            known = isinstance(value, str) and f"{name}.base_url" not in unset
-            found[name] = (value.strip() or None) if known else None
+            path = f"{name}.base_url"
+            document = _place(documents, path)
+            url = value.strip() if isinstance(value, str) and path not in unset else None
+            found[name] = BaseUrl(url or None, document.file, document.line_of(path))
     return found

@@ -34,6 +34,6 @@ def message(body: bytes | str) -> dict[str, Any]:
     """A JSON-RPC message, {} for whatever is none."""
     try:
         decoded = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: thousands of brackets
         return {}
     return decoded if isinstance(decoded, dict) else {}

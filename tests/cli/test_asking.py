@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from pallas_gateway.calls.assistant_stream import LOGGER
+from pallas_gateway.cli.remote import NOTHING_SHOWN, RefusedError, UnavailableError, fetch_agents
 from tests.cli.program import Command, Program, Ran
 from tests.support.listener import reserved_port
 
@@ -382,6 +383,28 @@ def test_a_token_stays_here_when_the_registry_names_another_place(run: Command, 
         f"Agent 'echo' is at {address}: the registry names an address on another host, or without TLS; the token stays "
         "here. Give its gateway's own --url.\n"
     )
+
+
+def test_health_shows_its_bearer_to_the_registry_too(run: Command) -> None:
+    with odd_server(modern_agent(["send_message", "get_health"], ANSWER)) as server:
+        run("health", "--url", server.url, "--bearer", "anns-token")
+    bearers = {(method, headers.get("authorization")) for method, headers, _ in server.seen}
+    assert bearers == {("GET", "Bearer anns-token"), ("POST", "Bearer anns-token")}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["--watch"], ["--bearer", "anns-token"]])
+def test_a_gateway_that_shows_no_agents_is_not_well(run: Command, arguments: list[str]) -> None:
+    with odd_server({"GET": (200, {"servers": []})}) as server:
+        ran = run("health", *arguments, "--url", server.url)
+    assert (ran.code, ran.out, ran.err) == (1, "", f"Nobody to ask: {NOTHING_SHOWN}\n")
+
+
+@pytest.mark.parametrize(("status", "is_waited_for"), [(401, False), (403, False), (503, True)])
+async def test_whether_a_registry_that_refuses_is_worth_waiting_for(status: int, *, is_waited_for: bool) -> None:
+    with odd_server({"GET": (status, {})}) as server:
+        with pytest.raises(RefusedError, match=f"HTTP {status}") as refused:
+            await fetch_agents(server.url)
+        assert isinstance(refused.value, UnavailableError) is is_waited_for
 
 
 def test_a_health_tool_that_says_something_else_is_an_error(run: Command) -> None:

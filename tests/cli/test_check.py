@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli.program import Command
-from tests.support.gateway import Agent, Project, write_project
+from tests.cli.program import READY_SECONDS, Command, started
+from tests.support.gateway import Agent, Project, module_source, write_project
 
 
 def lines_of(err: str) -> list[str]:
@@ -62,6 +62,24 @@ def test_what_modules_print_is_no_result(run: Command, folder: Path) -> None:
     ran = run("check")
     assert (ran.code, ran.out) == (0, "agents.yaml is fine: 1 agent (echo)\n")
     assert ran.err == "noise\n"
+
+
+PAST_PYTHON = """
+import os, subprocess, sys
+
+os.write(1, b"by number\\n")
+sys.__stdout__.write("by the first name\\n")
+subprocess.run([sys.executable, "-c", "print('by a child')"])
+os.system("echo by a shell")
+"""
+
+
+def test_what_modules_write_past_python_is_no_result_either(tmp_path: Path) -> None:
+    project = write_project(tmp_path / "project", {"echo": Agent(source=PAST_PYTHON + module_source("echo", Agent()))})
+    with started(["check"], project.path) as program:
+        ran = program.end(READY_SECONDS)
+    assert (ran.code, ran.out) == (0, "agents.yaml is fine: 1 agent (echo)\n")
+    assert sorted(lines_of(ran.err)) == ["by a child", "by a shell", "by number", "by the first name"]
 
 
 def test_every_module_that_would_not_start_is_a_line(run: Command, folder: Path) -> None:
@@ -274,6 +292,16 @@ def test_an_address_that_nothing_can_be_reached_at_is_a_problem(url: str, run: C
     assert ran.code == 2
     told = {line.split(": ", 1)[1] for line in lines_of(ran.err)}
     assert {f"openai.base_url: {wrong}", f"mcp.servers.argos.url: {wrong}"} <= told
+
+
+@pytest.mark.parametrize("file", ["fastagent.config.yaml", "fastagent.secrets.yaml"])
+def test_a_providers_bad_address_is_told_with_its_place(file: str, run: Command, folder: Path) -> None:
+    project_in(folder)
+    Path(file).touch()
+    line = add_to(file, "openai:\n  api_key: k\n  base_url: llm.example/v1") + 2
+    ran = run("check")
+    assert ran.code == 2
+    assert lines_of(ran.err) == [f"{file}:{line}: openai.base_url: must be an http:// or https:// URL with a host"]
 
 
 def test_a_certificate_that_is_none_is_a_problem(run: Command, folder: Path) -> None:

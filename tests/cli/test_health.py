@@ -3,7 +3,8 @@
 import io
 import json
 import signal
-from collections.abc import Mapping
+import time
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from pallas_gateway.cli import health as command
-from pallas_gateway.cli.health import Asking, ask_for_ever
+from pallas_gateway.cli.health import Asking, NoAgentsError, ask_for_ever
 from pallas_gateway.cli.health_view import Answer, Answers, Memory, Row, drawn, print_answers, rows_of, watching
-from pallas_gateway.cli.remote import UnreachableError
+from pallas_gateway.cli.remote import RefusedError, UnavailableError, UnreachableError
 from tests.cli.program import Command, Program, started
 
 WELL: dict[str, Any] = {"status": "ok", "agent": {"state": "ready", "since": "2026-11-03T11:58:40.123456Z"}}
@@ -37,6 +38,16 @@ FAILED = {"status": "error", "message": "no key"}
 NOW = "12:00:05"
 
 
+@pytest.fixture(autouse=True)
+def in_india(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Local time is 5:30 h ahead of UTC."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "IST-5:30")
+        time.tzset()
+        yield
+    time.tzset()
+
+
 def answers(**documents: Mapping[str, Any]) -> Answers:
     return {name: Answer(document, 0.25) for name, document in documents.items()}
 
@@ -49,8 +60,8 @@ def test_each_downstream_is_told_below_the_agents(capsys: pytest.CaptureFixture[
         "echo       ok",
         "",
         "AGENT      SERVER             STATUS        LATENCY   SINCE                 ERROR",
-        "research   tools              ok            0.012 s   2026-11-03 11:58:41",
-        "research   graph              unreachable   3.000 s   2026-11-03 11:59:41   no answer within 3 s",
+        "research   tools              ok            0.012 s   2026-11-03 17:28:41",
+        "research   graph              unreachable   3.000 s   2026-11-03 17:29:41   no answer within 3 s",
         "research   LLM openai gpt-x   failed                                        model 'gpt-x' not found",
     ]
 
@@ -81,6 +92,22 @@ def test_a_row_for_each_agent_and_each_it_depends_on() -> None:
 )
 def test_an_answer_of_another_form_is_shown_as_far_as_it_goes(odd: Mapping[str, Any]) -> None:
     assert rows_of(answers(odd=odd))[0].agent == "odd"
+
+
+@pytest.mark.parametrize(
+    ("since", "shown"),
+    [
+        ("2026-11-03T11:58:40.123456Z", "2026-11-03 17:28:40"),
+        ("2026-11-03T20:00:00Z", "2026-11-04 01:30:00"),
+        ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"),
+        ("some day", "some day"),
+        (None, ""),
+        (12, "12"),
+    ],
+)
+def test_since_when_is_told_in_local_time(since: object, shown: str) -> None:
+    (row,) = rows_of(answers(echo={"status": "ok", "agent": {"state": "ready", "since": since}}))
+    assert row.since == shown
 
 
 def test_the_last_error_stays_with_its_time_until_there_is_another() -> None:
@@ -123,7 +150,7 @@ def test_elsewhere_each_round_is_a_plain_table(capsys: pytest.CaptureFixture[str
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line in ("first", "second")] == ["first", "second"]
     assert [line.split() for line in lines if line.startswith("echo")] == [
-        ["echo", "ready", "ok", "0.250", "s", "2026-11-03", "11:58:40"]
+        ["echo", "ready", "ok", "0.250", "s", "2026-11-03", "17:28:40"]
     ] * 2
 
 
@@ -145,16 +172,19 @@ class Rounds(Asking):
 
 
 GONE = UnreachableError("No gateway answers.")
+DRAINING = UnavailableError("It refused: HTTP 503.")
+REFUSED = RefusedError("It refused: it wants a token (HTTP 401).")
 
 
-async def test_a_gateway_that_goes_away_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
-    rounds = Rounds(answers(echo=WELL), GONE, answers(echo=FAILED))
+@pytest.mark.parametrize("gone", [GONE, DRAINING, NoAgentsError("It lists no agents.")])
+async def test_a_gateway_that_goes_away_is_waited_for(gone: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    rounds = Rounds(answers(echo=WELL), gone, answers(echo=FAILED))
     with pytest.raises(KeyboardInterrupt):
         await ask_for_ever(rounds, 0)
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(": ")[2] for line in lines if line.startswith("http")] == [
         "",
-        "No gateway answers. Shown is what was.",
+        f"{gone} Shown is what was.",
         "",
     ]
     assert [line.split()[1:3] for line in lines if line.startswith("echo")][:2] == [["ready", "ok"]] * 2
@@ -168,9 +198,15 @@ async def test_a_gateway_that_is_gone_in_the_end_is_not_well() -> None:
     assert not rounds.is_well
 
 
-async def test_the_first_round_has_to_find_a_gateway() -> None:
-    with pytest.raises(UnreachableError):
-        await ask_for_ever(Rounds(GONE), 0)
+async def test_a_token_that_is_refused_meanwhile_is_not_waited_for() -> None:
+    with pytest.raises(RefusedError, match="it wants a token"):
+        await ask_for_ever(Rounds(answers(echo=WELL), REFUSED), 0)
+
+
+@pytest.mark.parametrize("gone", [GONE, DRAINING])
+async def test_the_first_round_has_to_find_a_gateway(gone: Exception) -> None:
+    with pytest.raises(type(gone)):
+        await ask_for_ever(Rounds(gone), 0)
 
 
 @pytest.mark.parametrize(("document", "code"), [(WELL, 0), (FAILED, 1)])

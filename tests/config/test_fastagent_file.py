@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.config import ConfigurationError, FastAgentFile, ModelCapabilities, load_deployment
+from pallas_gateway.config.fastagent_file import BaseUrl
 from pallas_gateway.config.forwarding import TokenExchangeSettings
 
 AGENTS = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"
@@ -96,7 +97,7 @@ def test_secrets_are_merged_over_the_configuration_and_show_in_no_repr() -> None
 def test_secrets_alone_are_read_too() -> None:
     SECRETS.write_text("openai: {base_url: http://llm.example/v1}\n")
     file = load()
-    assert (file.path, dict(file.base_urls)) == (None, {"openai": "http://llm.example/v1"})
+    assert (file.path, dict(file.base_urls)) == (None, {"openai": BaseUrl("http://llm.example/v1", str(SECRETS), 1)})
 
 
 @pytest.mark.parametrize("token", ["abc", "Bearer abc", "bearer  abc "])
@@ -258,12 +259,23 @@ def test_an_empty_or_unset_base_url_means_the_providers_own() -> None:
         "openai: {base_url: '${OPENAI_BASE_URL}'}\nanthropic: {base_url: ''}\n"
         "generic: {base_url: ' http://llm.example/v1 '}\nazure: {base_url: }\ngoogle: {api_key: k}\n"
     )
-    assert dict(load().base_urls) == {
+    assert {name: base.url for name, base in load().base_urls.items()} == {
         "openai": None,
         "anthropic": None,
         "generic": "http://llm.example/v1",
         "azure": None,
     }
+
+
+def test_a_base_url_is_where_the_file_that_counts_has_it() -> None:
+    CONFIG.write_text("openai:\n  base_url: http://config.example\ngeneric:\n  base_url: http://llm.example/s3cret\n")
+    SECRETS.write_text("# keys\n\nopenai:\n  api_key: k\n  base_url: http://secrets.example\n")
+    file = load()
+    assert dict(file.base_urls) == {
+        "openai": BaseUrl("http://secrets.example", str(SECRETS), 5),
+        "generic": BaseUrl("http://llm.example/s3cret", str(CONFIG), 4),
+    }
+    assert "s3cret" not in repr(file)
 
 
 def test_the_named_file_is_relative_to_the_deployment_file() -> None:

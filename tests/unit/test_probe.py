@@ -4,7 +4,7 @@ import asyncio
 import datetime
 import json
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -21,7 +21,18 @@ from pallas_gateway.health import probe as probing
 from pallas_gateway.health.probe import ProbeResult, probe
 from pallas_gateway.runtime.ports import Downstream
 from pallas_gateway.tasks import TaskOwner
-from tests.support.asgi import AsgiApp, Receive, Scope, Send, plain_lifespan, read_body, respond, start_response
+from tests.support.asgi import (
+    AsgiApp,
+    Receive,
+    Scope,
+    Send,
+    plain_lifespan,
+    read_body,
+    respond,
+    send_part,
+    start_response,
+    until_disconnect,
+)
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
 from tests.support.listener import black_hole, reserved_port, serve_app
 from tests.support.waiting import Gate
@@ -94,11 +105,53 @@ async def test_a_server_that_does_not_end_sessions_is_reachable_all_the_same(ref
             await respond(send, refusal, "")
         else:
             await read_body(receive)
-            await respond(send, 200, '{"jsonrpc": "2.0", "id": 1, "result": {}}', headers={"Mcp-Session-Id": "s1"})
+            await opens_a_session(send)
 
     async with served(app) as (url, recorder):
         assert (await probed(url)).error is None
     assert recorder.requests[-1].headers["mcp-session-id"] == "s1"
+
+
+def opens_a_session(send: Send) -> Awaitable[None]:
+    return respond(send, 200, '{"jsonrpc": "2.0", "id": 1, "result": {}}', headers={"Mcp-Session-Id": "s1"})
+
+
+async def test_a_server_that_hangs_at_the_end_of_a_session_is_reachable_all_the_same(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "END_SECONDS", 0.1)
+    caplog.set_level("DEBUG", logger="pallas.health")
+    gate = Gate()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+        elif scope["method"] == "DELETE":
+            await gate.enter()
+        else:
+            await read_body(receive)
+            await opens_a_session(send)
+
+    async with served(app) as (url, _):
+        result = await probed(url)
+        assert (result.error, result.protocol) == (None, "initialize")
+        gate.open()
+    assert [record.message for record in caplog.records if record.name == "pallas.health"] == [
+        "the session of a probe could not be ended"
+    ]
+
+
+async def test_a_session_id_that_cannot_be_sent_back_is_no_trouble() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b'{"jsonrpc": "2.0", "id": 1, "result": {}}'
+        head = f"HTTP/1.1 200 OK\r\nMcp-Session-Id: \xe9\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode("latin-1") + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        assert (await probed(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp")).error is None
 
 
 async def test_a_server_of_the_modern_era_alone_is_asked_to_discover() -> None:
@@ -131,7 +184,43 @@ async def test_a_server_that_wants_the_callers_token_is_reachable_when_it_refuse
     assert [request.bearer for request in server.recorder.requests] == [None]
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_server_of_the_modern_era_that_wants_the_callers_token_is_reachable_too(status: int) -> None:
+    async with modern_and_guarded(status) as (url, recorder):
+        result = await probed(url, forwards_bearer=True)
+    assert (result.error, result.protocol) == (None, None)
+    assert [request.headers.get("mcp-method") for request in recorder.requests] == [None, "server/discover"]
+
+
+@asynccontextmanager
+async def modern_and_guarded(status: int) -> AsyncGenerator[tuple[str, Recorder]]:
+    """A server that knows no `initialize`, and refuses `server/discover` to whoever brings no token."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+        else:
+            request = json.loads(await read_body(receive))
+            await respond(send, 400 if request["method"] == "initialize" else status, "")
+
+    async with served(app) as (url, recorder):
+        yield url, recorder
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\r\r", "\r\n\r\n", ""])
+async def test_an_answer_in_a_stream_may_come_after_other_events(end: str) -> None:
+    events = ["event: message", ": hello", 'data: {"id": 7, "result": {}}', 'data: {"id": 1, "result": {}}']
+    stream = (end or "\n\n").join(events) + end
+    async with answering(stream, content_type="text/event-stream") as (url, _):
+        assert (await probed(url)).error is None
+
+
 # Not reachable
+
+
+async def test_a_refusal_of_the_modern_era_is_one_where_callers_bring_no_token() -> None:
+    async with modern_and_guarded(401) as (url, _):
+        assert (await probed(url)).error == "HTTP 400"
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 500, 503])
@@ -164,6 +253,7 @@ async def test_a_redirect_is_not_followed() -> None:
         ('"hello"', "application/json"),
         ('{"status": "ok"}', "application/json"),
         (b"\xff\xfe\x00", "application/json"),
+        ("[" * 200_000, "application/json"),
         ("data: not json\n\n", "text/event-stream"),
         (": only a comment\n\n", "text/event-stream"),
         ("", "text/event-stream"),
@@ -173,6 +263,47 @@ async def test_a_redirect_is_not_followed() -> None:
 async def test_an_answer_that_is_not_mcp_is_told(body: bytes | str, content_type: str) -> None:
     async with answering(body, content_type=content_type) as (url, _):
         assert (await probed(url)).error == "not an MCP answer"
+
+
+LONG = '{"jsonrpc": "2.0", "id": 1, "result": {"instructions": "' + "x" * 2000 + '"}}'
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (LONG, "application/json"),
+        (f"data: {LONG}\n\n", "text/event-stream"),
+        (f'{": still here\n" * 200}data: {{"id": 1, "result": {{}}}}\n\n', "text/event-stream"),
+    ],
+)
+async def test_an_answer_that_is_too_long_is_none(
+    body: str, content_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with answering(body, content_type=content_type) as (url, _):
+        assert (await probed(url)).error is None
+        monkeypatch.setattr(probing, "LONGEST_ANSWER", 1000)
+        assert (await probed(url)).error == "not an MCP answer"
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
+async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever(
+    content_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "PROBE_SECONDS", 30)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+            return
+        await read_body(receive)
+        await start_response(send, 200, content_type=content_type)
+        gone = asyncio.create_task(until_disconnect(receive))
+        while not gone.done():
+            await send_part(send, "x" * 2**16)
+
+    async with served(app) as (url, _):
+        result = await probed(url)
+    assert result.error == "not an MCP answer"
 
 
 async def test_nobody_listening_is_told() -> None:
