@@ -1,7 +1,8 @@
 """Many callers at once, with every kind of downstream: each request carries the token of its own caller, or none.
 
-What a request may carry is known from the call that it belongs to: tool calls name it in their argument, requests of
-one MCP session belong together, and of every other request each caller must have caused exactly as many as its calls.
+What a request may carry is known from the call that it belongs to: each call is a trace of its own, whose id the
+gateway hands on with all its requests. That a request stands in the right trace is seen from the argument of tool
+calls, from a session's requests belonging together, and from each call having caused exactly as many as any other.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from tests.e2e.forwarding import (
     OWN_TOKEN,
     Caller,
     Noting,
-    bearers,
     callers,
     calls_named_in,
     moved,
@@ -95,6 +95,11 @@ class Asked:
     def message(self) -> str:
         """What the call says; downstreams get to see it."""
         return f"{self.caller.name} via {self.agent}"
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that this call alone belongs to; zeros would be none."""
+        return f"{self.number + 1:032x}"
 
     def brings_to(self, server: str) -> str | None:
         """The one token that this call's requests to `server` may and must carry."""
@@ -196,8 +201,8 @@ async def test_every_request_of_a_crowd_carries_the_token_of_its_own_caller(each
     for server, recorder in it.recorders.items():
         reaching = [call for call in calls if reaches(call, server)]
         assert smuggled(recorder) == []
-        assert_tool_calls_are_their_callers(server, recorder, reaching)
-        assert_everybody_caused_the_same(server, recorder, reaching)
+        assert foreign(server, recorder, reaching) == []
+        assert_every_call_caused_the_same(server, recorder, reaching)
     assert it.recorders["elsewhere"].requests == []
 
 
@@ -236,8 +241,7 @@ async def test_broken_connections_bring_no_token_to_anybody_else(tmp_path: Path)
     for server, recorder in it.recorders.items():
         reaching = [call for call in calls if reaches(call, server)]
         assert smuggled(recorder) == []
-        assert_tool_calls_are_their_callers(server, recorder, reaching)
-        assert bearers(recorder.requests) <= {call.brings_to(server) for call in reaching}
+        assert foreign(server, recorder, reaching) == []
     assert it.recorders["elsewhere"].requests == []
 
 
@@ -256,7 +260,9 @@ async def answer(it: World, call: Asked) -> Answer:
 async def asking(it: World, call: Asked) -> AsyncIterator[RawCall]:
     """The call in flight; who leaves before its reply hangs up."""
     version, shakes_hands = CLIENTS[call.number // len(CALLED) % len(CLIENTS)]
-    async with raw_client(it.url(call.agent), protocol_version=version, bearer=call.caller.bearer) as client:
+    headers = {"traceparent": f"00-{call.trace_id}-{1:016x}-01"}
+    url, bearer = it.url(call.agent), call.caller.bearer
+    async with raw_client(url, protocol_version=version, bearer=bearer, headers=headers) as client:
         if shakes_hands:
             await client.initialize()
         params = tool_params("send_message", {"message": call.message})
@@ -278,29 +284,41 @@ def assert_answered_alone(answer: Answer, call: Asked) -> None:
 NOTING = ("modern", "closed", "own", "stateful", "initialize", "moved", "beyond")
 
 
-def assert_tool_calls_are_their_callers(server: str, recorder: Recorder, reaching: Sequence[Asked]) -> None:
-    """Each tool call came with the token of the call that it names; and all of a session with the same."""
-    by_message = {call.message: call for call in reaching}
-    for request in recorder.calls("note"):
-        assert request.bearer == by_message[who_asked(request)].brings_to(server)
-    for session in sessions_of(recorder).values():
-        assert len(bearers(session)) == 1
+def foreign(server: str, recorder: Recorder, reaching: Sequence[Asked]) -> list[str]:
+    """Requests of no call that may reach `server`, with another token than their call's, or in another's place."""
+    by_trace = {call.trace_id: call for call in reaching}
+    of_session = {session: trace_id_of(requests[0]) for session, requests in sessions_of(recorder).items()}
+    found = []
+    for request in recorder.requests:
+        call = by_trace.get(trace_id_of(request))
+        session = of_session.get(request.headers.get("mcp-session-id", ""), trace_id_of(request))
+        if call is None:
+            found.append(f"{server}: {kind_of(request)} of no call with {request.bearer}")
+        elif request.bearer != call.brings_to(server):
+            found.append(f"{server}: {kind_of(request)} of {call.message} with {request.bearer}")
+        elif session != call.trace_id or (request.tool == "note" and who_asked(request) != call.message):
+            found.append(f"{server}: {kind_of(request)} of {call.message} in another call's place")
+    return found
 
 
 # Every call connects anew; how often a connection pings, or opens its session's stream, is up to the clock.
 ONCE_A_CALL = {"server/discover", "initialize", "notifications/initialized", "tools/list", "tools/call"}
 
 
-def assert_everybody_caused_the_same(server: str, recorder: Recorder, reaching: Sequence[Asked]) -> None:
-    """Of each kind of request, every caller caused as many as any other: none went out under another's token."""
-    calls = Counter(call.brings_to(server) for call in reaching)
-    kinds: dict[str, Counter[str | None]] = {}
+def assert_every_call_caused_the_same(server: str, recorder: Recorder, reaching: Sequence[Asked]) -> None:
+    """Of each kind of request, every call caused as many as any other."""
+    kinds: dict[str, Counter[str]] = {}
     for request in recorder.requests:
         if request.rpc_method in ONCE_A_CALL:
-            kinds.setdefault(kind_of(request), Counter())[request.bearer] += 1
+            kinds.setdefault(kind_of(request), Counter())[trace_id_of(request)] += 1
     for kind, requests in kinds.items():
         each = requests.total() // len(reaching)
-        assert requests == Counter({bearer: count * each for bearer, count in calls.items()}), f"{server}: {kind}"
+        assert requests == Counter({call.trace_id: each for call in reaching}), f"{server}: {kind}"
+
+
+def trace_id_of(request: HttpRequest) -> str:
+    """The trace that a request names, "" if it names none."""
+    return "".join(request.headers.get("traceparent", "").split("-")[1:2])
 
 
 def kind_of(request: HttpRequest) -> str:

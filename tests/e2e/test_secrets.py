@@ -15,15 +15,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import httpx
 import pytest
 import yaml
 
 from tests.cli.program import started
 from tests.e2e.calling import EACH_VERSION
-from tests.e2e.watching import speaker, watching_meta
-from tests.support.asgi import read_body, respond, respond_json
-from tests.support.clients import raw_client, tool_params
+from tests.e2e.canaries import TOOLS, Run, decoded_headers, leaks, rude
+from tests.e2e.guarded import static_key
+from tests.e2e.watching import speaker
+from tests.support.asgi import read_body, respond_json
+from tests.support.authorization_server import authorization_server
 from tests.support.downstreams import Recorder, stateless_downstream
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port, serve_app
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from tests.cli.program import Program
-    from tests.support.asgi import AsgiApp, Receive, Scope, Send
+    from tests.support.asgi import Receive, Scope, Send
+    from tests.support.authorization_server import AuthorizationServer
     from tests.support.downstreams import StatelessDownstream
     from tests.support.gateway import Project
     from tests.support.scripted_llm import ScriptedLlm
@@ -51,33 +52,22 @@ QUERY = "canaryinthequery"
 PASSWORD = "canary p@ssword"
 SHAPED = "sk-canary-written-in-a-module"
 CANARIES = (CALLER, AUTHORIZATION, ACCESS_TOKEN, OWN_HEADER, PROVIDER_KEY, VARIABLE, QUERY, PASSWORD, SHAPED)
+KEY = "canarystatickey"
+WRONG_KEY = "canarywrongkey"
+BASIC_SECRET = "canaryclientsecretinaheader"
+POSTED_SECRET = "canaryclientsecretinabody"
+ISSUED = "canaryissuedtoken"
+GUARDED = (KEY, WRONG_KEY, BASIC_SECRET, POSTED_SECRET, ISSUED)  # and the tokens of the authorization server
 
 RAISING = "import os\nraise ValueError('no model takes the key ' + os.environ['CANARY_API_KEY'])\n"
 RAISING_SHAPED = f"raise ValueError('no model takes the key {SHAPED}')\n"
-TOOLS = ("echo", "add", "fail")  # each refuses in its own way: with a JSON-RPC error, a status, an error result
-
-
-def forms(secret: str) -> set[str]:
-    """How a secret may be written: as it is, percent-encoded, and in base64 wherever it begins in what is encoded."""
-    found = {secret, quote(secret), quote(secret, safe=""), json.dumps(secret)[1:-1]}
-    for offset in range(3):
-        encoded = base64.b64encode(b"x" * offset + secret.encode()).decode().rstrip("=")
-        found.add(encoded[(0, 2, 3)[offset] : -1])  # without the characters that its neighbours share
-    return found
 
 
 def test_the_search_finds_what_it_should() -> None:
     hidden = base64.b64encode(f"ann:{PASSWORD}".encode()).decode()
-    assert leaks({"body": f"Authorization: Basic {hidden}"}) == {("body", PASSWORD)}
-    assert leaks({"body": f"http://ann:{quote(PASSWORD)}@host"}) == {("body", PASSWORD)}
-    assert leaks({"body": "canary"}) == set()
-
-
-def leaks(outputs: dict[str, str]) -> set[tuple[str, str]]:
-    """Which canary stands in which output."""
-    return {
-        (name, canary) for name, text in outputs.items() for canary in CANARIES if any(f in text for f in forms(canary))
-    }
+    assert leaks({"body": f"Authorization: Basic {hidden}"}, CANARIES) == {("body", PASSWORD)}
+    assert leaks({"body": f"http://ann:{quote(PASSWORD)}@host"}, CANARIES) == {("body", PASSWORD)}
+    assert leaks({"body": "canary"}, CANARIES) == set()
 
 
 def script(request: LlmRequest) -> Turn:
@@ -91,104 +81,15 @@ def script(request: LlmRequest) -> Turn:
         return call_tools([("rude__fail", {"message": "again"})])
     if request.tool_results:
         return say("so be it")
-    return call_tools([(f"{who}__{tool}", {"message": "please"}) for tool in TOOLS])
-
-
-def rude(app: AsgiApp) -> AsgiApp:
-    """A downstream whose every refusal quotes the headers it got."""
-
-    async def quoting(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await app(scope, receive, send)
-            return
-        body = await read_body(receive)
-        message = json.loads(body)
-        got = f"I do not like {scope['headers']} of {dict(_decoded(scope))}"
-        tool = (message.get("params") or {}).get("name")
-        if tool == "echo":
-            error = {"code": -32000, "message": got, "data": {"headers": dict(_decoded(scope))}}
-            await respond_json(send, 200, {"jsonrpc": "2.0", "id": message["id"], "error": error})
-        elif tool == "add":
-            await respond(send, 500, got, content_type="text/plain")
-        elif tool == "fail":
-            content = [{"type": "text", "text": got}]
-            result = {"content": content, "isError": True, "resultType": "complete"}
-            await respond_json(send, 200, {"jsonrpc": "2.0", "id": message["id"], "result": result})
-        else:
-            await app(scope, _replaying(body, receive), send)
-
-    return quoting
-
-
-def _decoded(scope: Scope) -> list[tuple[str, str]]:
-    return [(name.decode(), value.decode()) for name, value in scope["headers"]]
-
-
-def _replaying(body: bytes, receive: Receive) -> Receive:
-    pending: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Any:
-        return pending.pop() if pending else await receive()
-
-    return replay
+    used = [tool for tool in request.tools if tool.rpartition("__")[2] in {*TOOLS, "send_message"}]
+    return call_tools([(tool, {"message": "please"}) for tool in used])
 
 
 async def refusing_and_quoting(scope: Scope, receive: Receive, send: Send) -> None:
     """A server that lets nobody in, and says with which header."""
     if scope["type"] == "http":
-        got = str(_decoded(scope))
+        got = str(decoded_headers(scope))
         await respond_json(send, 401, {"error": got}, {"www-authenticate": f'Bearer error="{AUTHORIZATION}"'})
-
-
-@dataclass
-class Run:
-    """A gateway in a process of its own, and all that it has said."""
-
-    program: Program
-    llm: ScriptedLlm
-    bodies: list[str] = field(default_factory=list)
-
-    async def call(self, agent: str, version: str, message: Any = "go") -> None:
-        """Call an agent and watch it."""
-        params = tool_params("send_message", {"message": message, "conversation_id": "talk"})
-        async with (
-            raw_client(self.url(agent), protocol_version=version, bearer=CALLER) as client,
-            client.in_flight("tools/call", params, meta=watching_meta(version)) as call,
-        ):
-            self.bodies.append(json.dumps((await call.reply(timeout_seconds=60)).messages))
-
-    async def leave(self, agent: str, version: str) -> None:
-        """Call an agent and go away."""
-        seen = len(self.llm.requests)
-        async with (
-            raw_client(self.url(agent), protocol_version=version, bearer=CALLER) as client,
-            client.in_flight("tools/call", tool_params("send_message", {"message": "go"})),
-        ):
-            await self.llm.wait_for_requests(seen + 1)
-
-    async def health(self, agent: str, version: str) -> str:
-        """Ask an agent how it is."""
-        async with raw_client(self.url(agent), protocol_version=version, bearer=CALLER) as client:
-            reply = json.dumps((await client.call_tool("get_health")).messages)
-        self.bodies.append(reply)
-        return reply
-
-    async def look_around(self) -> None:
-        """Ask everything that is not an agent, and some things that are not there."""
-        headers = {"Authorization": f"Bearer {CALLER}"}
-        async with httpx.AsyncClient(base_url=self.base_url, headers=headers) as http:
-            for path in ("/readyz", "/metrics", "/.well-known/mcp/server.json", "/v0.1/servers", "/nothing", "/mcp"):
-                self.bodies.append((await http.get(path)).text)
-            self.bodies.append((await http.post("/agents/rude/mcp", content=b"{not json")).text)
-            self.bodies.append((await http.post("/agents/rude/mcp", headers={"Host": "evil.example"})).text)
-
-    @property
-    def base_url(self) -> str:
-        return self.program.url.replace("localhost", "127.0.0.1")
-
-    def url(self, agent: str) -> str:
-        """An agent's MCP endpoint."""
-        return f"{self.base_url}/agents/{agent}/mcp"
 
 
 @asynccontextmanager
@@ -261,12 +162,12 @@ async def test_no_output_ever_shows_a_secret(stderr: str, version: str, tmp_path
     async with project_full_of_canaries(tmp_path / "project") as (project, llm, got):
         with started(["serve"], project.path, environ=environ) as program:
             await asyncio.to_thread(program.wait_for, "Registry:")
-            run = Run(program, llm)
+            run = Run(program, llm, CALLER)
             await mixed_run(run, version)
             ran = await asyncio.to_thread(program.end, 60)
 
     outputs = {"stdout": ran.out, "stderr": ran.err, "log": log.read_text(), "http": "\n".join(run.bodies)}
-    assert leaks(outputs) == set()
+    assert leaks(outputs, CANARIES) == set()
     assert ran.code == 0
     _was_worth_something(outputs)
     assert {request.bearer for request in llm.requests} == {PROVIDER_KEY}
@@ -287,3 +188,138 @@ def _was_worth_something(outputs: dict[str, str]) -> None:
     assert "no model takes the key ****" in outputs["stdout"]
     assert "no model takes the key ****" in outputs["http"]
     assert "I do not like" in outputs["http"]
+
+
+# --- A gateway that wants tokens
+
+
+@dataclass
+class Exchange:
+    """Token endpoints: `/issuing/token` hands out `ISSUED`, every other refuses; both say all that they were told."""
+
+    told: list[str] = field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] != "http":
+            return
+        got = f"{decoded_headers(scope)} {(await read_body(receive)).decode()}"
+        self.told.append(got)
+        if scope["path"] == "/issuing/token":
+            issued = {"access_token": ISSUED, "token_type": "Bearer", "expires_in": 300, "for": got}
+            await respond_json(send, 200, issued)
+        else:
+            refused = {"error": "invalid_grant", "error_description": got, "error_uri": got}
+            await respond_json(send, 400, refused, {"www-authenticate": f'Bearer error="{POSTED_SECRET}"'})
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A project with `gateway.auth`, and all that its gateway asks; `got` is by server."""
+
+    project: Project
+    llm: ScriptedLlm
+    login: AuthorizationServer
+    exchange: Exchange
+    got: dict[str, Recorder]
+
+    def token(self, **changes: Any) -> str:
+        """A token that is good for everything, but for the changes."""
+        return self.login.mint(**{"aud": AUDIENCE, "scope": "run:agents view:metrics", **changes})
+
+
+AUDIENCE = "everything-here"
+
+
+@asynccontextmanager
+async def guarded_project(path: Path) -> AsyncGenerator[Guarded]:
+    async with AsyncExitStack() as stack:
+        llm = await stack.enter_async_context(scripted_llm(script))
+        login = await stack.enter_async_context(authorization_server())
+        exchange = Exchange()
+        endpoints = (await stack.enter_async_context(serve_app(exchange))).base_url
+        own, exchanged = [await stack.enter_async_context(stateless_downstream()) for _ in range(2)]
+        for downstream in (own, exchanged):
+            assert downstream.recorder.app is not None
+            downstream.recorder.app = rude(downstream.recorder.app)
+        port = stack.enter_context(reserved_port())
+        basic = {"token_endpoint": f"{endpoints}/issuing/token", "client_id": "pallas", "client_secret": BASIC_SECRET}
+        posted = {
+            "token_endpoint": f"{endpoints}/refusing/token",
+            "client_id": "pallas",
+            "client_secret": POSTED_SECRET,
+            "client_auth": "post",
+        }
+        servers: dict[str, dict[str, Any]] = {
+            "ruder": {"url": own.url},
+            "exchanged": {"url": exchanged.url, "token_exchange": basic},
+            "refused": {"url": exchanged.url, "token_exchange": posted},
+            "peer": {"url": f"http://localhost:{port}/mcp"},
+        }
+        agents = {
+            "ruder": Agent(servers=["ruder", "exchanged", "refused"]),
+            "parent": Agent(servers=["peer"]),
+            "peer": Agent(servers=["ruder", "exchanged", "refused"], settings={"port": port}),
+        }
+        project = write_project(
+            path,
+            agents,
+            llm_url=llm.base_url,
+            servers={
+                name: {"transport": "http", "forward_inbound_auth": True, **server} for name, server in servers.items()
+            },
+            gateway={
+                "auth": {
+                    "tokens": [static_key("run:agents", "view:metrics", key=KEY)],
+                    "jwt": {"issuer": login.issuer, "jwks_uri": login.jwks_uri, "audience": AUDIENCE},
+                }
+            },
+        )
+        got = {"ruder": own.recorder, "exchanged": exchanged.recorder}
+        yield Guarded(project, llm, login, exchange, got)
+
+
+async def test_a_gateway_that_wants_tokens_shows_none_of_them(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    environ = {
+        "PALLAS_LOG_LEVEL": "DEBUG",
+        "PALLAS_ROOT_LOG_LEVEL": "DEBUG",
+        "PALLAS_LOG_STDERR": "1",
+        "PALLAS_LOG_FILE": str(log),
+    }
+    async with guarded_project(tmp_path / "project") as it:
+        good = it.token()
+        bad = [WRONG_KEY, it.token(exp=1), it.token(aud="elsewhere"), it.token(key=b"not the server's key, but long")]
+        with started(["serve"], it.project.path, environ=environ) as program:
+            await asyncio.to_thread(program.wait_for, "Registry:")
+            run, refused = Run(program, it.llm, KEY), Run(program, it.llm, WRONG_KEY)
+            with_key, with_token = EACH_VERSION
+            await asyncio.gather(
+                *(run.call("ruder", with_key, bearer=KEY), run.call("parent", with_key, bearer=KEY)),
+                *(run.call("ruder", with_token, bearer=good), run.call("parent", with_token, bearer=good)),
+                *(refused.call("ruder", version, bearer=token) for version in EACH_VERSION for token in bad),
+            )
+            await run.health("ruder", with_token)
+            for token in (KEY, good, *bad):
+                await run.look_around(bearer=token)
+            program.signal(signal.SIGTERM)
+            ran = await asyncio.to_thread(program.end, 60)
+
+    outputs = {"stdout": ran.out, "stderr": ran.err, "log": log.read_text(), "http": "\n".join(run.bodies)}
+    outputs["refusals"] = "\n".join(refused.bodies)
+    parts = [part for token in (good, *bad[1:]) for part in token.split(".")[1:]]
+    assert leaks(outputs, {*GUARDED, good, *bad, *parts}) == set()
+    assert ran.code == 0
+    said = [json.loads(line) for line in outputs["log"].splitlines()]
+    messages = {record["message"] for record in said}
+    assert {"call ended", "caller refused", "downstream operation failed"} <= messages
+    assert "downstream unreachable, calls go on without its tools" in messages
+    assert [one.get("agent") for one in said if one["message"] == "call ended"].count("peer") == len(EACH_VERSION)
+    assert "I do not like" in outputs["http"]
+    assert all("invalid_token" in reply for reply in refused.bodies)
+    assert {request.bearer for request in it.got["ruder"].requests} == {good, None}
+    assert {request.bearer for request in it.got["exchanged"].requests} == {ISSUED, None}
+    told = "\n".join(it.exchange.told)
+    assert good in told
+    assert POSTED_SECRET in told
+    assert base64.b64encode(f"pallas:{BASIC_SECRET}".encode()).decode() in told
