@@ -47,12 +47,13 @@ class Listeners:
 class Accepting:
     """Hypercorn accepting connections on bound sockets, as an async context manager that yields the serving task.
 
-    The task ends only when the block does, or with the error that made serving impossible.
+    The task ends only when the block does, or with the error that made serving impossible. Then the sockets are closed.
     """
 
     def __init__(self, app: ASGIApp, listeners: Listeners, configuration: Configuration) -> None:
         self._app = app
         self._config = _hypercorn_config(listeners, configuration)
+        self._sockets = tuple(listeners.sockets.values())
         self._stop = asyncio.Event()
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
 
@@ -61,6 +62,10 @@ class Accepting:
         return self._tasks.spawn(serving, name="listeners")
 
     async def __aexit__(self, *_: object) -> None:
+        # From here on nobody accepts, so the ports have to refuse: a connection that is only queued would be reset in
+        # the end, and a proxy could not know that its call has not begun.
+        for listener in self._sockets:
+            listener.close()
         self._stop.set()
         await self._tasks.__aexit__()  # bounded: Hypercorn waits for open connections without end
 

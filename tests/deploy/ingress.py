@@ -55,11 +55,11 @@ def place(folder: Path) -> Generator[Place]:
 async def nginx(at: Place, gateways: Sequence[int]) -> AsyncGenerator[None]:
     """The shipped configuration in front of the gateways on these ports; long silences are `SCALE` times shorter."""
     folder = at.folder
-    servers = "".join(f"server {HOST}:{port} max_fails=1 fail_timeout=2s;" for port in gateways)
+    servers = "".join(f"server {HOST}:{port} max_fails=0;" for port in gateways)
     site = adapted(
         NGINX_FILE,
         {
-            "server 127.0.0.1:24200 max_fails=1 fail_timeout=2s;": servers,
+            "server 127.0.0.1:24200 max_fails=0;": servers,
             "listen 80;": f"listen {HOST}:{at.plain_port};",
             "listen 443 ssl http2;": f"listen {HOST}:{at.port} ssl http2;",
             "https://agents.example.com$": f"{at.url}$",
