@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ KEEP_ALIVE_SECONDS = 120.0
 """Longer than proxies and clients keep idle connections (60 s), else one is closed just as it is used again."""
 CLOSE_SECONDS = 2.0
 """How long open connections may take to go once everything has been answered."""
+LAST_ANSWERS_SECONDS = 0.2
+"""How long requests on the connections accepted last get to arrive; a gateway that stops answers each at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,10 @@ class Accepting:
 
     def __init__(self, app: ASGIApp, listeners: Listeners, configuration: Configuration) -> None:
         self._app = app
-        self._config = _hypercorn_config(listeners, configuration)
         self._sockets = tuple(listeners.sockets.values())
+        # Hypercorn closes what it is given; a duplicate leaves the originals to the one who bound them.
+        self._duplicates = {port: socket.dup(listener.fileno()) for port, listener in listeners.sockets.items()}
+        self._config = _hypercorn_config(self._duplicates, listeners.nested, configuration)
         self._stop = asyncio.Event()
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
 
@@ -62,12 +67,23 @@ class Accepting:
         return self._tasks.spawn(serving, name="listeners")
 
     async def __aexit__(self, *_: object) -> None:
-        # From here on nobody accepts, so the ports have to refuse: a connection that is only queued would be reset in
-        # the end, and a proxy could not know that its call has not begun.
-        for listener in self._sockets:
-            listener.close()
+        self._refuse_connections()
+        await asyncio.sleep(LAST_ANSWERS_SECONDS)
         self._stop.set()
         await self._tasks.__aexit__()  # bounded: Hypercorn waits for open connections without end
+
+    def _refuse_connections(self) -> None:
+        """Before Hypercorn stops: it drops connections that it accepts then, and the ports would queue more.
+
+        A proxy cannot tell a call on such a connection from one that has begun; one that is refused it may send on.
+        """
+        loop = asyncio.get_running_loop()
+        for duplicate in self._duplicates.values():
+            loop.remove_reader(duplicate)
+        for listener in self._sockets:
+            with suppress(OSError):  # not listening any more
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
 
 
 class TlsError(GatewayError):
@@ -92,16 +108,16 @@ def check_tls(configuration: Configuration) -> None:
         raise TlsError(f"gateway.tls: {certfile} is no certificate that fits {keyfile.name} ({why})") from error
 
 
-def _hypercorn_config(listeners: Listeners, configuration: Configuration) -> hypercorn.config.Config:
+def _hypercorn_config(
+    sockets: Mapping[int, int], nested: int | None, configuration: Configuration
+) -> hypercorn.config.Config:
     config = hypercorn.config.Config()
-    # Hypercorn closes what it is given; a duplicate leaves the originals to the one who bound them.
-    descriptors = {port: f"fd://{socket.dup(listener.fileno())}" for port, listener in listeners.sockets.items()}
-    public = [descriptor for port, descriptor in descriptors.items() if port != listeners.nested]
-    config.bind = public
+    descriptors = {port: f"fd://{descriptor}" for port, descriptor in sockets.items()}
+    config.bind = [descriptor for port, descriptor in descriptors.items() if port != nested]
     if configuration.tls_files is not None:
         certfile, keyfile = configuration.tls_files
         config.certfile, config.keyfile = str(certfile), str(keyfile)
-        config.insecure_bind = [descriptors[listeners.nested]] if listeners.nested is not None else []
+        config.insecure_bind = [descriptors[nested]] if nested is not None else []
     config.backlog = BACKLOG
     config.graceful_timeout = CLOSE_SECONDS
     config.keep_alive_timeout = KEEP_ALIVE_SECONDS

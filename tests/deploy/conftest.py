@@ -8,9 +8,12 @@ import pytest
 
 from pallas_gateway.health import probe
 from pallas_gateway.runtime import instances
+from tests.cli.program import Program, started
 from tests.support import clients
+from tests.support.gateway import Agent, write_project
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
 
@@ -30,3 +33,12 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(instances, limit, 300)
     monkeypatch.setattr(probe, "PROBE_SECONDS", 60)
     monkeypatch.setattr(clients, "READ_SECONDS", 300)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Generator[Program]:
+    """`serve` with one agent, ready."""
+    project = write_project(tmp_path_factory.mktemp("gateway") / "project", {"echo": Agent()})
+    with started(["serve"], project.path) as program:
+        program.wait_for("Try:")
+        yield program

@@ -55,5 +55,7 @@ async def _refuses(port: int) -> bool:
         _, writer = await asyncio.open_connection(HOST, port)
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:  # it came in the very moment
+        return False
     writer.close()
     return False
