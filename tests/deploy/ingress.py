@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NGINX_FILE = "nginx/pallas-gateway.conf"
 SCALE = 300  # five minutes are a second
-LONGEST_SILENCE = {"1h": f"{3600 // SCALE}s"}
+LONGEST_SILENCE = f"{3600 // SCALE}s"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def place(folder: Path) -> Generator[Place]:
 
 
 @asynccontextmanager
-async def nginx(at: Place, gateways: Sequence[int]) -> AsyncGenerator[None]:
+async def nginx(at: Place, gateways: Sequence[int], *, longest_silence: str = LONGEST_SILENCE) -> AsyncGenerator[None]:
     """The shipped configuration in front of the gateways on these ports; long silences are `SCALE` times shorter."""
     folder = at.folder
     servers = "".join(f"server {HOST}:{port} max_fails=0;" for port in gateways)
@@ -65,7 +65,7 @@ async def nginx(at: Place, gateways: Sequence[int]) -> AsyncGenerator[None]:
             "https://agents.example.com$": f"{at.url}$",
             "agents.example.com": "localhost",
             "/etc/nginx/pallas": str(folder),
-            **LONGEST_SILENCE,
+            "1h;": f"{longest_silence};",
         },
     )
     (folder / "site.conf").write_text(site)

@@ -68,7 +68,7 @@ async def test_no_call_fails_and_none_runs_twice_while_each_replica_is_restarted
         replicas = [stack.enter_context(serving(project, port)) for port in ports]
         for replica in replicas:
             await asyncio.to_thread(replica.wait_for, "Try:")
-        await stack.enter_async_context(nginx(at, ports))
+        await stack.enter_async_context(nginx(at, ports, longest_silence="1h"))
         load = Load(f"{at.url}/agents/solo/mcp", at.tls)
         async with asyncio.TaskGroup() as group:
             pulse = group.create_task(answer_in_waves(gate, seconds=clients / CALLS_A_SECOND))
