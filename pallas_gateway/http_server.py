@@ -19,6 +19,7 @@ from hypercorn.asyncio.tcp_server import TCPServer
 
 from pallas_gateway.errors import GatewayError, PlatformError
 from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.web.guards import RETRY_AFTER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,10 @@ CLOSE_SECONDS = 2.0
 """How long open connections may take to go once everything has been answered."""
 LAST_ANSWERS_SECONDS = 0.2
 """How long requests on the connections accepted last get to arrive; a gateway that stops answers each at once."""
+_STOPPING = (
+    f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {RETRY_AFTER_SECONDS}\r\n"
+    "Connection: close\r\nContent-Length: 0\r\n\r\n"
+).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,8 @@ class Accepting:
 
     def __init__(self, app: ASGIApp, listeners: Listeners, configuration: Configuration) -> None:
         self._app = app
-        self._sockets = tuple(listeners.sockets.values())
+        self._sockets = listeners.sockets
+        self._encrypted = set(listeners.sockets) - {listeners.nested} if configuration.tls_files else set()
         # Hypercorn closes what it is given; a duplicate leaves the originals to the one who bound them.
         self._duplicates = {port: socket.dup(listener.fileno()) for port, listener in listeners.sockets.items()}
         self._config = _hypercorn_config(self._duplicates, listeners.nested, configuration)
@@ -64,11 +70,13 @@ class Accepting:
 
     async def __aenter__(self) -> asyncio.Task[None]:
         serving = hypercorn.asyncio.serve(self._app, self._config, shutdown_trigger=self._stop.wait)  # type: ignore[arg-type]  # its own ASGI types
-        return self._tasks.spawn(serving, name="listeners")
+        self._serving = self._tasks.spawn(serving, name="listeners")
+        return self._serving
 
     async def __aexit__(self, *_: object) -> None:
-        self._refuse_connections()
-        await asyncio.sleep(LAST_ANSWERS_SECONDS)
+        if not self._serving.done():  # it has closed its descriptors by then
+            self._refuse_connections()
+            await asyncio.sleep(LAST_ANSWERS_SECONDS)
         self._stop.set()
         await self._tasks.__aexit__()  # bounded: Hypercorn waits for open connections without end
 
@@ -76,14 +84,44 @@ class Accepting:
         """Before Hypercorn stops: it drops connections that it accepts then, and the ports would queue more.
 
         A proxy cannot tell a call on such a connection from one that has begun; one that is refused it may send on.
+        Without an await, so that hardly any connection comes between the last that is accepted and the first refused.
         """
         loop = asyncio.get_running_loop()
-        for duplicate in self._duplicates.values():
-            loop.remove_reader(duplicate)
-        for listener in self._sockets:
+        for port, listener in self._sockets.items():
+            loop.remove_reader(self._duplicates[port])
+            late = _queued(listener)
             with suppress(OSError):  # not listening any more
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()
+            for connection in late:
+                if port in self._encrypted:
+                    connection.close()
+                else:
+                    self._tasks.spawn(_turn_away(connection), name="late connection", report=True)
+
+
+def _queued(listener: socket.socket) -> list[socket.socket]:
+    """Connections that wait to be accepted."""
+    found = []
+    while True:
+        try:
+            found.append(listener.accept()[0])
+        except OSError:
+            return found
+
+
+async def _turn_away(connection: socket.socket) -> None:
+    """Answer as a gateway does that stops, then let the client close: data left unread would reset the answer."""
+    with suppress(OSError, TimeoutError):
+        reader, writer = await asyncio.open_connection(sock=connection)
+        try:
+            writer.write(_STOPPING)
+            writer.write_eof()
+            async with asyncio.timeout(CLOSE_SECONDS / 2):
+                while await reader.read(1 << 16):
+                    pass
+        finally:
+            writer.close()
 
 
 class TlsError(GatewayError):
