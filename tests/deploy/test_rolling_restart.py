@@ -13,7 +13,7 @@ import pytest
 from tests.cli.program import started
 from tests.deploy.ingress import nginx, place
 from tests.e2e.calling import answer_of
-from tests.support.clients import MODERN_VERSION, raw_client
+from tests.support.clients import MODERN_VERSION, raw_client, tool_params
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import hang, say, scripted_llm
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
 REPLICAS = 2
+PATIENCE_SECONDS = 120  # of clients, on a machine that is busy with replicas
 CALLS_A_SECOND = 15  # what this leaves of two cores is for the replicas that start
 
 
@@ -46,10 +47,13 @@ class Load:
     async def client(self) -> None:
         """One client."""
         async with raw_client(self._url, protocol_version=MODERN_VERSION, tls=self._tls) as client:
+            client.http.timeout = PATIENCE_SECONDS
             while not self._stopping.is_set():
                 self.sent += 1
                 message = f"call-{self.sent}"
-                self.answers[message] = answer_of(await client.call_tool("send_message", {"message": message}))
+                params = tool_params("send_message", {"message": message})
+                async with client.in_flight("tools/call", params) as call:
+                    self.answers[message] = answer_of(await call.reply(timeout_seconds=PATIENCE_SECONDS))
 
     def stop(self) -> None:
         """Let each client end with the call it is at."""
