@@ -107,6 +107,15 @@ class Gateway:
         return self.running.draining
 
     @property
+    def summary(self) -> str:
+        """How it is, in one line."""
+        if self.draining:
+            return f"stopping, calls still running: {len(self.running)}"
+        down = [name for name, agent in self.agents.items() if agent.status.state is not State.READY]
+        ready = f"{len(self.agents) - len(down)} of {len(self.agents)} agents ready"
+        return f"{ready}, not up: {', '.join(down)}" if down else ready
+
+    @property
     def all_tried(self) -> bool:
         """Whether every agent has been ready or failed once."""
         return self._supervisor is not None and self._supervisor.all_tried

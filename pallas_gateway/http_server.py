@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from hypercorn.asyncio.tcp_server import TCPServer
 
 from pallas_gateway.errors import GatewayError, PlatformError
 from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.web.guards import RETRY_AFTER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +34,12 @@ KEEP_ALIVE_SECONDS = 120.0
 """Longer than proxies and clients keep idle connections (60 s), else one is closed just as it is used again."""
 CLOSE_SECONDS = 2.0
 """How long open connections may take to go once everything has been answered."""
+LAST_ANSWERS_SECONDS = 0.2
+"""How long requests on the connections accepted last get to arrive; a gateway that stops answers each at once."""
+_STOPPING = (
+    f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {RETRY_AFTER_SECONDS}\r\n"
+    "Connection: close\r\nContent-Length: 0\r\n\r\n"
+).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +55,73 @@ class Listeners:
 class Accepting:
     """Hypercorn accepting connections on bound sockets, as an async context manager that yields the serving task.
 
-    The task ends only when the block does, or with the error that made serving impossible.
+    The task ends only when the block does, or with the error that made serving impossible. Then the sockets are closed.
     """
 
     def __init__(self, app: ASGIApp, listeners: Listeners, configuration: Configuration) -> None:
         self._app = app
-        self._config = _hypercorn_config(listeners, configuration)
+        self._sockets = listeners.sockets
+        self._encrypted = set(listeners.sockets) - {listeners.nested} if configuration.tls_files else set()
+        # Hypercorn closes what it is given; a duplicate leaves the originals to the one who bound them.
+        self._duplicates = {port: socket.dup(listener.fileno()) for port, listener in listeners.sockets.items()}
+        self._config = _hypercorn_config(self._duplicates, listeners.nested, configuration)
         self._stop = asyncio.Event()
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
 
     async def __aenter__(self) -> asyncio.Task[None]:
         serving = hypercorn.asyncio.serve(self._app, self._config, shutdown_trigger=self._stop.wait)  # type: ignore[arg-type]  # its own ASGI types
-        return self._tasks.spawn(serving, name="listeners")
+        self._serving = self._tasks.spawn(serving, name="listeners")
+        return self._serving
 
     async def __aexit__(self, *_: object) -> None:
+        if not self._serving.done():  # it has closed its descriptors by then
+            self._refuse_connections()
+            await asyncio.sleep(LAST_ANSWERS_SECONDS)
         self._stop.set()
         await self._tasks.__aexit__()  # bounded: Hypercorn waits for open connections without end
+
+    def _refuse_connections(self) -> None:
+        """Before Hypercorn stops: it drops connections that it accepts then, and the ports would queue more.
+
+        A proxy cannot tell a call on such a connection from one that has begun; one that is refused it may send on.
+        Without an await, so that hardly any connection comes between the last that is accepted and the first refused.
+        """
+        loop = asyncio.get_running_loop()
+        for port, listener in self._sockets.items():
+            loop.remove_reader(self._duplicates[port])
+            late = _queued(listener)
+            with suppress(OSError):  # not listening any more
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+            for connection in late:
+                if port in self._encrypted:
+                    connection.close()
+                else:
+                    self._tasks.spawn(_turn_away(connection), name="late connection", report=True)
+
+
+def _queued(listener: socket.socket) -> list[socket.socket]:
+    """Connections that wait to be accepted."""
+    found = []
+    while True:
+        try:
+            found.append(listener.accept()[0])
+        except OSError:
+            return found
+
+
+async def _turn_away(connection: socket.socket) -> None:
+    """Answer as a gateway does that stops, then let the client close: data left unread would reset the answer."""
+    with suppress(OSError, TimeoutError):
+        reader, writer = await asyncio.open_connection(sock=connection)
+        try:
+            writer.write(_STOPPING)
+            writer.write_eof()
+            async with asyncio.timeout(CLOSE_SECONDS / 2):
+                while await reader.read(1 << 16):
+                    pass
+        finally:
+            writer.close()
 
 
 class TlsError(GatewayError):
@@ -87,16 +146,16 @@ def check_tls(configuration: Configuration) -> None:
         raise TlsError(f"gateway.tls: {certfile} is no certificate that fits {keyfile.name} ({why})") from error
 
 
-def _hypercorn_config(listeners: Listeners, configuration: Configuration) -> hypercorn.config.Config:
+def _hypercorn_config(
+    sockets: Mapping[int, int], nested: int | None, configuration: Configuration
+) -> hypercorn.config.Config:
     config = hypercorn.config.Config()
-    # Hypercorn closes what it is given; a duplicate leaves the originals to the one who bound them.
-    descriptors = {port: f"fd://{socket.dup(listener.fileno())}" for port, listener in listeners.sockets.items()}
-    public = [descriptor for port, descriptor in descriptors.items() if port != listeners.nested]
-    config.bind = public
+    descriptors = {port: f"fd://{descriptor}" for port, descriptor in sockets.items()}
+    config.bind = [descriptor for port, descriptor in descriptors.items() if port != nested]
     if configuration.tls_files is not None:
         certfile, keyfile = configuration.tls_files
         config.certfile, config.keyfile = str(certfile), str(keyfile)
-        config.insecure_bind = [descriptors[listeners.nested]] if listeners.nested is not None else []
+        config.insecure_bind = [descriptors[nested]] if nested is not None else []
     config.backlog = BACKLOG
     config.graceful_timeout = CLOSE_SECONDS
     config.keep_alive_timeout = KEEP_ALIVE_SECONDS

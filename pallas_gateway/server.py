@@ -19,6 +19,7 @@ from pallas_gateway.addresses import LOOPBACK, Addresses, keep_off_proxies
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.gateway import Gateway
 from pallas_gateway.http_server import BACKLOG, Accepting, Listeners, check_tls
+from pallas_gateway.service_manager import ServiceManager
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.web.app import PortRoutes, create_app
 
@@ -73,14 +74,15 @@ async def serve(
         gateway = Gateway(configuration, addresses, runtime)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)
+            service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
             app = create_app(gateway, listeners.routes)
             serving = await stack.enter_async_context(Accepting(app, listeners, configuration))
             await stack.enter_async_context(gateway.hosting())
             tasks = await stack.enter_async_context(TaskOwner())
-            tasks.spawn(_announce(gateway, on_ready), name="announce", report=True)
+            tasks.spawn(_announce(gateway, service, on_ready), name="announce", report=True)
             await _stopped(stop, serving, tasks)
             await tasks.cancel_all()
-            await _drain(gateway, configuration.deployment.gateway.drain_seconds)
+            await _drain(gateway, service, configuration.deployment.gateway.drain_seconds)
 
 
 async def _stopped(stop: asyncio.Event, serving: asyncio.Task[None], tasks: TaskOwner) -> None:
@@ -92,12 +94,14 @@ async def _stopped(stop: asyncio.Event, serving: asyncio.Task[None], tasks: Task
         raise ServingError(f"the listeners ended: {error or 'without a reason'}") from error
 
 
-async def _announce(gateway: Gateway, on_ready: Callable[[Gateway], None]) -> None:
+async def _announce(gateway: Gateway, service: ServiceManager, on_ready: Callable[[Gateway], None]) -> None:
     await gateway.wait_until_tried()
+    service.ready()
     on_ready(gateway)
 
 
-async def _drain(gateway: Gateway, seconds: float) -> None:
+async def _drain(gateway: Gateway, service: ServiceManager, seconds: float) -> None:
+    service.stopping()
     _log.info("stopping", extra={"drain_seconds": seconds, "calls": len(gateway.running)})
     if unfinished := await gateway.drain(seconds):
         _log.warning("calls were still running at the end of the drain", extra={"calls": unfinished})

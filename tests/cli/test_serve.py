@@ -17,10 +17,13 @@ import yaml
 from tests.cli.program import PALLAS, Command, Program, started
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import Say, scripted_llm
+from tests.support.scripted_llm import Say, hang, scripted_llm
 from tests.support.waiting import Gate
 
 NOISY = "print('noise from a module')\n" + module_source("echo", Agent())
+
+MANY = 50
+STOP_SECONDS = 20
 
 
 def registered(base_url: str) -> list[str]:
@@ -69,6 +72,45 @@ async def test_a_second_signal_ends_serve_at_once_while_a_call_hangs(tmp_path: P
 
     assert ran.code == 1
     assert ran.err.splitlines()[-1].endswith("stopped at once by a second signal, running calls are cut off")
+
+
+@pytest.mark.parametrize(
+    ("drain_seconds", "is_answered", "says"),
+    [
+        (30, True, '"isError":false'),
+        (0.5, False, "The gateway is stopping and could not wait for this call any longer."),
+    ],
+    ids=["answered in time", "hanging"],
+)
+async def test_fifty_running_calls_all_end_with_an_answer_and_serve_with_0(
+    drain_seconds: float, is_answered: bool, says: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with scripted_llm(lambda _: hang(gate)) as llm:
+        project = write_project(
+            tmp_path / "project", {"slow": Agent()}, llm_url=llm.base_url, gateway={"drain_seconds": drain_seconds}
+        )
+        with started(["serve"], project.path) as program:
+            await asyncio.to_thread(program.wait_for, "Try:")
+            url = f"{program.url}/agents/slow/mcp"
+            body = tools_call("send_message", {"message": "hi"})
+            async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
+                calls = [asyncio.create_task(client.post(url, **body)) for _ in range(MANY)]
+                await gate.wait_for_entered(MANY, timeout_seconds=40)
+                program.signal(signal.SIGTERM)
+                await asyncio.to_thread(program.wait_for, "stopping")
+                refused = await client.post(url, **body)
+                if is_answered:
+                    gate.open()
+                answers = await asyncio.wait_for(asyncio.gather(*calls), STOP_SECONDS)
+            ran = await asyncio.to_thread(program.end, STOP_SECONDS)
+
+    assert ran.code == 0
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    assert {answer.status_code for answer in answers} == {200}
+    assert [answer.text for answer in answers if says not in answer.text] == []
+    assert len(llm.requests) == MANY
+    assert "Traceback" not in ran.err
 
 
 def tools_call(name: str, arguments: dict[str, object]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from pallas_gateway import __version__
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
 from tests.e2e.metering import PORTS, WORKER_USAGE, metered
+from tests.support import dashboard
 from tests.support.exposition import lint, unknown_in, without_result
 from tests.support.metrics_document import ALERTS, QUESTIONS
 from tests.support.scripted_llm import DEFAULT_USAGE
@@ -89,6 +91,8 @@ QUERIES = [
     "increase(pallas_agent_loop_aborted_total[15m]) > 0",
 ]
 """The reference's queries and alerts, but for `up{job="pallas"}`, which is Prometheus' own."""
+
+DASHBOARD = [dashboard.as_promql(query) for query in dashboard.QUERIES]
 
 
 @pytest.fixture(scope="module")
@@ -222,8 +226,8 @@ def test_health_sets_its_gauges(run: Metered) -> None:
 # --- As Prometheus sees it
 
 
-@pytest.mark.parametrize("query", [*QUERIES, *QUESTIONS, *ALERTS.values()])
-def test_a_query_of_the_reference_or_the_document_asks_for_what_is_there(query: str, run: Metered) -> None:
+@pytest.mark.parametrize("query", [*QUERIES, *QUESTIONS, *ALERTS.values(), *DASHBOARD])
+def test_a_query_of_the_reference_document_or_dashboard_asks_for_what_is_there(query: str, run: Metered) -> None:
     assert unknown_in(query, run.after["registry"]) == []
 
 
@@ -231,6 +235,13 @@ def test_every_query_of_the_reference_has_an_answer(single_port: Metered, tmp_pa
     # The provider of the run is up, so the query for one that is not rightly finds none; its opposite finds it.
     queries = [query.replace("provider_up == 0", "provider_up == 1") for query in QUERIES]
     assert without_result(queries, single_port.before["registry"], single_port.after["registry"], tmp_path) == ""
+
+
+def test_every_panel_of_the_dashboard_has_something_to_show(single_port: Metered, tmp_path: Path) -> None:
+    own = [query for query in DASHBOARD if "pallas_" in query]
+    assert without_result(own, single_port.before["registry"], single_port.after["registry"], tmp_path) == ""
+    for name in {word for query in DASHBOARD for word in re.findall(r"\bprocess_\w+", query)}:
+        assert f"\n{name} " in single_port.after["registry"].text
 
 
 def test_prometheus_has_nothing_against_the_exposition(run: Metered) -> None:

@@ -17,6 +17,7 @@ from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import scripted_llm
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
@@ -176,13 +177,14 @@ async def calling(
     bearer: str | None = None,
     meta: Mapping[str, Any] | None = None,
     read_seconds: float = READ_SECONDS,
+    tls: ssl.SSLContext | None = None,
     **arguments: Any,
 ) -> AsyncGenerator[tuple[RawClient, RawCall]]:
     """A call under way, with progress and messages asked for unless `meta` says otherwise; leaving early vanishes.
 
     `read_seconds` is how long the client waits for the next byte.
     """
-    async with raw_client(url, protocol_version=version, bearer=bearer) as client:
+    async with raw_client(url, protocol_version=version, bearer=bearer, tls=tls) as client:
         client.http.timeout = read_seconds
         if not client.is_modern:
             await client.initialize()

@@ -1,0 +1,27 @@
+"""The files of deploy/ as they are shipped, and with the few places changed that a test cannot leave as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+def shipped(name: str) -> str:
+    """The text of a file below deploy/."""
+    return (DEPLOY / name).read_text()
+
+
+def adapted(name: str, places: dict[str, str]) -> str:
+    """That text with each of `places` (what stands there: what a test needs instead) replaced.
+
+    Raises:
+        LookupError: one of them does not stand there, so the test would try something else than it says.
+    """
+    text = shipped(name)
+    for old, new in places.items():
+        if old not in text:
+            raise LookupError(f"deploy/{name} does not have {old!r}")
+        text = text.replace(old, new)
+    return text

@@ -1,0 +1,128 @@
+"""nginx and Caddy as they are configured in deploy/, on loopback, with a certificate of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.deploy.adapting import adapted
+from tests.e2e.certificates import TLS_FILES, write_certificate
+from tests.support.listener import HOST, reserved_port
+from tests.support.waiting import eventually
+from tests.support_programs import program
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+    from pathlib import Path
+
+NGINX_FILE = "nginx/pallas-gateway.conf"
+SCALE = 300  # five minutes are a second
+LONGEST_SILENCE = f"{3600 // SCALE}s"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an ingress is going to be: known before the gateways behind it, whose `public_url` it is."""
+
+    folder: Path
+    port: int
+    plain_port: int
+    tls: ssl.SSLContext
+
+    @property
+    def url(self) -> str:
+        """Its base URL, without a trailing slash."""
+        return f"https://localhost:{self.port}"
+
+
+type Ingress = Callable[[Place, Sequence[int]], AbstractAsyncContextManager[None]]
+
+
+@contextmanager
+def place(folder: Path) -> Generator[Place]:
+    """Two free ports and a certificate, in `folder`."""
+    folder.mkdir()
+    with reserved_port() as port, reserved_port() as plain_port:
+        yield Place(folder, port, plain_port, write_certificate(folder))
+
+
+@asynccontextmanager
+async def nginx(at: Place, gateways: Sequence[int], *, longest_silence: str = LONGEST_SILENCE) -> AsyncGenerator[None]:
+    """The shipped configuration in front of the gateways on these ports; long silences are `SCALE` times shorter."""
+    folder = at.folder
+    servers = "".join(f"server {HOST}:{port} max_fails=0;" for port in gateways)
+    site = adapted(
+        NGINX_FILE,
+        {
+            "server 127.0.0.1:24200 max_fails=0;": servers,
+            "listen 80;": f"listen {HOST}:{at.plain_port};",
+            "listen 443 ssl http2;": f"listen {HOST}:{at.port} ssl http2;",
+            "https://agents.example.com$": f"{at.url}$",
+            "agents.example.com": "localhost",
+            "/etc/nginx/pallas": str(folder),
+            "1h;": f"{longest_silence};",
+        },
+    )
+    (folder / "site.conf").write_text(site)
+    temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("proxy", "fastcgi", "uwsgi", "scgi"))
+    (folder / "nginx.conf").write_text(f"""
+        daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log; events {{}}
+        http {{ access_log off; client_body_temp_path {folder}/body; {temporary} include {folder}/site.conf; }}
+        """)
+    options = ["-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
+    async with _running([program("nginx", "nginx"), *options], at):
+        yield
+
+
+@asynccontextmanager
+async def caddy(at: Place, gateways: Sequence[int]) -> AsyncGenerator[None]:
+    """The shipped configuration in front of the gateways on these ports, without Caddy's own ports and certificates."""
+    folder = at.folder
+    site = adapted(
+        "caddy/Caddyfile",
+        {
+            "{$PALLAS_SITE:agents.example.com} {": "{$PALLAS_SITE:agents.example.com} {\n"
+            f"\ttls {folder / TLS_FILES['certfile']} {folder / TLS_FILES['keyfile']}\n\tbind {HOST}",
+        },
+    )
+    (folder / "Caddyfile").write_text(f"{{\n\tadmin off\n\tauto_https off\n}}\n{site}")
+    environ = {
+        "PALLAS_SITE": at.url,
+        "PALLAS_GATEWAYS": " ".join(f"{HOST}:{port}" for port in gateways),
+        "HOME": str(folder),
+        "XDG_DATA_HOME": str(folder),
+        "XDG_CONFIG_HOME": str(folder),
+    }
+    options = ["run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
+    async with _running([program("caddy", "caddy"), *options], at, environ):
+        yield
+
+
+@asynccontextmanager
+async def _running(command: Sequence[str], at: Place, environ: Mapping[str, str] | None = None) -> AsyncGenerator[None]:
+    with (at.folder / "output.log").open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=output, stderr=output, env={**os.environ, **(environ or {})}
+        )
+        try:
+            await eventually(lambda: _answers(at.port, process), what=f"{command[0]}, see {at.folder}/*.log")
+            yield
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+async def _answers(port: int, process: asyncio.subprocess.Process) -> bool:
+    assert process.returncode is None, "it ended by itself"
+    try:
+        _, writer = await asyncio.open_connection(HOST, port)
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True

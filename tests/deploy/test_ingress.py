@@ -1,0 +1,188 @@
+"""A gateway behind real nginx and Caddy with the shipped configurations, TLS at the ingress."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.deploy.ingress import SCALE, Place, caddy, nginx, place
+from tests.e2e.calling import EACH_VERSION, answer_of, ask
+from tests.e2e.watching import Watched, calling, watching_meta
+from tests.support.clients import MODERN_VERSION, raw_client
+from tests.support.gateway import Agent, running, write_project
+from tests.support.scripted_llm import ScriptedLlm, hang, say, scripted_llm, stream
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from tests.deploy.ingress import Ingress
+    from tests.support.gateway import Running
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+AGENTS = {"solo": Agent(settings={"model_capabilities": {"vision": True}, "icon": "/solo.svg"})}
+FIVE_MINUTES = 300 / SCALE
+IMAGES = 10
+IMAGE_BYTES = 2_000_000
+METRICS_PATHS = (
+    "/metrics", "/metrics/", "//metrics", "/metrics?x=1", "/%6detrics", "/METRICS", "/agents/../metrics",
+    "/agents/%2e%2e/metrics", "/agents/..%2fmetrics", "/agents/x/../../metrics", "/livez/../metrics", "/./metrics",
+    "/.well-known/oauth-protected-resource/../../metrics", "/metrics#", "/metrics;x", "https://localhost/metrics",
+)  # fmt: skip
+
+
+@pytest.fixture(params=[nginx, caddy], ids=["nginx", "caddy"])
+def ingress(request: pytest.FixtureRequest) -> Ingress:
+    chosen: Ingress = request.param
+    return chosen
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A gateway behind an ingress."""
+
+    at: Place
+    served: Running
+    llm: ScriptedLlm
+
+    @property
+    def solo(self) -> str:
+        """The agent as its clients know it."""
+        return f"{self.at.url}/agents/solo/mcp"
+
+    async def get(self, path: str) -> httpx.Response:
+        """Ask the ingress."""
+        async with httpx.AsyncClient(verify=self.at.tls, trust_env=False) as client:
+            return await client.get(f"{self.at.url}{path}")
+
+
+@asynccontextmanager
+async def behind(ingress: Ingress, path: Path) -> AsyncGenerator[Stage]:
+    with place(path / "ingress") as at:
+        async with scripted_llm() as llm:
+            gateway = {"public_url": at.url}
+            project = write_project(path / "project", AGENTS, llm_url=llm.base_url, gateway=gateway)
+            async with running(project) as served, ingress(at, [served.gateway.addresses.registry_port]):
+                yield Stage(at, served, llm)
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_progress_and_text_arrive_while_the_call_runs(version: str, ingress: Ingress, tmp_path: Path) -> None:
+    gate = Gate()
+    async with behind(ingress, tmp_path) as stage:
+        stage.llm.script = lambda _: stream(["first ", "second"], gate)
+        meta = watching_meta(version, **{"pallas/stream": "delta"})
+        async with calling(stage.solo, version=version, meta=meta, tls=stage.at.tls) as (_, call):
+            await gate.wait_for_entered()
+            await eventually(lambda: '"first ' in str(call.notifications).replace("'", '"'), what="the first piece")
+            assert any(one["method"] == "notifications/progress" for one in call.notifications)
+            gate.open()
+            watched = Watched(await call.reply())
+    assert watched.text == "first second"
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_a_call_that_is_silent_for_five_minutes_is_answered(
+    version: str, ingress: Ingress, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with behind(ingress, tmp_path) as stage:
+        stage.llm.script = lambda _: hang(gate, say("at last"))
+        async with calling(stage.solo, version=version, meta={}, tls=stage.at.tls) as (_, call):
+            await gate.wait_for_entered()
+            until = asyncio.get_running_loop().time() + FIVE_MINUTES
+            await eventually(lambda: asyncio.get_running_loop().time() > until, what="five minutes")
+            assert (call.notifications, call.comments) == ([], 0)
+            gate.open()
+            assert Watched(await call.reply()).text == "at last"
+
+
+# The provider's HTTP client, aiohttp, warns of large bodies; they are fast-agent's to send otherwise.
+@pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
+async def test_20_mb_of_images_reach_the_model(ingress: Ingress, tmp_path: Path) -> None:
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(IMAGE_BYTES)).decode()
+    images = [{"data": data, "mime_type": "image/png"}] * IMAGES
+    async with behind(ingress, tmp_path) as stage:
+        stage.llm.script = lambda _: say("seen")
+        answer = await ask(stage.solo, "look", tls=stage.at.tls, images=images)
+        [asked] = stage.llm.requests
+    assert (answer.text, answer.is_error) == ("seen", False)
+    assert str(asked.body).count(data) == IMAGES
+
+
+async def test_a_client_that_leaves_ends_its_call(ingress: Ingress, tmp_path: Path) -> None:
+    gate = Gate()
+    async with behind(ingress, tmp_path) as stage:
+        stage.llm.script = lambda _: hang(gate)
+        async with calling(stage.solo, tls=stage.at.tls):
+            await gate.wait_for_entered()
+        await stage.llm.wait_for_aborted()
+
+
+async def test_the_open_paths_answer_with_public_urls_and_no_other_does(ingress: Ingress, tmp_path: Path) -> None:
+    async with behind(ingress, tmp_path) as stage:
+        registry = await stage.get("/.well-known/mcp/server.json")
+        assert [remote["url"] for remote in registry.json()["servers"][0]["server"]["remotes"]] == [stage.solo]
+        assert "http://" not in registry.text.replace("https://", "").replace("http://json-schema.org", "")
+        assert (await stage.get("/v0.1/servers")).json()["servers"][0]["server"]["remotes"][0]["url"] == stage.solo
+        for path in ("/livez", "/readyz"):
+            assert (await stage.get(path)).status_code == 200
+        # Without gateway.auth there is no metadata; that it is the gateway who says so shows in the JSON.
+        assert "error" in (await stage.get("/.well-known/oauth-protected-resource/agents/solo/mcp")).json()
+        assert (await stage.get("/")).status_code == 404
+        assert (await stage.get("/docs")).status_code == 404
+
+
+async def test_metrics_cannot_be_reached(ingress: Ingress, tmp_path: Path) -> None:
+    async with behind(ingress, tmp_path) as stage:
+        for path in METRICS_PATHS:
+            status, body = await asyncio.to_thread(_get_as_it_is, stage.at, path)
+            assert (path, status in (301, 308, 400, 404)) == (path, True)
+            assert "pallas_" not in body
+
+
+def _get_as_it_is(at: Place, path: str) -> tuple[int, str]:
+    """GET without a client's tidying of the path."""
+    connection = http.client.HTTPSConnection("localhost", at.port, context=at.tls, timeout=20)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+async def test_http_2_is_spoken_and_plain_http_is_led_to_https(tmp_path: Path) -> None:
+    async with (
+        behind(nginx, tmp_path) as stage,
+        httpx.AsyncClient(verify=stage.at.tls, trust_env=False, http2=True) as client,
+    ):
+        assert (await client.get(f"{stage.at.url}/livez")).http_version == "HTTP/2"
+        plain = await client.get(f"http://localhost:{stage.at.plain_port}/agents/solo/mcp")
+    assert (plain.status_code, plain.headers["location"]) == (301, stage.solo)
+
+
+async def test_a_body_above_the_limit_is_refused_with_413(ingress: Ingress, tmp_path: Path) -> None:
+    async with behind(ingress, tmp_path) as stage:
+        async with raw_client(stage.solo, protocol_version=MODERN_VERSION, tls=stage.at.tls) as client:
+            reply = await client.call_tool("send_message", {"message": "x" * (33 << 20)})
+        assert reply.status == 413
+        assert stage.llm.requests == []
+        assert (await ask(stage.solo, "small", tls=stage.at.tls)).text == "heard: small"
+
+
+async def test_calls_one_after_the_other_on_one_connection_are_answered(ingress: Ingress, tmp_path: Path) -> None:
+    async with (
+        behind(ingress, tmp_path) as stage,
+        raw_client(stage.solo, protocol_version=MODERN_VERSION, tls=stage.at.tls) as client,
+    ):
+        answers = [answer_of(await client.call_tool("solo", {"message": f"{n}"})).text for n in range(5)]
+    assert answers == [f"heard: {n}" for n in range(5)]

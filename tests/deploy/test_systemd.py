@@ -1,0 +1,57 @@
+"""The systemd unit, as systemd itself judges it."""
+
+from __future__ import annotations
+
+import configparser
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pallas_gateway.agents.supervisor import DEPENDENCY_SECONDS
+from pallas_gateway.config.schema import GatewaySettings
+from pallas_gateway.runtime.modules import IMPORT_SECONDS
+from tests.deploy.adapting import adapted, shipped
+from tests.support_programs import program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNIT = "systemd/pallas-gateway.service"
+MOST_EXPOSURE = 3.0
+LEAVING_SECONDS = 30  # what agents get to leave in
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """The unit with a program that is there."""
+    path = tmp_path / "pallas-gateway.service"
+    path.write_text(adapted(UNIT, {"/opt/pallas-gateway/bin/pallas-gateway": sys.executable}))
+    return path
+
+
+def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [program("systemd-analyze", "systemd"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit(unit: Path) -> None:
+    done = analyze("verify", "--man=no", str(unit))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_unit_is_exposed_to_little(unit: Path) -> None:
+    done = analyze("security", "--offline=true", "--no-pager", f"--threshold={MOST_EXPOSURE * 10:.0f}", str(unit))
+    assert done.returncode == 0, done.stdout
+    exposure = float(done.stdout.partition("exposure level for pallas-gateway.service: ")[2].split()[0])
+    assert exposure < MOST_EXPOSURE
+
+
+def test_what_the_unit_waits_is_longer_than_what_the_gateway_takes() -> None:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.read_string(shipped(UNIT))
+    service = parser["Service"]
+    assert float(service["TimeoutStopSec"]) > GatewaySettings().drain_seconds + LEAVING_SECONDS
+    assert float(service["TimeoutStartSec"]) > DEPENDENCY_SECONDS + 2 * IMPORT_SECONDS
+    assert (service["Type"], service["KillMode"]) == ("notify", "mixed")

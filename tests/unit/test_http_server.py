@@ -1,0 +1,105 @@
+"""Hypercorn on bound sockets: a port that nobody accepts on any more refuses connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from pallas_gateway.config.loader import load_deployment
+from pallas_gateway.http_server import Accepting
+from pallas_gateway.server import bind
+from tests.e2e.certificates import TLS_FILES, write_certificate
+from tests.support.asgi import plain_lifespan, respond_json
+from tests.support.gateway import Agent, write_project
+from tests.support.listener import HOST
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from tests.support.asgi import Receive, Scope, Send
+
+
+class Page:
+    """An app that answers every request with 200 once `gate` lets it."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+        else:
+            await self.gate.enter()
+            await respond_json(send, 200, {})
+
+
+@asynccontextmanager
+async def accepting(page: Page, path: Path, **gateway: Any) -> AsyncGenerator[tuple[Accepting, int]]:
+    """`page` accepting connections, and the port. The test ends it; the sockets are closed at the latest after it."""
+    write_project(path, {"echo": Agent()}, gateway=gateway)
+    configuration = load_deployment(path / "agents.yaml", environ={})
+    with ExitStack() as sockets:
+        listeners = bind(configuration, sockets)
+        accepting = Accepting(page, listeners, configuration)
+        serving = await accepting.__aenter__()
+        yield accepting, next(iter(listeners.sockets))
+        assert serving.done()
+
+
+async def test_a_port_refuses_connections_while_the_last_answers_are_still_under_way(tmp_path: Path) -> None:
+    page = Page()
+    async with accepting(page, tmp_path) as (server, port), httpx.AsyncClient(trust_env=False) as client:
+        asked = asyncio.create_task(client.get(f"http://{HOST}:{port}/"))
+        await page.gate.wait_for_entered()
+        closing = asyncio.create_task(server.__aexit__())
+        await eventually(lambda: _refuses(port), what="a refused connection")
+        assert not closing.done()
+        page.gate.open()
+        assert (await asked).status_code == 200
+        await closing
+
+
+async def test_a_connection_that_nobody_has_accepted_yet_is_told_that_the_gateway_stops(tmp_path: Path) -> None:
+    async with accepting(Page(), tmp_path) as (server, port):
+        await eventually(lambda: _answers(port), what="a listener that accepts")
+        with socket.create_connection((HOST, port), timeout=20) as late:  # blocking: the loop has no chance to accept
+            late.sendall(b"POST /agents/echo/mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
+            closing = asyncio.create_task(asyncio.to_thread(late.recv, 4096))
+            await server.__aexit__()
+            said = (await closing).decode()
+    assert said.startswith("HTTP/1.1 503 ")
+    assert "Retry-After: 5\r\n" in said
+
+
+async def test_one_that_wants_tls_is_closed(tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    async with accepting(Page(), tmp_path / "project", tls={k: f"../{v}" for k, v in TLS_FILES.items()}) as (
+        server,
+        port,
+    ):
+        await eventually(lambda: _answers(port), what="a listener that accepts")
+        with socket.create_connection((HOST, port), timeout=20) as late:
+            await server.__aexit__()
+            assert await asyncio.to_thread(late.recv, 4096) == b""
+
+
+async def _answers(port: int) -> bool:
+    return not await _refuses(port)
+
+
+async def _refuses(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(HOST, port)
+    except ConnectionRefusedError:
+        return True
+    except ConnectionResetError:  # it came in the very moment
+        return False
+    writer.close()
+    return False
