@@ -52,14 +52,19 @@ def _is_ipv6(value: str) -> bool:
 
 def _public_url(value: str) -> str:
     message = "must be an absolute http:// or https:// URL without user, query or fragment"
+    return _absolute(value, without=r"[\s?#@]", message=message).rstrip("/")
+
+
+def _absolute(value: str, *, without: str, message: str) -> str:
+    """`value` if it is an http or https URL with a host and without these characters, else a `ValueError`."""
     try:
         parts = urlsplit(value)
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise ValueError(message) from None
-    if parts.scheme not in {"http", "https"} or not host or re.search(r"[\s?#@]", value):
+    if parts.scheme not in {"http", "https"} or not host or re.search(without, value):
         raise ValueError(message)
-    return value.rstrip("/")
+    return value
 
 
 def _resource_uri(value: str) -> str:
@@ -77,15 +82,7 @@ def _tool_name(value: str) -> str:
 
 
 def _web_url(value: str) -> str:
-    message = "must be an absolute http:// or https:// URL"
-    try:
-        parts = urlsplit(value)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise ValueError(message) from None
-    if parts.scheme not in {"http", "https"} or not host or re.search(r"[\s#]", value):
-        raise ValueError(message)
-    return value
+    return _absolute(value, without=r"[\s#]", message="must be an absolute http:// or https:// URL")
 
 
 def _grant(value: str) -> str:
