@@ -10,7 +10,12 @@ from pydantic_core import ErrorDetails
 
 from pallas_gateway.config.problems import did_you_mean
 
+type Location = Sequence[int | str]
+
 PLACEHOLDER_TEXT = "missing"
+ANY_NAME, ANY_INDEX = "NAME", "0"
+FOR_A_HASH = frozenset({"key", "token", "secret", "value", "hash"})
+"""Keys under which somebody may write a key, or its hash, where `sha256` belongs."""
 
 SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {
     "missing": lambda _: "is required",
@@ -58,20 +63,44 @@ def located(model: type[BaseModel], errors: Sequence[ErrorDetails]) -> Iterator[
 
 def _sentence(model: type[BaseModel], error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
-        return f"unknown key{did_you_mean(str(error['loc'][-1]), _known_keys(model, error['loc'][:-1]))}"
+        return f"unknown key{_hint(model, error['loc'])}"
     sentence = SENTENCES.get(error["type"])
     return sentence(error.get("ctx", {})) if sentence else error["msg"]
 
 
-def _known_keys(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
-    """The keys of the section at `path`, whose steps are field names, in collections followed by a key or an index."""
-    section, steps = model, iter(path)
-    for step in steps:
-        annotation = section.model_fields[str(step)].annotation
-        section = _section_in(annotation) or section
-        if _is_collection(annotation):
-            next(steps, None)
-    return list(section.model_fields)
+def _hint(model: type[BaseModel], location: Location) -> str:
+    """What was probably meant: a key of another section, or one of this section that is written much like it."""
+    *around, last = location
+    key, sections = str(last), dict(_sections(model))
+    here = next(path for path in sections if _is_at(path, around))
+    if key in FOR_A_HASH and "sha256" in sections[here].model_fields:
+        return "; only its hash stands here, as sha256: 'pallas-gateway token new NAME' makes both"
+    homes = [path for path, section in sections.items() if key in section.model_fields]
+    inside = [path for path in homes if path[: len(here)] == here and not {ANY_NAME, ANY_INDEX} & {*path[len(here) :]}]
+    if inside or len(homes) == 1:
+        return f"; it belongs {_place((inside or homes)[0], around)}"
+    return did_you_mean(key, sections[here].model_fields)
+
+
+def _place(home: tuple[str, ...], around: Location) -> str:
+    if not home:
+        return f"beside {around[0]}"
+    known = max(length for length in range(len(around) + 1) if _is_at(home[:length], around[:length]))
+    path = [*(str(step) for step in around[:known]), *home[known:]]
+    return f"in an entry of {'.'.join(path[:-1])}" if path[-1] == ANY_INDEX else f"under {'.'.join(path)}"
+
+
+def _sections(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
+    """Every section by its path, in which `ANY_NAME` and `ANY_INDEX` stand for the entries of collections."""
+    yield path, model
+    for name, field in model.model_fields.items():
+        if (section := _section_in(field.annotation)) is not None:
+            yield from _sections(section, (*path, name, *_entry_of(field.annotation)))
+
+
+def _is_at(path: tuple[str, ...], location: Location) -> bool:
+    pairs = zip(path, location, strict=False)
+    return len(path) == len(location) and all(part in (step, ANY_NAME, ANY_INDEX) for part, step in pairs)
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:
@@ -80,10 +109,11 @@ def _section_in(annotation: Any) -> type[BaseModel] | None:
     return next((found for part in get_args(annotation) if (found := _section_in(part))), None)
 
 
-def _is_collection(annotation: Any) -> bool:
+def _entry_of(annotation: Any) -> tuple[str, ...]:
     optional = [part for part in get_args(annotation) if part is not NoneType]
     inner = optional[0] if get_origin(annotation) is UnionType and len(optional) == 1 else annotation
-    return get_origin(inner) in {dict, tuple}
+    kind = get_origin(inner)
+    return (ANY_NAME,) if kind is dict else (ANY_INDEX,) if kind is tuple else ()
 
 
 def _mend(data: Any, error: ErrorDetails) -> None:

@@ -106,6 +106,49 @@ MISTAKES = [
         ONE + "    icons:\n      - src: a.png\n        size: any\n",
         ["agents.yaml:7: agents.jarvis.icons.0.size: unknown key (did you mean 'sizes'?)"],
     ),
+    Mistake("auth at the top", ONE + "auth: {}\n", ["agents.yaml:5: auth: unknown key; it belongs under gateway"]),
+    Mistake("a port at the top", ONE + "port: 80\n", ["agents.yaml:5: port: unknown key; it belongs under gateway"]),
+    Mistake(
+        "a module at the top", ONE + "module: m\n", ["agents.yaml:5: module: unknown key; it belongs under agents.NAME"]
+    ),
+    Mistake(
+        "tokens of the gateway",
+        GATEWAY + "  tokens: []\n",
+        ["agents.yaml:6: gateway.tokens: unknown key; it belongs under gateway.auth"],
+    ),
+    Mistake(
+        "an issuer far above its section",
+        ONE + "issuer: https://a\n",
+        ["agents.yaml:5: issuer: unknown key; it belongs under gateway.auth.jwt"],
+    ),
+    Mistake(
+        "a hash outside the list of keys",
+        GATEWAY + "  auth:\n    sha256: a\n",
+        ["agents.yaml:7: gateway.auth.sha256: unknown key; it belongs in an entry of gateway.auth.tokens"],
+    ),
+    Mistake(
+        "a key of the top in the gateway",
+        GATEWAY + "  namespace: com.example\n",
+        ["agents.yaml:6: gateway.namespace: unknown key; it belongs beside gateway"],
+    ),
+    Mistake(
+        "a key of the gateway in an agent",
+        ONE + "    max_body_bytes: 1\n",
+        ["agents.yaml:5: agents.jarvis.max_body_bytes: unknown key; it belongs under gateway"],
+    ),
+    Mistake(
+        "a key that means something else in each other place",
+        ONE + "    name: Jarvis\n",
+        ["agents.yaml:5: agents.jarvis.name: unknown key"],
+    ),
+    Mistake(
+        "a key itself in the place of its hash",
+        GATEWAY + f"  auth:\n    tokens:\n      - {{name: ci, key: pgw_secret, sha256: {'a' * 64}}}\n",
+        [
+            "agents.yaml:8: gateway.auth.tokens.0.key: unknown key; only its hash stands here, as sha256: "
+            "'pallas-gateway token new NAME' makes both"
+        ],
+    ),
     # Kinds of values
     Mistake("a version that is a number", ONE + "version: 1.0\n", [f"agents.yaml:5: version: {TEXT}"]),
     Mistake("a version that is a date", ONE + "version: 2026-06-01\n", [f"agents.yaml:5: version: {TEXT}"]),
