@@ -7,6 +7,7 @@ from pathlib import Path
 from pallas_gateway.config import rules
 from pallas_gateway.config.fastagent_file import FastAgentFile
 from pallas_gateway.config.schema import Deployment, ModelCapabilities
+from pallas_gateway.config.values import authority
 
 LOCAL_ONLY = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - the documented default of per-port mode
@@ -97,5 +98,4 @@ class Configuration:
         return rules.registry_name(self.deployment, name)
 
     def _address(self, port: int) -> str:
-        host = self.deployment.host
-        return f"{self.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        return authority(self.scheme, self.deployment.host, port)

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 
 from pallas_gateway.config.expansion import PLACEHOLDER
 from pallas_gateway.config.schema import Section
-from pallas_gateway.config.values import Flag, ResourceUri, Text, WebUrl
+from pallas_gateway.config.values import AuthorizationUrl, Flag, ResourceUri, Text
 
 OWN_AUTHORIZATION = frozenset({"authorization", "x-hf-authorization"})
 """Headers (in lower case) with which a server has credentials of its own, as fast-agent sees it."""
@@ -20,7 +20,7 @@ OWN_AUTHORIZATION = frozenset({"authorization", "x-hf-authorization"})
 class TokenExchangeSettings(Section):
     """How the caller's token becomes one for this server (RFC 8693)."""
 
-    token_endpoint: WebUrl
+    token_endpoint: AuthorizationUrl
     """Where the authorization server exchanges tokens."""
 
     client_id: Text | None = None

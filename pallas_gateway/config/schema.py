@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pallas_gateway.config.expansion import ExpandedText, parse_scalar
 from pallas_gateway.config.values import (
     Algorithms,
+    AuthorizationUrl,
     BindPort,
     Count,
     CountOrZero,
@@ -23,6 +24,7 @@ from pallas_gateway.config.values import (
     Leeway,
     Namespace,
     Port,
+    PublicHost,
     PublicUrl,
     Seconds,
     SecondsOrZero,
@@ -31,7 +33,6 @@ from pallas_gateway.config.values import (
     Texts,
     ToolNames,
     Version,
-    WebUrl,
 )
 
 
@@ -163,10 +164,10 @@ class StaticKeySettings(Section):
 class JwtSettings(Section):
     """Tokens of an OAuth authorization server, as JWTs (RFC 9068 or alike)."""
 
-    issuer: WebUrl
-    """The server that issues them: the token's `iss`."""
+    issuer: AuthorizationUrl
+    """The server that issues them: the token's `iss`. Like the other URLs here, `http://` only for this machine."""
 
-    jwks_uri: WebUrl
+    jwks_uri: AuthorizationUrl
     """Where its public keys are."""
 
     audience: Texts = ()
@@ -183,9 +184,9 @@ URL are always accepted; MCP clients ask for the agent's."""
     """Accepted signatures; only those made with a private key."""
 
     leeway_seconds: Leeway = 10.0
-    """How far the clocks of the issuer and this machine may be apart, 300 at most."""
+    """How far the clocks of the issuer and this machine may be apart; at most 300."""
 
-    authorization_servers: tuple[WebUrl, ...] = ()
+    authorization_servers: tuple[AuthorizationUrl, ...] = ()
     """Where clients are sent for a token. Without one: `issuer`."""
 
     scopes_supported: tuple[Text, ...] = ()
@@ -283,7 +284,7 @@ class Deployment(Section):
     version: Version = "1.0.0"
     """Version shown in the registry; one version, not a range."""
 
-    host: Host = "localhost"
+    host: PublicHost = "localhost"
     """Host name in the URLs that clients see."""
 
     namespace: Namespace | None = None

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints
 
@@ -15,6 +15,8 @@ ICON_SIZE = re.compile(r"\d+x\d+|any", re.ASCII)
 TOOL_NAME = re.compile(r"(?:[A-Za-z0-9_.-]|\{agent\})+")
 VERSION_RANGE = re.compile(r"[\^~<>=*|]|\s-\s|(?:^|\.)[xX](?:\.|$)")
 HEALTH_TOOL = "get_health"
+DEFAULT_PORTS = {"http": 80, "https": 443}
+MAX_LEEWAY_SECONDS = 300  # more would be no leeway but a longer life for every token
 GRANT = re.compile(r"(?:view:agents|run:agents)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?|view:metrics")
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]*")
@@ -50,21 +52,39 @@ def _is_ipv6(value: str) -> bool:
     return True
 
 
+def is_loopback(host: str) -> bool:
+    """Whether this host name or address is always this machine itself."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def authority(scheme: str, host: str, port: int | None) -> str:
+    """`scheme://host:port` as clients write it (RFC 3986 section 6.2.3): without the scheme's own port.
+
+    The URL of an agent names it in tokens (RFC 8707), which are compared letter by letter.
+    """
+    bracketed = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{bracketed}" if port in (None, DEFAULT_PORTS[scheme]) else f"{scheme}://{bracketed}:{port}"
+
+
 def _public_url(value: str) -> str:
     message = "must be an absolute http:// or https:// URL without user, query or fragment"
-    return _absolute(value, without=r"[\s?#@]", message=message).rstrip("/")
+    parts = _absolute(value, without=r"[\s?#@]", message=message)
+    return f"{authority(parts.scheme, parts.hostname or '', parts.port)}{parts.path.rstrip('/')}"
 
 
-def _absolute(value: str, *, without: str, message: str) -> str:
-    """`value` if it is an http or https URL with a host and without these characters, else a `ValueError`."""
+def _absolute(value: str, *, without: str, message: str) -> SplitResult:
+    """The parts of an http or https URL with a host and without these characters, else a `ValueError`."""
     try:
         parts = urlsplit(value)
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise ValueError(message) from None
-    if parts.scheme not in {"http", "https"} or not host or re.search(without, value):
+    if parts.scheme not in DEFAULT_PORTS or not host or re.search(without, value):
         raise ValueError(message)
-    return value
+    return parts
 
 
 def _resource_uri(value: str) -> str:
@@ -81,8 +101,14 @@ def _tool_name(value: str) -> str:
     return value
 
 
-def _web_url(value: str) -> str:
-    return _absolute(value, without=r"[\s#]", message="must be an absolute http:// or https:// URL")
+def _authorization_url(value: str) -> str:
+    """Keys, codes and tokens go this way: in clear text only within this machine."""
+    parts = _absolute(value, without=r"[\s#]", message="must be an absolute http:// or https:// URL")
+    if "@" in parts.netloc:
+        raise ValueError("must not hold a user or password; it is shown to clients and in logs")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise ValueError("must begin with https://; http:// is only for this machine (localhost, 127.0.0.1 or [::1])")
+    return value
 
 
 def _grant(value: str) -> str:
@@ -141,12 +167,12 @@ Port = Annotated[int, Strict(), Field(ge=1, le=65535)]
 BindPort = Annotated[int, Strict(), Field(ge=0, le=65535)]
 Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
-
-Leeway = Annotated[float, Strict(), Field(ge=0, le=300, allow_inf_nan=False)]
+Leeway = Annotated[float, Strict(), Field(ge=0, le=MAX_LEEWAY_SECONDS, allow_inf_nan=False)]
 
 Version = Annotated[Text, Field(max_length=MAX_VERSION_CHARACTERS), AfterValidator(_version)]
 Namespace = Annotated[Text, AfterValidator(_namespace)]
 Host = Annotated[Text, AfterValidator(_host)]
+PublicHost = Annotated[Host, AfterValidator(str.lower)]
 ResourceUri = Annotated[Text, AfterValidator(_resource_uri)]
 PublicUrl = Annotated[Text, AfterValidator(_public_url)]
 ToolNames = Annotated[
@@ -158,7 +184,7 @@ IconSource = Annotated[Text, Field(max_length=MAX_ICON_SRC_CHARACTERS)]
 IconSize = Annotated[Text, AfterValidator(_icon_size)]
 IconSizes = Annotated[tuple[IconSize, ...], BeforeValidator(_sizes, json_schema_input_type=str | tuple[IconSize, ...])]
 
-WebUrl = Annotated[Text, AfterValidator(_web_url)]
+AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
 Grant = Annotated[Text, AfterValidator(_grant)]
 Sha256 = Annotated[Text, AfterValidator(_sha256)]
 KeyName = Annotated[Text, AfterValidator(_key_name)]

@@ -13,6 +13,8 @@ GATEWAY = ONE + "gateway:\n"  # five lines
 TEXT = "must be text; put a number, a date or true/false in quotes"
 MAPPING = "must be a mapping (indented 'key: value' lines)"
 URL = "must be an absolute http:// or https:// URL without user, query or fragment"
+CLEAR_TEXT = "must begin with https://; http:// is only for this machine (localhost, 127.0.0.1 or [::1])"
+USER = "must not hold a user or password; it is shown to clients and in logs"
 HOST = "must be a host name or an address alone, without scheme, port or path"
 NAME = "an agent's name begins with a letter or digit and holds only letters, digits, '_', '.' and '-'"
 
@@ -459,9 +461,26 @@ MISTAKES = [
         ],
     ),
     Mistake(
-        "clocks that may be years apart",
-        GATEWAY + "  auth:\n    jwt:\n      issuer: https://a\n      jwks_uri: https://a\n      leeway_seconds: 301\n",
-        ["agents.yaml:10: gateway.auth.jwt.leeway_seconds: must be at most 300"],
+        "an authorization server in clear text",
+        GATEWAY
+        + "  auth:\n    jwt:\n      issuer: http://login.example.com\n      jwks_uri: http://127.0.0.1.example.com/jwks\n"
+        "      authorization_servers: [https://a, http://localhost.example.com]\n",
+        [
+            f"agents.yaml:8: gateway.auth.jwt.issuer: {CLEAR_TEXT}",
+            f"agents.yaml:9: gateway.auth.jwt.jwks_uri: {CLEAR_TEXT}",
+            f"agents.yaml:10: gateway.auth.jwt.authorization_servers.1: {CLEAR_TEXT}",
+        ],
+    ),
+    Mistake(
+        "an authorization server with a password",
+        GATEWAY
+        + "  auth:\n    jwt:\n      issuer: https://me:pw@login.example\n      jwks_uri: https://me@127.0.0.1/\n",
+        [f"agents.yaml:8: gateway.auth.jwt.issuer: {USER}", f"agents.yaml:9: gateway.auth.jwt.jwks_uri: {USER}"],
+    ),
+    Mistake(
+        "clocks an hour apart",
+        GATEWAY + "  auth:\n    jwt: {issuer: https://a, jwks_uri: https://a, leeway_seconds: 3600}\n",
+        ["agents.yaml:7: gateway.auth.jwt.leeway_seconds: must be at most 300"],
     ),
     Mistake(
         "a jwt section without its keys",

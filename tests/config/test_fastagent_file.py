@@ -175,6 +175,21 @@ def test_a_token_exchange_is_read_with_its_secret_from_the_other_file() -> None:
             "must be an absolute http:// or https:// URL",
         ),
         (
+            exchanging("{token_endpoint: 'http://login.example/token'}"),
+            ".token_endpoint",
+            "must begin with https://; http:// is only for this machine (localhost, 127.0.0.1 or [::1])",
+        ),
+        (
+            exchanging("{token_endpoint: 'https://me:s3cret@login.example/token'}"),
+            ".token_endpoint",
+            "must not hold a user or password; it is shown to clients and in logs",
+        ),
+        (
+            exchanging(f"{{{ENDPOINT}, url: 'http://a/mcp'}}"),
+            ".url",
+            "unknown key; it belongs under mcp.servers.notes",
+        ),
+        (
             exchanging(f"{{{ENDPOINT}, client_id: a, client_secret: '${{NOTES_SECRET}}'}}"),
             ".client_secret",
             "environment variable NOTES_SECRET is not set; set it, or write ${NOTES_SECRET:-default}",

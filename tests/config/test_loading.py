@@ -147,6 +147,38 @@ def test_urls_follow_tls_and_bracket_an_ipv6_host() -> None:
     assert load(SMALL).tls_files is None
 
 
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("HTTPS://Agents.Example.COM:443/", "https://agents.example.com"),
+        ("https://Agents.Example.COM:443/Base/", "https://agents.example.com/Base"),
+        ("http://agents.example.com:80", "http://agents.example.com"),
+        ("https://agents.example.com:80", "https://agents.example.com:80"),
+        ("https://agents.example.com:8443", "https://agents.example.com:8443"),
+        ("http://[FE80::1]:80/", "http://[fe80::1]"),
+    ],
+)
+def test_a_public_url_is_as_clients_write_it_into_their_tokens(written: str, canonical: str) -> None:
+    configuration = load(SMALL + f'gateway:\n  public_url: "{written}"\n')
+    assert configuration.public_base_url == canonical
+    assert configuration.agent_url("jarvis") == f"{canonical}/agents/jarvis/mcp"
+
+
+def test_a_host_is_as_clients_write_it_too_and_the_schemes_own_port_is_left_out() -> None:
+    configuration = load(SMALL + "    port: 80\nhost: Agents.Example.COM\n", overrides=Overrides(agent="jarvis"))
+    assert configuration.agent_url("jarvis") == "http://agents.example.com/mcp"
+    assert configuration.public_base_url == "http://agents.example.com:24200"
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "127.8.0.1", "[::1]:8080", "LOCALHOST"])
+def test_an_authorization_server_on_this_machine_needs_no_https(host: str) -> None:
+    jwt = f"{{issuer: 'http://{host}/', jwks_uri: 'http://{host}/jwks', authorization_servers: ['http://{host}']}}"
+    auth = load(SMALL + f"gateway:\n  auth:\n    jwt: {jwt}\n").deployment.gateway.auth
+    assert auth is not None
+    assert auth.jwt is not None
+    assert auth.jwt.issuer == f"http://{host}/"
+
+
 def test_a_project_name_that_the_registry_refuses_is_made_fit_for_it() -> None:
     assert load(SMALL.replace("demo", "My Project_2")).registry_name("jarvis") == "local.My-Project-2/jarvis"
 
