@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pallas_gateway.addresses import Addresses
+from pallas_gateway.cli.doors import doors
 from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.cli.project import named_config_file
 from pallas_gateway.config.problems import Problem
@@ -47,11 +48,14 @@ class Findings:
 
 
 def inspect(configuration: Configuration, known: Sequence[Problem]) -> Findings:
-    """Findings beyond the `known` problems of the files: unset variables, addresses, agents that would not start."""
+    """Findings beyond the `known` problems of the files: unset variables, addresses, open doors, agents that fail."""
     fastagent = configuration.fastagent
     found = Findings(
         [*_unset_variables(fastagent.unset), *_url_problems(fastagent), *_tls_problems(configuration)],
     )
+    if not any(one.path.partition(".")[0] in ("gateway", "auth") for one in known):  # else half of it is not known
+        for door in doors(configuration):
+            found.warn(door.warning)
     logging.disable(logging.CRITICAL)  # what goes wrong is reported with file and line
     try:
         with stdout_for_results_only():

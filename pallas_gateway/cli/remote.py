@@ -196,7 +196,7 @@ async def connected(
             yield client
     except Exception as error:
         first = _first(error)
-        if isinstance(first, (httpx2.HTTPError, OSError)):
+        if isinstance(first, (httpx2.HTTPError, httpx2.InvalidURL, OSError)):
             why = str(first) or type(first).__name__
             raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url} ({why}).") from error
         if isinstance(first, MCPError):

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pallas_gateway.addresses import LOOPBACK, Addresses
+from pallas_gateway.addresses import LOOPBACK
 from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.cli.doors import warn_of_doors
 from pallas_gateway.cli.output import result, stdout_for_results_only, table
 from pallas_gateway.cli.project import ConfigOption, load_project, named_config_file
 from pallas_gateway.cli.remote import DEFAULT_URL, WELL_KNOWN
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from pallas_gateway.gateway import Gateway
 
 _log = logging.getLogger("pallas.cli")
-_OPEN_DOOR = "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION: whoever reaches the port can call every agent"
-_HANDED_ON = "callers' tokens, made for this gateway, are handed on to another server; token_exchange avoids that"
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -74,33 +73,7 @@ def _warn(configuration: Configuration) -> None:
         if ".headers." in f".{unset.path}.":
             extra = {"variable": unset.variable, "key": unset.path, "file": unset.file, "line": unset.line}
             _log.warning("a downstream header names a variable that is not set", extra=extra)
-    _warn_of_open_doors(configuration)
-
-
-def _warn_of_open_doors(configuration: Configuration) -> None:
-    """Say, once, what lets in everybody, lets in nobody, or hands callers' tokens on."""
-    auth = configuration.deployment.gateway.auth
-    if auth is None:
-        if configuration.bind_host not in _LOOPBACK:
-            _log.warning(_OPEN_DOOR, extra={"host": configuration.bind_host, "setting": "gateway.auth"})
-        return
-    if not (auth.tokens or auth.jwt or auth.anonymous):
-        _log.warning("nobody can call: gateway.auth names no tokens, no jwt and no anonymous grants")
-    if auth.jwt is not None:
-        for server in _handed_tokens(configuration):
-            message = (
-                "callers' tokens, made for this gateway, are handed on to another server; token_exchange avoids that"
-            )
-            _log.warning(message, extra={"server": server})
-
-
-def _handed_tokens(configuration: Configuration) -> list[str]:
-    """The servers beyond this gateway that get the very token that the gateway verified for itself."""
-    hosted = [configuration.only_agent] if configuration.only_agent else list(configuration.deployment.agents)
-    peers = Addresses(configuration).peers(hosted)
-    servers = configuration.fastagent.servers.values()
-    handed = (one for one in servers if one.forward_inbound_auth and one.token_exchange is None)
-    return [one.name for one in handed if (one.url or "").rstrip("/") not in peers]
+    warn_of_doors(configuration)
 
 
 def _announce(gateway: Gateway) -> None:

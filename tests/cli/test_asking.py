@@ -385,6 +385,24 @@ def test_a_token_stays_here_when_the_registry_names_another_place(run: Command, 
     )
 
 
+def test_a_token_goes_to_other_ports_of_the_same_host_under_any_name_of_this_machine(run: Command) -> None:
+    with odd_server(modern_agent(["send_message"], ANSWER)) as agent:
+        address = f"{agent.url.replace('127.0.0.1', 'localhost')}/mcp"
+        entry = {"name": "n/echo", "remotes": [{"type": "streamable-http", "url": address}]}
+        with odd_server({"GET": (200, {"servers": [{"server": entry}]})}) as registry:
+            assert run("call", "echo", "hi", "--url", registry.url, "--bearer", "anns-token").out == "done\n"
+    assert {headers.get("authorization") for _, headers, _ in agent.seen} == {"Bearer anns-token"}
+
+
+@pytest.mark.parametrize("bearer", [[], ["--bearer", "anns-token"]])
+def test_an_address_that_is_no_url_is_told(run: Command, bearer: list[str]) -> None:
+    entry = {"name": "n/echo", "remotes": [{"type": "streamable-http", "url": "http://127.0.0.1:12x/mcp"}]}
+    with odd_server({"GET": (200, {"servers": [{"server": entry}]})}) as server:
+        ran = run("call", "echo", "hi", "--url", server.url, *bearer)
+    says = "Agent 'echo' does not answer at http://127.0.0.1:12x/mcp (Invalid port: '12x').\n"
+    assert (ran.code, ran.out, ran.err) == (1, "", says)
+
+
 def test_health_shows_its_bearer_to_the_registry_too(run: Command) -> None:
     with odd_server(modern_agent(["send_message", "get_health"], ANSWER)) as server:
         run("health", "--url", server.url, "--bearer", "anns-token")

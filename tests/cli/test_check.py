@@ -144,7 +144,7 @@ def test_problems_of_both_files_come_at_once_when_fast_agents_cannot_be_read(run
 
 
 def test_an_agent_without_a_module_and_a_broken_one_are_both_told(run: Command, folder: Path) -> None:
-    project = project_in(folder, {"broken": Agent(source="")}, gateway={"per_port": True})
+    project = project_in(folder, {"broken": Agent(source="")}, gateway={"per_port": True, "host": "127.0.0.1"})
     document = yaml.safe_load(Path("agents.yaml").read_text())
     document["agents"]["bare"] = {"title": "Bare"}
     Path("agents.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
@@ -235,8 +235,31 @@ def test_a_command_that_is_not_there_is_a_warning_for_whoever_uses_it(run: Comma
     assert "local" not in run("check").err
 
 
+def test_what_serve_would_warn_of_is_a_warning_with_its_line(run: Command, folder: Path) -> None:
+    keys = [{"name": "ci", "sha256": "a" * 64, "grants": ["run:agents"]}, {"name": "idle", "sha256": "b" * 64}]
+    project_in(folder, gateway={"host": "0.0.0.0", "auth": {"tokens": keys}})  # noqa: S104  read, never bound
+    lines = Path("agents.yaml").read_text().splitlines()
+    host, idle = lines.index("  host: 0.0.0.0") + 1, lines.index("    - name: idle") + 1
+    ran = run("check")
+    assert (ran.code, ran.out) == (0, "agents.yaml is fine: 1 agent (echo)\n")
+    assert lines_of(ran.err) == [
+        f"agents.yaml:{host}: gateway.public_url: warning: clients elsewhere are given localhost URLs, which they "
+        "cannot reach; set gateway.public_url",
+        f"agents.yaml:{idle}: gateway.auth.tokens.1: warning: a key without grants opens nothing; give it some, such "
+        "as run:agents",
+    ]
+
+
+def test_doors_are_not_judged_by_half_a_gateway_section(run: Command, folder: Path) -> None:
+    project_in(folder, gateway={"host": "0.0.0.0", "auth": "on"})  # noqa: S104  read, never bound
+    ran = run("check")
+    assert ran.code == 2
+    assert [line.split(": ")[1] for line in lines_of(ran.err)] == ["gateway.auth"]
+
+
 def test_per_port_wants_what_serve_per_port_wants(run: Command, folder: Path) -> None:
-    project_in(folder, {"echo": Agent(), "other": Agent(settings={"port": 24201})})
+    agents = {"echo": Agent(), "other": Agent(settings={"port": 24201})}
+    project_in(folder, agents, gateway={"host": "127.0.0.1"})
     assert run("check").code == 0
     ran = run("check", "--per-port")
     assert (ran.code, [line.split(": ", 1)[1] for line in lines_of(ran.err)]) == (

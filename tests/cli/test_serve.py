@@ -140,7 +140,7 @@ def test_pallas_serves_every_agent_on_its_own_port_and_ends_with_0_on_sigterm(tm
     assert ran.code == 0
     assert [line.split()[-1] for line in ran.out.splitlines()[1:3]] == urls
     assert f"Registry: http://localhost:{registry}/.well-known/mcp/server.json" in ran.out
-    assert "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION" in ran.err
+    assert ran.err.count("LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION") == 1
 
 
 def test_pallas_with_an_agent_serves_that_agent_alone_and_ends_with_0_on_sigint(
@@ -256,6 +256,27 @@ def test_only_servers_that_get_the_callers_own_token_are_warned_about(
         run("serve", "--port", taken.getsockname()[1])
     warnings = [line for line in stderr.getvalue().splitlines() if "are handed on to another server" in line]
     assert [line.rpartition("server=")[2] for line in warnings] == ["handed"]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{"PALLAS_LOG_LEVEL": "ERROR"}, {"PALLAS_LOG_LEVEL": "CRITICAL"}, {"PALLAS_LOG_STDERR": "0"}],
+    ids=str,
+)
+def test_no_log_setting_hides_that_everybody_is_let_in(
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with socket.create_server(("0.0.0.0", 0)) as taken:  # noqa: S104  so that serve ends at once
+        write_project(folder / "project", {"echo": Agent()}, gateway={"host": "0.0.0.0"})  # noqa: S104
+        monkeypatch.chdir(folder / "project")
+        ran = run("serve", "--port", taken.getsockname()[1])
+    first, *_ = ran.err.splitlines()
+    assert first == (
+        "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION: whoever reaches the port can call every agent; make a "
+        "key with `pallas-gateway token new`, or bind 127.0.0.1"
+    )
 
 
 def test_a_bad_configuration_ends_serve_with_2_and_every_problem(run: Command, folder: Path) -> None:

@@ -1,0 +1,128 @@
+"""Who is let in that should perhaps not be, and who is kept out: `serve` says it when it starts, `check` before."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from pallas_gateway.addresses import Addresses
+from pallas_gateway.cli.output import problem
+from pallas_gateway.config.problems import Problem
+from pallas_gateway.config.values import is_loopback
+from pallas_gateway.identity.grants import Grants
+from pallas_gateway.telemetry.log_outputs import StderrOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pallas_gateway.config.configuration import Configuration
+
+_log = logging.getLogger("pallas.cli")
+_SAID = {
+    "open": (
+        "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION: whoever reaches the port can call every agent; "
+        "make a key with `pallas-gateway token new`, or bind 127.0.0.1"
+    ),
+    "open_to_anonymous": (
+        "LISTENING BEYOND THIS MACHINE, AND CALLERS WITHOUT A TOKEN MAY RUN AGENTS: make a key with `pallas-gateway "
+        "token new` in place of the anonymous grant, or bind 127.0.0.1"
+    ),
+    "local_urls": "clients elsewhere are given localhost URLs, which they cannot reach; set gateway.public_url",
+    "local_urls_per_port": (
+        "clients elsewhere are given localhost URLs, which they cannot reach; set the top-level host"
+    ),
+    "closed": "nobody can call: gateway.auth names no tokens, no jwt and no anonymous grants",
+    "idle_key": "a key without grants opens nothing; give it some, such as run:agents",
+    "handed_on": "callers' tokens, made for this gateway, are handed on to another server; token_exchange avoids that",
+}
+_LOUD = ("open", "open_to_anonymous")
+
+type Kind = Literal["open", "open_to_anonymous", "local_urls", "local_urls_per_port", "closed", "idle_key", "handed_on"]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One of them: its place in the files, and the fields of its log record."""
+
+    kind: Kind
+    file: str
+    line: int | None
+    path: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def warning(self) -> Problem:
+        """As `check` says it."""
+        return Problem(self.file, self.line, self.path, _SAID[self.kind])
+
+
+def warn_of_doors(configuration: Configuration) -> None:
+    """Log each, once; those that let in everybody are said on stderr whatever the log is set to."""
+    shown = _log.isEnabledFor(logging.WARNING) and any(
+        isinstance(handler, StderrOutput) for handler in logging.getLogger().handlers
+    )
+    for door in doors(configuration):
+        _log.warning(_SAID[door.kind], extra=door.fields)
+        if door.kind in _LOUD and not shown:
+            problem(_SAID[door.kind])
+
+
+def doors(configuration: Configuration) -> Iterator[Door]:
+    """All of them."""
+    if not is_loopback(configuration.bind_host):
+        yield from _beyond_this_machine(configuration)
+    yield from _closed(configuration)
+    yield from _handed_on(configuration)
+
+
+def _beyond_this_machine(configuration: Configuration) -> Iterator[Door]:
+    gateway = configuration.deployment.gateway
+    fields = {"host": configuration.bind_host}
+    if gateway.auth is None:
+        yield _door(configuration, "open", "gateway.auth", at="gateway.host", **fields)
+    elif any(map(Grants.of(gateway.auth.anonymous).may_run, _served(configuration))):
+        yield _door(configuration, "open_to_anonymous", "gateway.auth.anonymous", **fields)
+    if not is_loopback(configuration.deployment.host):
+        return
+    if configuration.per_port:  # there `public_url` is only the registry's
+        yield _door(configuration, "local_urls_per_port", "host", **fields)
+    elif gateway.public_url is None:
+        yield _door(configuration, "local_urls", "gateway.public_url", at="gateway.host", **fields)
+
+
+def _closed(configuration: Configuration) -> Iterator[Door]:
+    auth = configuration.deployment.gateway.auth
+    if auth is None:
+        return
+    if not (auth.tokens or auth.jwt or auth.anonymous):
+        yield _door(configuration, "closed", "gateway.auth")
+    for index, key in enumerate(auth.tokens):
+        if not key.grants:
+            yield _door(configuration, "idle_key", f"gateway.auth.tokens.{index}", holder=key.name)
+
+
+def _handed_on(configuration: Configuration) -> Iterator[Door]:
+    """The servers beyond this gateway that get the very token that the gateway verified for itself."""
+    auth = configuration.deployment.gateway.auth
+    if auth is None or auth.jwt is None:
+        return
+    peers = Addresses(configuration).peers(_served(configuration))
+    for server in configuration.fastagent.servers.values():
+        is_handed = server.forward_inbound_auth and server.token_exchange is None
+        if is_handed and (server.url or "").rstrip("/") not in peers:
+            file, path = str(configuration.fastagent.path), f"mcp.servers.{server.name}"
+            yield Door("handed_on", file, server.line, path, {"server": server.name})
+
+
+def _served(configuration: Configuration) -> list[str]:
+    only = configuration.only_agent
+    return list(configuration.deployment.agents) if only is None else [only]
+
+
+def _door(configuration: Configuration, kind: Kind, path: str, *, at: str | None = None, **fields: str) -> Door:
+    """A door of `agents.yaml`, with the line of `at` (else of `path`) or of the nearest section around it."""
+    place = at or path
+    while place and place not in configuration.lines:
+        place = place.rpartition(".")[0]
+    return Door(kind, str(configuration.path), configuration.lines.get(place), path, {**fields, "setting": path})

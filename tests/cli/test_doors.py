@@ -1,0 +1,84 @@
+"""What `serve` and `check` say about who is let in: which configurations are warned about, and where."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pallas_gateway.cli.doors import doors
+from pallas_gateway.config.configuration import EVERYWHERE
+from pallas_gateway.config.loader import Overrides, load_deployment
+
+JWT = {"issuer": "https://login.example.com", "jwks_uri": "https://login.example.com/jwks"}
+REACHABLE = {"public_url": "https://agents.example.com"}
+
+
+def warned(overrides: Overrides | None = None, servers: dict[str, Any] | None = None, **document: Any) -> list[str]:
+    """`kind path:line` of every warning for two agents, a and b."""
+    agents = {name: {"module": name, "port": port} for port, name in enumerate("ab", start=24201)}
+    whole = {"name": "test", "agents": agents, **document}
+    Path("agents.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
+    Path("fastagent.config.yaml").write_text(yaml.safe_dump({"mcp": {"servers": servers or {}}}))
+    configuration = load_deployment(Path("agents.yaml"), environ={}, overrides=overrides or Overrides())
+    return [f"{door.kind} {door.path}:{door.line}" for door in doors(configuration)]
+
+
+@pytest.fixture(autouse=True)
+def _folder(folder: Path) -> None:
+    """A working directory of the test's own."""
+
+
+@pytest.mark.parametrize("host", [None, "127.0.0.1", "127.0.0.2", "localhost", "::1"])
+def test_a_gateway_of_this_machine_alone_needs_no_authentication(host: str | None) -> None:
+    assert warned(gateway={"host": host} if host else {}) == []
+
+
+@pytest.mark.parametrize(
+    ("auth", "found"),
+    [
+        (None, ["open gateway.auth:10"]),
+        ({"anonymous": ["run:agents"]}, ["open_to_anonymous gateway.auth.anonymous:13"]),
+        ({"anonymous": ["run:agents:b"]}, ["open_to_anonymous gateway.auth.anonymous:13"]),
+        ({"anonymous": ["view:agents", "view:metrics"]}, []),
+        ({"tokens": [{"name": "ci", "sha256": "a" * 64, "grants": ["run:agents"]}]}, []),
+        ({"jwt": JWT}, []),
+    ],
+)
+def test_who_listens_elsewhere_is_told_when_anybody_may_run_agents(auth: object, found: list[str]) -> None:
+    gateway = {"host": "10.0.0.7", **REACHABLE, **({"auth": auth} if auth else {})}
+    assert warned(gateway=gateway) == found
+
+
+def test_an_agent_that_is_not_served_is_not_open() -> None:
+    gateway = {"host": "10.0.0.7", "auth": {"anonymous": ["run:agents:b"]}}
+    assert warned(Overrides(agent="a"), host="agents.example.com", gateway=gateway) == []
+
+
+def test_urls_of_localhost_are_no_use_to_clients_elsewhere() -> None:
+    gateway = {"host": EVERYWHERE, "auth": {"jwt": JWT}}
+    assert warned(gateway=gateway) == ["local_urls gateway.public_url:10"]
+    assert warned(host="agents.example.com", gateway=gateway) == []
+    assert warned(gateway={**gateway, **REACHABLE}) == []
+
+
+def test_urls_of_agents_on_their_own_ports_come_from_the_top_level_host() -> None:
+    gateway = {"auth": {"jwt": JWT}, **REACHABLE}
+    assert warned(Overrides(per_port=True), gateway=gateway) == ["local_urls_per_port host:None"]
+    assert warned(Overrides(per_port=True), host="agents.example.com", gateway=gateway) == []
+
+
+def test_a_closed_door_and_a_key_that_opens_none_are_told() -> None:
+    assert warned(gateway={"auth": {}}) == ["closed gateway.auth:10"]
+    keys = [{"name": "ci", "sha256": "a" * 64, "grants": ["view:metrics"]}, {"name": "idle", "sha256": "b" * 64}]
+    assert warned(gateway={"auth": {"tokens": keys}}) == ["idle_key gateway.auth.tokens.1:16"]
+
+
+def test_another_agent_is_a_peer_only_where_it_is_served() -> None:
+    servers = {
+        name: {"url": f"http://localhost:{port}/mcp", "forward_inbound_auth": True}
+        for port, name in enumerate("ab", start=24201)
+    }
+    gateway = {"host": "127.0.0.1", "auth": {"jwt": JWT}}
+    assert warned(servers=servers, gateway=gateway) == []
+    assert warned(Overrides(agent="a"), servers=servers, gateway=gateway) == ["handed_on mcp.servers.b:6"]
