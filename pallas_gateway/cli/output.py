@@ -32,12 +32,17 @@ def stdout_for_results_only() -> Iterator[TextIO]:
     """What agent modules, their libraries and the programs they start print goes to stderr; yields the real stdout."""
     before = sys.stdout
     with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         try:
             number, elsewhere = before.fileno(), sys.stderr.fileno()
         except (OSError, ValueError):  # replaced by something that is no file
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
             yield before
             return
+        # A stream of its own: `print` writes piece by piece, and on the log's stream a record would come between.
+        encoding, errors = sys.stderr.encoding, sys.stderr.errors
+        printed = os.fdopen(elsewhere, "w", 1, encoding=encoding, errors=errors, closefd=False)
+        stack.enter_context(contextlib.redirect_stdout(printed))
+        stack.callback(printed.flush)  # and not closed: threads that hang in an import may print for ever
         before.flush()
         kept = os.dup(number)
         stack.callback(os.close, kept)

@@ -173,8 +173,13 @@ import os, subprocess, sys
 from fast_agent import FastAgent
 from fast_agent.ui import console
 
+class Meanwhile(str):
+    def __str__(self):
+        print("a record of another thread", file=sys.stderr)
+        return self
+
 def talk(when):
-    print("printed", when)
+    print("printed", Meanwhile(when))
     sys.stdout.write(f"written {when}\\n")
     os.write(1, f"past Python {when}\\n".encode())
     subprocess.run([sys.executable, "-c", f"print('by a child {when}')"])
