@@ -9,25 +9,18 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Self
 
 import httpx
-from mcp_types import Icon
 
-from pallas_gateway.agent_server.server import AgentServer, Face
-from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
-from pallas_gateway.agents.supervisor import Supervisor
+from pallas_gateway.agents.hosted_agent import State
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.preflight import Preflight
-from pallas_gateway.health.verdict import Life
 from pallas_gateway.identity.authenticator import Authenticator
-from pallas_gateway.runtime.ports import AgentPlan
+from pallas_gateway.roster import Roster, Shared
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.telemetry.refusals import Refusals
@@ -36,10 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from pallas_gateway.addresses import Addresses
+    from pallas_gateway.agent_server.server import AgentServer
+    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.config.configuration import Configuration
-    from pallas_gateway.health.verdict import Verdict
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.runtime.ports import Runtime
+    from pallas_gateway.roster import Changes
+    from pallas_gateway.runtime.ports import LlmProvider, Runtime
 
 
 _IDLE_CONNECTIONS = 20
@@ -57,23 +52,21 @@ class Gateway:
         self.refusals = Refusals(self.metrics)
         self.running = RunningCalls()
         self._runtime = runtime
+        self._providers: tuple[LlmProvider, ...] = ()
         self._calls = TaskOwner()
         self._background = TaskOwner(close_seconds=3.5)
         self._http = http_client()
         self._preflight = Preflight(client=self._http, tasks=self._background, metrics=self.metrics)
         self._open = AsyncExitStack()
-        auth = configuration.deployment.gateway.auth
-        self.authenticator = Authenticator(auth, client=self._http, tasks=self._background) if auth else None
-        self.agents: Mapping[str, HostedAgent] = self._hosted_agents()
-        self.servers: Mapping[str, AgentServer] = {name: self._server(agent) for name, agent in self.agents.items()}
-        self._health = {name: self._checker(name) for name in self.agents}
-        self._supervisor: Supervisor | None = None
+        self.authenticator = self._authenticator()
+        tasks = (self._calls, self._background)
+        shared = Shared(runtime, self.metrics, self.running, *tasks, self._http, self._preflight)
+        self._roster = Roster(configuration, addresses, shared)
 
     async def __aenter__(self) -> Self:
         """Be able to take requests; no agent is started yet."""
         await self._open.enter_async_context(self._http)
-        for server in self.servers.values():
-            await self._open.enter_async_context(server.manager.run())
+        await self._open.enter_async_context(self._roster)
         await self._open.enter_async_context(self._background)
         await self._open.enter_async_context(self._calls)
         if self.authenticator is not None:
@@ -88,18 +81,45 @@ class Gateway:
     @asynccontextmanager
     async def hosting(self) -> AsyncIterator[None]:
         """The agents are started when the block begins and left when it ends. The listener should be open by then."""
-
-        def plan_for(name: str) -> AgentPlan:
-            count = partial(self.metrics.count_operation, name)
-            return replace(agent_plan(self.configuration, self.addresses, name), on_operation=count)
-
-        preflight = self._background.spawn(self._check_providers(), name="preflight", report=True)
+        preflight = self._ask_providers()
         try:
-            async with Supervisor(self.agents, self._runtime, plan_for, after=preflight) as supervisor:
-                self._supervisor = supervisor
+            async with self._roster.hosting(after=preflight):
                 yield
         finally:
             preflight.cancel()  # a provider that does not answer must not hold up the stop
+
+    async def reload(self, configuration: Configuration) -> Changes:
+        """Go over to another configuration, and to the present files of the agents, while calls run.
+
+        Agents that nothing changed for are not touched. One that changed is started beside the version in use, which
+        takes calls until the new one is up and ends with its last call. One whose new version cannot be started keeps
+        the one it has.
+
+        Args:
+            configuration: for the same listeners; its `bound_port` is set.
+        """
+        addresses = replace(self.addresses, configuration=configuration)
+        prepared = await self._roster.prepare(configuration, addresses)
+        # From here on without an await: no request sees half of it.
+        same_auth = configuration.deployment.gateway.auth == self.configuration.deployment.gateway.auth
+        self.configuration, self.addresses, self.loaded_at = configuration, addresses, datetime.now(UTC)
+        if not same_auth:
+            self.authenticator = self._authenticator()
+            if self.authenticator is not None:
+                self.authenticator.begin()
+        if self._runtime.llm_providers() != self._providers:
+            self._ask_providers()
+        return self._roster.go_over(prepared)
+
+    @property
+    def agents(self) -> Mapping[str, HostedAgent]:
+        """The hosted agents by name."""
+        return self._roster.agents
+
+    @property
+    def servers(self) -> Mapping[str, AgentServer]:
+        """Their MCP servers by name."""
+        return self._roster.servers
 
     @property
     def draining(self) -> bool:
@@ -118,12 +138,12 @@ class Gateway:
     @property
     def all_tried(self) -> bool:
         """Whether every agent has been ready or failed once."""
-        return self._supervisor is not None and self._supervisor.all_tried
+        return self._roster.supervisor is not None and self._roster.supervisor.all_tried
 
     async def wait_until_tried(self) -> None:
         """Return once every agent has been ready or failed once; only inside `hosting()`."""
-        if self._supervisor is not None:
-            await self._supervisor.wait_until_tried()
+        if self._roster.supervisor is not None:
+            await self._roster.supervisor.wait_until_tried()
 
     async def drain(self, seconds: float) -> int:
         """Take no new calls and let running ones end; returns how many were still running after `seconds`."""
@@ -145,62 +165,13 @@ class Gateway:
         self.agents[agent].refuse(Call(agent, Message("user", ""), caller=caller), refusal)
         self.metrics.auth_refused.labels(refusal.reason).inc()
 
-    async def check_health(self, agent: HostedAgent) -> Verdict:
-        """What `get_health` of one agent says."""
-        downstreams = agent.runtime.downstreams if agent.runtime else None
-        return await self._health[agent.name].check(downstreams, life_of(agent), self._preflight.latest())
+    def _authenticator(self) -> Authenticator | None:
+        auth = self.configuration.deployment.gateway.auth
+        return Authenticator(auth, client=self._http, tasks=self._background) if auth else None
 
-    async def _check_providers(self) -> None:
-        await self._preflight.run(self._runtime.llm_providers())
-
-    def _note_state(self, agent: HostedAgent) -> None:
-        if agent.status.state in (State.READY, State.FAILED):
-            self._health[agent.name].note(life_of(agent), self._preflight.known)
-
-    def _hosted_agents(self) -> dict[str, HostedAgent]:
-        settings = self.configuration.deployment.gateway
-        around = Surroundings(
-            self.running,
-            self._calls,
-            self.metrics,
-            settings.max_nesting,
-            settings.heartbeat_seconds,
-            llm_pass_through=settings.auth is None or settings.auth.llm_pass_through,
-            on_state=self._note_state,
-        )
-        shared = Limit(settings.max_in_flight)
-        agents = {}
-        for name, agent in self.configuration.deployment.agents.items():
-            if self.configuration.only_agent not in (None, name):
-                continue
-            admission = Admission(own=Limit(agent.max_in_flight), gateway=shared, queue_seconds=settings.queue_seconds)
-            agents[name] = HostedAgent(name, agent, admission, around)
-            port = agent.port or self.addresses.registry_port
-            self.metrics.agent_info.labels(name, str(port)).set(1)
-        return agents
-
-    def _server(self, agent: HostedAgent) -> AgentServer:
-        deployment = self.configuration.deployment
-        icons = tuple(
-            Icon(src=self.addresses.absolute(icon.src), sizes=list(icon.sizes) or None)
-            for icon in agent.settings.shown_icons()
-        )
-        return AgentServer(
-            agent,
-            face=Face(deployment.version, icons, deployment.gateway.tool_names),
-            running=self.running,
-            check_health=self.check_health,
-            max_body_bytes=deployment.gateway.max_body_bytes,
-        )
-
-    def _checker(self, name: str) -> HealthChecker:
-        return HealthChecker(
-            name,
-            client=self._http,
-            tasks=self._background,
-            metrics=self.metrics,
-            peer_problem=lambda peer: self.agents[peer].why_not_ready,
-        )
+    def _ask_providers(self) -> asyncio.Task[None]:
+        self._providers = self._runtime.llm_providers()
+        return self._background.spawn(self._preflight.run(self._providers), name="preflight", report=True)
 
 
 def http_client() -> httpx.AsyncClient:
@@ -212,23 +183,3 @@ def http_client() -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS)
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
     return httpx.AsyncClient(timeout=None, limits=limits, cookies=no_cookies)  # noqa: S113  see above
-
-
-def life_of(agent: HostedAgent) -> Life:
-    """An agent's state as `get_health` tells it."""
-    return Life(agent.status.state.value, agent.status.since, agent.why_not_ready)
-
-
-def agent_plan(configuration: Configuration, addresses: Addresses, name: str) -> AgentPlan:
-    """What a runtime is told about one agent."""
-    agent = configuration.deployment.agents[name]
-    hosted = [configuration.only_agent] if configuration.only_agent else list(configuration.deployment.agents)
-    return AgentPlan(
-        name=name,
-        module=agent.module,
-        max_iterations=agent.max_iterations,
-        loop_repeat_threshold=agent.loop_repeat_threshold,
-        max_relay_depth=configuration.deployment.gateway.max_relay_depth,
-        model_capabilities=configuration.capabilities_of(name),
-        peers=addresses.peers(hosted),
-    )

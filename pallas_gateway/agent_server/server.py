@@ -44,6 +44,7 @@ from pallas_gateway.agent_server.tools import (
     reply_result,
 )
 from pallas_gateway.agents.call_log import records_of
+from pallas_gateway.agents.version import Uses
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.cancellation import Cancellations, RequestKey
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp_types import CallToolRequestParams, GetPromptRequestParams, PaginatedRequestParams, Tool
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Reply
@@ -98,6 +100,42 @@ class AgentServer:
         self._running = running
         self._check_health = check_health
         self._cancellations = Cancellations()
+        self._requests = Uses()
+        self._history_prompt = f"{agent.name}_history"
+        self._show(face)
+        self._manager = StreamableHTTPSessionManager(
+            self._server(face), stateless=True, max_request_body_size=max_body_bytes
+        )
+        self._opened = asyncio.Event()
+        self._over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Answer requests until `close`; those that come before this has begun wait for it."""
+        async with self._manager.run():
+            self._opened.set()
+            await self._over.wait()
+
+    def close(self) -> None:
+        """Take no more requests, and cut off those that are being answered."""
+        self._over.set()
+
+    async def wait_until_idle(self) -> None:
+        """Return once no request is being answered."""
+        await self._requests.wait_for_none()
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        with self._requests.one_more():
+            await self._opened.wait()
+            await self._manager.handle_request(scope, receive, send)
+
+    def present(self, face: Face) -> None:
+        """Show the agent by its present settings from the next request on; those being answered stay as they began."""
+        self._show(face)
+        self._manager.app = self._server(face)  # read anew for each request; without sessions nothing else holds it
+
+    def _show(self, face: Face) -> None:
+        agent = self._agent
         title = agent.settings.shown_title(agent.name)
         description = agent.settings.description or f"Send a message to {title} and get its answer."
         names = dict.fromkeys(name.replace("{agent}", agent.name) for name in face.tool_names)
@@ -105,16 +143,12 @@ class AgentServer:
         self._tools: list[Tool] = [message_tool(name, title=title, description=description) for name in names]
         self._tools.append(health_tool())
         self._schemas = {tool.name: tool.input_schema for tool in self._tools}
-        self._history_prompt = f"{agent.name}_history"
-        self.manager = StreamableHTTPSessionManager(
-            self._server(face, title), stateless=True, max_request_body_size=max_body_bytes
-        )
 
-    def _server(self, face: Face, title: str) -> Server[Any]:
+    def _server(self, face: Face) -> Server[Any]:
         server: Server[Any] = Server(
             self._agent.name,
             version=face.version,
-            title=title,
+            title=self._agent.settings.shown_title(self._agent.name),
             description=self._agent.settings.description,
             icons=list(face.icons) or None,
             get_tool_input_schema=self._schemas.get,

@@ -16,6 +16,7 @@ class Limit:
     """At most `at_once` holders; `at_once=None` is no limit."""
 
     def __init__(self, at_once: int | None) -> None:
+        self.at_once = at_once
         self._free = asyncio.Semaphore(at_once) if at_once is not None else None
 
     @asynccontextmanager

@@ -16,8 +16,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pallas_gateway.agents.call_log import Spent, log_refused, log_reply, log_unanswered
+from pallas_gateway.agents.images import fit_to_model
+from pallas_gateway.agents.version import Uses, Version
 from pallas_gateway.calls.channel import Channel
-from pallas_gateway.calls.conversation import first_foreign_image, without_foreign_images
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.telemetry.redaction import cleaned
@@ -84,7 +85,8 @@ class HostedAgent:
         self.status = Status(State.PENDING)
         self._admission = admission
         self._around = around
-        self._runtime: AgentRuntime | None = None
+        self._version: Version | None = None
+        self._uses: dict[AgentRuntime, Uses] = {}
         around.metrics.expect_agent(name)
         around.metrics.instances_live.labels(name).set_function(self._instances_live)
         self._count_state()
@@ -94,17 +96,17 @@ class HostedAgent:
     @property
     def runtime(self) -> AgentRuntime | None:
         """The started runtime, None unless ready."""
-        return self._runtime
+        return self._version.runtime if self._version else None
 
     @property
     def why_not_ready(self) -> str | None:
         """Why the agent cannot take calls, None if it can."""
-        return None if self._runtime else (self.status.reason or f"the agent is {self.status.state.value}")
+        return None if self._version else (self.status.reason or f"the agent is {self.status.state.value}")
 
     @property
     def model(self) -> ModelFacts | None:
         """The model the agent uses, known once it has been ready."""
-        return self._runtime.model if self._runtime else None
+        return self._version.runtime.model if self._version else None
 
     def enter(self, state: State, *, reason: str | None = None, runtime: AgentRuntime | None = None) -> None:
         """Move to `state`; logged and counted when it is another one.
@@ -113,12 +115,10 @@ class HostedAgent:
         than the numbers in it: an address or a time is new at every try.
         """
         reason = cleaned(reason) if reason else None
-        before, self._runtime = self.status, runtime
+        before, self._version = self.status, self._version_on(runtime)
         is_change = state is not before.state
         self.status = Status(state, reason) if is_change else replace(before, reason=reason)
         self._count_state()
-        if runtime is not None:
-            self._expect_use(runtime)
         self._around.on_state(self)
         if is_change:
             self._around.metrics.agent_state_changes.labels(self.name, state.value).inc()
@@ -127,16 +127,48 @@ class HostedAgent:
             extra = {"agent": self.name, **({"reason": reason} if reason else {})}
             _log.log(level, "agent %s", state.value, extra=extra)
 
+    def take_over(self, settings: AgentSettings, admission: Admission, runtime: AgentRuntime | None = None) -> None:
+        """From the next call on, run by these settings, and on this runtime if there is a new one.
+
+        What runs goes on as it began. The agent's state stays what it is: it was up all the time.
+        """
+        self.settings, self._admission = settings, admission
+        if runtime is not None:
+            self._version = self._version_on(runtime)
+            self._around.on_state(self)
+        elif self._version is not None:
+            self._version = replace(self._version, settings=settings, admission=admission)
+
+    def move_to(self, around: Surroundings) -> None:
+        """Share something else with the other agents from the next call on."""
+        self._around = around
+
+    async def wait_until_unused(self, runtime: AgentRuntime) -> None:
+        """Return once no call runs on a runtime that takes no more of them."""
+        if (uses := self._uses.get(runtime)) is not None:
+            await uses.wait_for_none()
+
+    def forget(self, runtime: AgentRuntime) -> None:
+        """The runtime was left."""
+        self._uses.pop(runtime, None)
+
+    def _version_on(self, runtime: AgentRuntime | None) -> Version | None:
+        if runtime is None:
+            return None
+        self._expect_use(runtime)
+        uses = self._uses.setdefault(runtime, Uses())
+        return Version(self.settings, self._admission, runtime, uses)
+
     def _expect_use(self, runtime: AgentRuntime) -> None:
         """Begin the series of the agent's model and downstreams at 0: what the first call adds is an increase then."""
         self._around.metrics.expect_model(self.name, runtime.model.name)
         for downstream in runtime.downstreams:
             self._around.metrics.expect_downstream(self.name, downstream.name)
 
-    def leave(self) -> None:
+    def leave(self, why: str) -> None:
         """The runtime is about to end; calls are refused from here on."""
         _log.info("agent stopping", extra={"agent": self.name})
-        self.status, self._runtime = Status(State.PENDING, "the gateway is stopping"), None
+        self.status, self._version = Status(State.PENDING, why), None
         self._count_state()
 
     @asynccontextmanager
@@ -203,35 +235,39 @@ class HostedAgent:
         self._around.metrics.send_message_seconds.labels(self.name).observe(0)  # the time it took to look at it
 
     async def _run(self, call: Call, channel: Channel, spent: Spent) -> Reply:
-        runtime = self._require_runtime()
+        version = self._require_version()
         self._refuse_too_deep(call)
-        call = fit_to_model(call, runtime.model)
-        async with self._admission.slot(nested=call.is_nested):
+        call = fit_to_model(call, version.runtime.model)
+        with version.uses.one_more():
+            reply = await self._run_on(version, call, channel, spent)
+        for reason in reply.halted:
+            self._around.metrics.loops_aborted.labels(self.name, reason).inc()
+        return reply
+
+    async def _run_on(self, version: Version, call: Call, channel: Channel, spent: Spent) -> Reply:
+        async with version.admission.slot(nested=call.is_nested):
             with (
                 self._around.running.token_for(call) as token,
                 self._around.metrics.calls_in_flight.labels(self.name).track_inprogress(),
             ):
-                async with runtime.open(call, self._credentials(call, token), channel) as instance:
-                    reply = await self._generate(instance, call, spent)
-        for reason in reply.halted:
-            self._around.metrics.loops_aborted.labels(self.name, reason).inc()
-        return reply
+                async with version.runtime.open(call, self._credentials(call, token), channel) as instance:
+                    return await self._generate(instance, call, version.settings.call_timeout_seconds, spent)
 
     def _credentials(self, call: Call, nested_call_token: Secret) -> Credentials:
         bearer = call.caller.bearer
         return Credentials(bearer, nested_call_token, llm_bearer=bearer if self._around.llm_pass_through else None)
 
-    async def _generate(self, instance: Instance, call: Call, spent: Spent) -> Reply:
+    async def _generate(self, instance: Instance, call: Call, seconds: float, spent: Spent) -> Reply:
         """The instance's answer; what the call cost is counted in any case, a cancelled one was paid for as well."""
         try:
-            return await instance.generate(call, timeout_seconds=self.settings.call_timeout_seconds)
+            return await instance.generate(call, timeout_seconds=seconds)
         finally:
             spent.tell(instance)
             self._count_turns(spent.turns)
 
-    def _require_runtime(self) -> AgentRuntime:
-        if self._runtime is not None:
-            return self._runtime
+    def _require_version(self) -> Version:
+        if self._version is not None:
+            return self._version
         hint = "" if self.status.state is State.FAILED else "; try again in a moment"
         raise AgentUnavailableError(f"Agent '{self.name}' cannot take calls: {self.why_not_ready}{hint}")
 
@@ -254,29 +290,8 @@ class HostedAgent:
             self._around.metrics.agent_state.labels(self.name, state.value).set(state is self.status.state)
 
     def _instances_live(self) -> float:
-        return float(self._runtime.instances_live if self._runtime else 0)
+        return float(sum(runtime.instances_live for runtime in self._uses))
 
 
 def _without_numbers(reason: str | None) -> str:
     return _NUMBER.sub("#", reason or "")
-
-
-def fit_to_model(call: Call, model: ModelFacts) -> Call:
-    """The call as its model can take it: images in history that the model does not take are dropped.
-
-    Raises:
-        CallRefusedError: `images_unsupported`, for such an image of the current turn.
-    """
-    if (foreign := first_foreign_image(call.message, model.image_types)) is not None:
-        index, image = foreign
-        takes = ", ".join(sorted(model.image_types)) or "no images; send text only"
-        message = (
-            f"Agent '{call.agent}' uses the model '{model.name}', which does not take image {index} "
-            f"({image.mime_type}). It takes {takes}."
-        )
-        raise CallRefusedError(message, reason="images_unsupported")
-    history, dropped = without_foreign_images(call.history, model.image_types)
-    if dropped:
-        extra = {"images": dropped, "model": model.name}
-        _log.warning("images in history dropped, the model does not take them", extra=extra)
-    return replace(call, history=history)

@@ -1,6 +1,7 @@
 """Starts agents in dependency order, retries those that fail, and leaves them all in the end.
 
-One task per agent holds its runtime from start to end, so whatever must be left by the task that entered it is.
+One task per started version of an agent holds its runtime from start to end, so whatever must be left by the task that
+entered it is. A reload starts another version beside the one in use; that one is left when its last call has ended.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pallas_gateway.agents.hosted_agent import HostedAgent, State
 from pallas_gateway.errors import AgentStartError
@@ -17,9 +19,9 @@ from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
-    from pallas_gateway.runtime.ports import AgentPlan, Runtime
+    from pallas_gateway.runtime.ports import AgentPlan, AgentRuntime, Runtime
 
 DEPENDENCY_SECONDS = 60.0
 """How long an agent waits for those it depends on before it starts without them."""
@@ -29,6 +31,23 @@ WATCH_SECONDS = 0.5
 """How often the files behind a failed agent are looked at."""
 
 _log = logging.getLogger("pallas.supervisor")
+
+
+@dataclass(eq=False)
+class _Life:
+    """One agent's, or one version's of it: `over` ends it, `tried` says that its start has come out either way."""
+
+    agent: HostedAgent
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
+    runtime: AgentRuntime | None = None
+    task: asyncio.Task[None] | None = None
+
+    def end(self) -> None:
+        """Leave the runtime, if it is not in use any more; a start that is not done is not waited for, it may hang."""
+        self.over.set()
+        if self.runtime is None and self.task is not None:
+            self.task.cancel()
 
 
 class Supervisor:
@@ -46,49 +65,82 @@ class Supervisor:
         after: asyncio.Task[None] | None = None,
     ) -> None:
         self._after = after
-        self._agents = agents
         self._runtime = runtime
         self._plan_for = plan_for
-        self._tried = {name: asyncio.Event() for name in agents}
+        self._lives = {name: _Life(agent) for name, agent in agents.items()}
+        self._every_life: set[_Life] = set()
+        self._all_tried = False
         self._stopping = asyncio.Event()
-        self._lives = TaskOwner(close_seconds=30.0)
-        self._tasks: Mapping[str, asyncio.Task[None]] = {}
+        self._tasks = TaskOwner(close_seconds=30.0)
 
     async def __aenter__(self) -> Self:
         """Begin starting the agents."""
-        self._tasks = {
-            name: self._lives.spawn(self._live(agent), name=f"agent {name}", report=True)
-            for name, agent in self._agents.items()
-        }
+        for life in self._lives.values():
+            self._spawn(life, self._live(life))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Leave every agent; one that is not up is not waited for, its import may hang."""
+        """Leave every agent, those as well whose last calls have not ended."""
         self._stopping.set()
-        for name, task in self._tasks.items():
-            if self._agents[name].runtime is None:
-                task.cancel()
-        await self._lives.__aexit__()
+        for life in list(self._every_life):
+            life.end()
+        await self._tasks.__aexit__()
 
     @property
     def all_tried(self) -> bool:
-        """Whether every agent has been ready or failed once."""
-        return all(tried.is_set() for tried in self._tried.values())
+        """Whether every agent of the start has been ready or failed once; one that is added later changes nothing."""
+        self._all_tried = self._all_tried or all(life.tried.is_set() for life in self._lives.values())
+        return self._all_tried
 
     async def wait_until_tried(self) -> None:
         """Return once every agent has been ready or failed once."""
-        for tried in self._tried.values():
-            await tried.wait()
+        for life in list(self._lives.values()):
+            await life.tried.wait()
 
-    async def _live(self, agent: HostedAgent) -> None:
+    def begin(self, agent: HostedAgent) -> None:
+        """Start an agent, and retry it while that fails; instead of a life of the same agent that did not come up."""
+        if (before := self._lives.get(agent.name)) is not None:
+            before.end()
+        life = self._lives[agent.name] = _Life(agent)
+        self._spawn(life, self._live(life))
+
+    def end(self, name: str) -> None:
+        """Leave an agent once its last call has ended."""
+        self._lives.pop(name).end()
+
+    async def start_beside(self, agent: HostedAgent, plan: AgentPlan) -> Successor:
+        """Start another version of an agent that is up; the present one goes on until the new one is taken.
+
+        Raises:
+            AgentStartError: it cannot be started; says why.
+        """
+        life = _Life(agent)
+        starting = self._spawn(life, self._live_beside(life, plan))
+        tried = asyncio.ensure_future(life.tried.wait())
+        try:
+            await asyncio.wait({starting, tried}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            tried.cancel()
+        if life.runtime is None:
+            raise _failure_of(starting)
+        return Successor(life.runtime, life, self._lives)
+
+    def _spawn(self, life: _Life, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        self._every_life.add(life)
+        life.task = self._tasks.spawn(work, name=f"agent {life.agent.name}")
+        life.task.add_done_callback(lambda _: self._every_life.discard(life))
+        return life.task
+
+    async def _live(self, life: _Life) -> None:
         if self._after is not None:
             await asyncio.wait({self._after})  # however it ends
+        agent = life.agent
         await self._wait_for_dependencies(agent)
         failures = 0
-        while not self._stopping.is_set():
+        while not life.over.is_set():
             may_be_mended = _never
             try:
-                await self._start_and_stay(agent)
+                await self._start_and_stay(life)
             except AgentStartError as error:
                 agent.enter(State.FAILED, reason=str(error))
                 may_be_mended = error.may_be_mended
@@ -98,42 +150,96 @@ class Supervisor:
                     _log.exception("agent left unexpectedly", extra={"agent": agent.name})
                 agent.enter(State.FAILED, reason=reason)
             finally:
-                self._tried[agent.name].set()
+                life.tried.set()
             failures += 1
-            if await self._pause(retry_seconds(failures), may_be_mended):
+            if await _pause(life, retry_seconds(failures), may_be_mended):
                 _log.info("files of a failed agent changed, it is tried again", extra={"agent": agent.name})
                 failures = 0
 
-    async def _start_and_stay(self, agent: HostedAgent) -> None:
+    async def _start_and_stay(self, life: _Life) -> None:
+        agent = life.agent
         if agent.status.state is not State.FAILED:  # a retry that fails again is not a change worth a line
             agent.enter(State.STARTING)
         async with self._runtime.start(self._plan_for(agent.name)) as runtime:
+            life.runtime = runtime
             agent.enter(State.READY, runtime=runtime)
-            self._tried[agent.name].set()
-            await self._stopping.wait()
-            agent.leave()
+            life.tried.set()
+            await self._stay(life, runtime)
+        life.runtime = None
+
+    async def _live_beside(self, life: _Life, plan: AgentPlan) -> None:
+        try:
+            async with self._runtime.start(plan, anew=True) as runtime:
+                life.runtime = runtime
+                life.tried.set()
+                await self._stay(life, runtime)
+        except Exception:
+            if not life.tried.is_set():
+                raise  # to who waits for the start
+            _log.exception("agent left unexpectedly", extra={"agent": life.agent.name})
+
+    async def _stay(self, life: _Life, runtime: AgentRuntime) -> None:
+        """Until the version's life is over and its last call has ended; a gateway that stops has waited for those."""
+        agent = life.agent
+        await life.over.wait()
+        if agent.runtime is runtime:
+            agent.leave("the gateway is stopping")
+        async with TaskOwner(close_seconds=0) as waiting:
+            stopping = waiting.spawn(self._stopping.wait(), name="stopping")
+            unused = waiting.spawn(agent.wait_until_unused(runtime), name="last calls")
+            await asyncio.wait({stopping, unused}, return_when=asyncio.FIRST_COMPLETED)
+        agent.forget(runtime)
 
     async def _wait_for_dependencies(self, agent: HostedAgent) -> None:
         """Until each dependency was tried; one that failed is retried beside this agent, not waited for."""
-        needed = [self._tried[name].wait() for name in agent.settings.depends_on if name in self._tried]
+        needed = [self._lives[name].tried.wait() for name in agent.settings.depends_on if name in self._lives]
         try:
             async with asyncio.timeout(DEPENDENCY_SECONDS):
                 await asyncio.gather(*needed)
         except TimeoutError:
             _log.warning("starting without waiting longer for dependencies", extra={"agent": agent.name})
 
-    async def _pause(self, seconds: float, may_be_mended: Callable[[], bool]) -> bool:
-        """Until the time is up, the gateway stops, or what failed may be mended; returns whether it was that."""
-        end = monotonic() + seconds
-        while (left := end - monotonic()) > 0 and not self._stopping.is_set():
-            if may_be_mended():
-                return True
-            try:
-                async with asyncio.timeout(min(left, WATCH_SECONDS)):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
-        return False
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """A started version of an agent that nobody uses yet."""
+
+    runtime: AgentRuntime
+    _life: _Life
+    _lives: dict[str, _Life]
+
+    def take(self) -> None:
+        """It is the agent's life from here on; the one before ends with its last call."""
+        name = self._life.agent.name
+        before, self._lives[name] = self._lives[name], self._life
+        before.end()
+
+    def drop(self) -> None:
+        """It is not wanted after all."""
+        self._life.end()
+
+
+def _failure_of(starting: asyncio.Task[None]) -> AgentStartError:
+    if starting.cancelled() or (error := starting.exception()) is None:
+        return AgentStartError("the gateway is stopping")
+    if isinstance(error, AgentStartError):
+        return error
+    _log.error("agent left unexpectedly", exc_info=error)
+    return AgentStartError(cleaned(f"unexpected {type(error).__name__}: {error}"))
+
+
+async def _pause(life: _Life, seconds: float, may_be_mended: Callable[[], bool]) -> bool:
+    """Until the time is up, the life is over, or what failed may be mended; returns whether it was that."""
+    end = monotonic() + seconds
+    while (left := end - monotonic()) > 0 and not life.over.is_set():
+        if may_be_mended():
+            return True
+        try:
+            async with asyncio.timeout(min(left, WATCH_SECONDS)):
+                await life.over.wait()
+        except TimeoutError:
+            continue
+    return False
 
 
 def _never() -> bool:

@@ -132,7 +132,7 @@ async def _start_all(configuration: Configuration, bad: set[str], found: Finding
 
 
 async def _start(configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings) -> None:
-    from pallas_gateway.gateway import agent_plan  # noqa: PLC0415  as in `serve`
+    from pallas_gateway.plans import agent_plan  # noqa: PLC0415  as in `serve`
 
     path = f"agents.{name}.module"
     place = str(configuration.path), configuration.lines.get(path)

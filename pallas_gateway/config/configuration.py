@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pallas_gateway.config import rules
 from pallas_gateway.config.fastagent_file import FastAgentFile
-from pallas_gateway.config.schema import Deployment, ModelCapabilities
+from pallas_gateway.config.schema import AgentSettings, Deployment, ModelCapabilities
 from pallas_gateway.config.values import authority
 
 LOCAL_ONLY = "127.0.0.1"
@@ -36,6 +36,12 @@ class Configuration:
     def with_bound_port(self, port: int) -> "Configuration":
         """The same configuration after the listener got its port, for `gateway.port: 0`."""
         return replace(self, bound_port=port)
+
+    @property
+    def hosted_agents(self) -> Mapping[str, AgentSettings]:
+        """The agents to serve, by name."""
+        agents = self.deployment.agents
+        return agents if self.only_agent is None else {self.only_agent: agents[self.only_agent]}
 
     @property
     def per_port(self) -> bool:

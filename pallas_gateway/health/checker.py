@@ -12,7 +12,7 @@ from pallas_gateway.health.probe import ProbeResult, probe
 from pallas_gateway.health.verdict import WORTH, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     import httpx
 
@@ -61,6 +61,17 @@ class HealthChecker:
         """Set the agent's gauge after a change of its state, from what is known without asking anybody."""
         self._counted(judge(life, tuple(self._latest.values()), llm))
 
+    def forget(self, still_used: Collection[str]) -> None:
+        """The agent is another version from here on: look anew, and keep only what is known of servers it still uses.
+
+        A server that is gone has no gauge any more.
+        """
+        for server in self._latest.keys() - set(still_used):
+            del self._latest[server]
+            self._program_answered.pop(server, None)
+            self._metrics.downstream_up.remove(self._agent, server)
+        self._round = None
+
     def _counted(self, verdict: Verdict) -> Verdict:
         self._metrics.health_status.labels(self._agent).set(WORTH[verdict.status])
         return verdict
@@ -73,7 +84,9 @@ class HealthChecker:
         return self._round
 
     async def _probe_all(self, downstreams: tuple[Downstream, ...]) -> tuple[ProbeResult, ...]:
-        results = await asyncio.gather(*(self._look_at(downstream) for downstream in downstreams))
+        results = tuple(await asyncio.gather(*(self._look_at(downstream) for downstream in downstreams)))
+        if asyncio.current_task() is not self._round:  # the agent has become another version meanwhile
+            return results
         now = datetime.now(UTC)
         self._latest = {result.server: self._dated(result, now) for result in results}
         for result in results:

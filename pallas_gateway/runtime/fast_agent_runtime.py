@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.errors import AgentStartError
@@ -17,6 +18,7 @@ from pallas_gateway.runtime.models import model_facts, register_unknown_models
 from pallas_gateway.runtime.modules import Imports, forget
 from pallas_gateway.runtime.observer import Observer
 from pallas_gateway.runtime.operations import Operations
+from pallas_gateway.runtime.origin import Origin, SettingsDigests
 from pallas_gateway.runtime.ports import ModelFacts
 from pallas_gateway.runtime.providers import llm_providers
 from pallas_gateway.runtime.settings import (
@@ -29,8 +31,8 @@ from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
-    from pathlib import Path
 
+    from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
     from fast_agent.core.harness import AgentHarness, HarnessSession
 
@@ -50,6 +52,7 @@ class FastAgentRuntime:
     def __init__(self, *, config_file: Path | None) -> None:
         self._config_file = config_file
         self._imports = Imports(settings_files(config_file))
+        self._settings = SettingsDigests()
         self._exchanger = TokenExchanger()
         self._open = AsyncExitStack()
 
@@ -80,9 +83,9 @@ class FastAgentRuntime:
             return ()
 
     @asynccontextmanager
-    async def start(self, plan: AgentPlan) -> AsyncIterator[FastAgentAgentRuntime]:
+    async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncIterator[FastAgentAgentRuntime]:
         """Import and start one agent; see `Runtime.start`."""
-        fast = await self._imports.load_fast(plan.module)
+        fast = await self._imports.load_fast(plan.module, anew=anew)
         entered = _Entered(fast)
         try:
             try:
@@ -101,15 +104,31 @@ class FastAgentRuntime:
 
     async def _enter(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentAgentRuntime:
         settings = settings_for_hosting(fast, config_file=self._config_file)
+        origin = self._origin(fast, plan, settings)
         downstreams = prepare_servers(settings, plan.peers)
         register_unknown_models(fast, settings, plan.model_capabilities)
         fast.args.no_home = True
         fast.args.quiet = True
         platform.keep_globals_when_leaving(fast)
         harness = await entered.enter()
-        runtime = FastAgentAgentRuntime(plan, harness, fast, downstreams, self._exchanger)
+        runtime = FastAgentAgentRuntime(origin, harness, fast, downstreams, self._exchanger)
         await runtime.rehearse()
         return runtime
+
+    def _origin(self, fast: FastAgent, plan: AgentPlan, settings: Settings) -> Origin:
+        config_file = Path(fast.config_path) if fast.config_path else self._config_file
+        servers = _server_names(fast)
+        configured = settings.mcp.servers if settings.mcp else {}
+        addresses = frozenset((configured[name].url or "").rstrip("/") for name in servers & configured.keys())
+        return Origin(
+            plan,
+            self._imports.files_behind(plan.module),
+            config_file,
+            servers,
+            addresses,
+            self._settings.of(config_file, servers),
+            self._settings,
+        )
 
 
 class _Entered:
@@ -135,13 +154,14 @@ class FastAgentAgentRuntime:
 
     def __init__(
         self,
-        plan: AgentPlan,
+        origin: Origin,
         harness: AgentHarness,
         fast: FastAgent,
         downstreams: Mapping[str, Downstream],
         exchanger: TokenExchanger,
     ) -> None:
-        self._plan = plan
+        self._origin = origin
+        self._plan = plan = origin.plan
         self._harness = harness
         self._exchanger = exchanger
         self._served = served_agent(fast, plan.module)
@@ -167,6 +187,10 @@ class FastAgentAgentRuntime:
     def instances_live(self) -> int:
         """Instances not yet disposed of."""
         return self._live
+
+    def is_current(self, plan: AgentPlan) -> bool:
+        """Whether a start by `plan` would make the same agent."""
+        return self._origin.is_still(plan)
 
     async def rehearse(self) -> None:
         """Make and dispose of one unconnected instance: what would fail in every call fails at start."""

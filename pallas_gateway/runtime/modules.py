@@ -7,6 +7,8 @@ import importlib
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
+from time import time_ns
 from typing import TYPE_CHECKING, Any, cast
 
 from fast_agent.core.fastagent import FastAgent
@@ -14,12 +16,15 @@ from pydantic import ValidationError
 
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.failures import what_is_invalid
+from pallas_gateway.runtime.project_modules import ProjectModules
 from pallas_gateway.runtime.sources import Sources
 from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    from pallas_gateway.runtime.project_modules import Files
 
 IMPORT_SECONDS = 60.0
 """How long an import may take before the agent counts as failed."""
@@ -34,18 +39,23 @@ class Imports:
         """`settings_files` are read by the modules while they are imported, or should be."""
         self._settings_files = tuple(settings_files)
         self._sources: dict[str, Sources] = {}
+        self._project = ProjectModules()
         self._turn = asyncio.Lock()
         self._running: dict[str, asyncio.Task[FastAgent]] = {}
 
-    async def load_fast(self, module_name: str) -> FastAgent:
+    async def load_fast(self, module_name: str, *, anew: bool = False) -> FastAgent:
         """Import `module_name` and return its `fast`.
+
+        Args:
+            module_name: dotted.
+            anew: read the module again though it is loaded; who has the loaded one keeps it.
 
         Raises:
             AgentStartError: `module_missing`, `import_failed` or `no_fast`, with where and why.
         """
         loading = self._running.get(module_name)
         if loading is None:  # else an earlier try still hangs in it; a second thread would hang beside it
-            loading = await self._begin(module_name)
+            loading = await self._begin(module_name, anew=anew)
         try:
             return await asyncio.wait_for(asyncio.shield(loading), IMPORT_SECONDS - IMPORT_TURN_SECONDS)
         except TimeoutError:
@@ -60,15 +70,29 @@ class Imports:
         self._sources[module_name] = sources = Sources(module_name, cause or error, self._settings_files)
         error.may_be_mended = sources.changed
 
-    async def _begin(self, module_name: str) -> asyncio.Task[FastAgent]:
+    def files_behind(self, module_name: str) -> Files:
+        """Every file that a loaded module and those it imports came from, as they were when they were read."""
+        return self._project.files_behind(module_name)
+
+    async def _begin(self, module_name: str, *, anew: bool) -> asyncio.Task[FastAgent]:
         async with self._turn:
             if (sources := self._sources.pop(module_name, None)) is not None and sources.changed():
                 sources.forget(but=self._running)
-            loading = asyncio.create_task(_in_thread(lambda: _load(module_name)), name=f"import {module_name}")
+            self._project.forget_outdated(but=self._running)
+            work = partial(self._load_and_note, module_name, anew=anew)
+            loading = asyncio.create_task(_in_thread(work), name=f"import {module_name}")
             self._running[module_name] = loading
             loading.add_done_callback(lambda done: self._forget(module_name, done))
             await asyncio.wait({loading}, timeout=IMPORT_TURN_SECONDS)
         return loading
+
+    def _load_and_note(self, module_name: str, *, anew: bool) -> FastAgent:
+        since = time_ns()
+        if anew:
+            forget(module_name)
+        fast = _load(module_name)
+        self._project.note(module_name, since=since)
+        return fast
 
     def _forget(self, module_name: str, loading: asyncio.Task[FastAgent]) -> None:
         self._running.pop(module_name, None)

@@ -146,6 +146,9 @@ class AgentRuntime(Protocol):
     def instances_live(self) -> int:
         """Instances made for calls and not yet disposed of."""
 
+    def is_current(self, plan: AgentPlan) -> bool:
+        """Whether a start by `plan` would make the same agent: neither the plan nor a file behind it has changed."""
+
     def open(self, call: Call, credentials: Credentials, channel: Channel) -> AbstractAsyncContextManager[Instance]:
         """A fresh instance for `call` that tells `channel` what happens; disposed of after the block in any case."""
 
@@ -156,8 +159,12 @@ class Runtime(Protocol):
     def llm_providers(self) -> tuple[LlmProvider, ...]:
         """The active provider, if the project has a default model, and others that preflight can ask with a key."""
 
-    def start(self, plan: AgentPlan) -> AbstractAsyncContextManager[AgentRuntime]:
+    def start(self, plan: AgentPlan, *, anew: bool = False) -> AbstractAsyncContextManager[AgentRuntime]:
         """Import and start one agent; it is left when the block ends.
+
+        Args:
+            plan: what to start.
+            anew: read its files again though an earlier start of it is still in use, and leave that one alone.
 
         Raises:
             AgentStartError: `module_missing`, `import_failed`, `no_fast` or `start_failed`, with a sentence saying why.

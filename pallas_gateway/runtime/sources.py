@@ -22,11 +22,11 @@ class Sources:
 
     def __init__(self, module_name: str, error: BaseException, more: Iterable[Path] = ()) -> None:
         self._module_name = module_name
-        self._stamps = {path: _stamp(path) for path in {*_behind(module_name), *_in_traceback(error), *more}}
+        self._stamps = {path: stamp(path) for path in {*_behind(module_name), *_in_traceback(error), *more}}
 
     def changed(self) -> bool:
         """Whether one of them was edited, made or removed since."""
-        return any(_stamp(path) != before for path, before in self._stamps.items())
+        return any(stamp(path) != before for path, before in self._stamps.items())
 
     def forget(self, *, but: Iterable[str] = ()) -> None:
         """Have them all read anew when they are next imported: one that stayed may hold on to one that changed.
@@ -37,16 +37,22 @@ class Sources:
             but: names of modules that are being imported right now.
         """
         kept = set(but)
-        for name, path in list(_loaded(self._module_name)):
+        for name, path in list(loaded_with(self._module_name)):
             if path in self._stamps and name not in kept:
                 sys.modules.pop(name, None)
         for path, before in self._stamps.items():
-            if path.suffix == ".py" and _stamp(path) != before:
-                # Python compares whole seconds and sizes; an edit may change neither.
-                Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
+            if stamp(path) != before:
+                forget_compiled(path)
 
 
-def _stamp(path: Path) -> Stamp:
+def forget_compiled(path: Path) -> None:
+    """Have a module's source compiled anew: Python compares whole seconds and sizes, and an edit may change neither."""
+    if path.suffix == ".py":
+        Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
+
+
+def stamp(path: Path) -> Stamp:
+    """What changes whenever the file does; None while there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -62,12 +68,12 @@ def _behind(module_name: str) -> Iterator[Path]:
     for folder in folders:
         yield folder / f"{leaf}.py"
         yield folder / leaf / "__init__.py"
-    for _, path in _loaded(module_name):
+    for _, path in loaded_with(module_name):
         yield path
 
 
-def _loaded(module_name: str) -> Iterator[tuple[str, Path]]:
-    """Modules of the module's own package, and others that lie in the working directory."""
+def loaded_with(module_name: str) -> Iterator[tuple[str, Path]]:
+    """Loaded modules of the module's own package, and others that lie in the working directory."""
     package = module_name.rpartition(".")[0]
     for name, module in list(sys.modules.items()):  # a copy, other threads import
         file = getattr(module, "__file__", None)

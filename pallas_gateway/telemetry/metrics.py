@@ -118,6 +118,11 @@ class Metrics:
         for reason in REFUSALS:
             self.calls_refused.labels(agent, reason)
 
+    def forget_agent(self, agent: str) -> None:
+        """The agent is not hosted any more: its gauges end, its counters stay what they are and never go back."""
+        for gauge in (self.agent_info, self.agent_state, self.health_status):
+            gauge.remove_by_labels({"agent": agent})
+
     def expect_model(self, agent: str, model: str) -> None:
         """Begin the turns and tokens of an agent with its own model at 0; other models begin with their first turn."""
         self.llm_turns.labels(agent, model)

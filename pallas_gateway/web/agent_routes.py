@@ -73,7 +73,7 @@ async def _serve(server: AgentServer, scope: Scope, receive: Receive, send: Send
         message = {"error": f"{scope['method']} is not used here: this MCP server keeps no sessions. Use POST."}
         await JSONResponse(message, status_code=405, headers={"Allow": "POST"})(scope, receive, send)
         return
-    await server.manager.handle_request(scope, *_with_session_id(scope, receive, send))
+    await server.handle(scope, *_with_session_id(scope, receive, send))
 
 
 def _with_session_id(scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:

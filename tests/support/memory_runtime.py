@@ -110,6 +110,7 @@ class MemoryAgent:
         turns_so_far: The LLM turns a call has had when it comes to the gate.
         tools_so_far: The tools it has used by then.
         start_failures: Raised by the next starts, one each, the first one first.
+        edited: Whether a file behind it has changed since it was started; a start anew reads it.
         starting: Holds starts, if given, by the agent's name.
         answering: Holds calls, if given, by their message.
         starts: How often a start was tried.
@@ -127,6 +128,7 @@ class MemoryAgent:
     turns_so_far: Sequence[TurnUsage] = ()
     tools_so_far: Sequence[str] = ()
     start_failures: list[Exception] = field(default_factory=list)
+    edited: bool = False
     starting: Gate | None = None
     answering: Gate | None = None
     starts: int = 0
@@ -156,31 +158,38 @@ class MemoryRuntime:
         return self.providers
 
     @asynccontextmanager
-    async def start(self, plan: AgentPlan) -> AsyncGenerator["MemoryAgentRuntime"]:
+    async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncGenerator["MemoryAgentRuntime"]:
         """Start one agent, unless it is to fail."""
         self.plans.append(plan)
         agent = self.agents.get(plan.name)
         if agent is None:
             raise AgentStartError(f"no module '{plan.module}' on the import path", reason="module_missing")
         agent.starts += 1
+        agent.edited = agent.edited and not anew
         agent.changes.announce()
         if agent.starting is not None:
             await agent.starting.enter(plan.name)
         if agent.start_failures:
             raise agent.start_failures.pop(0)
         try:
-            yield MemoryAgentRuntime(agent)
+            yield MemoryAgentRuntime(agent, plan)
         finally:
             agent.leaves += 1
             agent.changes.announce()
 
 
-@dataclass
+@dataclass(eq=False)
 class MemoryAgentRuntime:
     """The `AgentRuntime` of one started agent."""
 
     agent: MemoryAgent
+    plan: AgentPlan | None = None
     instances_live: int = 0
+
+    def is_current(self, plan: AgentPlan) -> bool:
+        """Whether the test has not said otherwise, and the plan is the same."""
+        began = self.plan or plan
+        return not self.agent.edited and replace(plan, on_operation=began.on_operation) == began
 
     @property
     def model(self) -> ModelFacts:

@@ -10,7 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.hosted_agent import HostedAgent, State, Status, Surroundings, fit_to_model
+from pallas_gateway.agents.hosted_agent import HostedAgent, State, Status, Surroundings
+from pallas_gateway.agents.images import fit_to_model
 from pallas_gateway.calls.call import Call, Image, Message, Reply, TurnUsage, Usage
 from pallas_gateway.calls.channel import Wishes
 from pallas_gateway.calls.nesting import RunningCalls
@@ -153,7 +154,7 @@ def test_a_state_began_when_it_was_entered_first() -> None:
 async def test_a_ready_agent_knows_its_model_until_it_is_left() -> None:
     async with ready(MemoryAgent(model=SEEING)) as hosting:
         assert hosting.agent.model == SEEING
-        hosting.agent.leave()
+        hosting.agent.leave("the gateway is stopping")
         assert hosting.agent.model is None
         assert hosting.states["ready"] == 0
         with pytest.raises(AgentUnavailableError, match="the gateway is stopping"):

@@ -1,0 +1,285 @@
+"""The hosted agents with their MCP servers and health checkers, and how they change when the configuration does.
+
+A change has two steps: what may fail or takes time is prepared beside what runs; then all of it is put in place at
+once, between two turns of the event loop, so that no request ever sees half of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from mcp_types import Icon
+
+from pallas_gateway import plans
+from pallas_gateway.agent_server.server import AgentServer, Face
+from pallas_gateway.agents.admission import Admission, Limit
+from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
+from pallas_gateway.agents.supervisor import Supervisor
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.health.checker import HealthChecker
+from pallas_gateway.health.verdict import Life
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.redaction import cleaned
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    import httpx
+
+    from pallas_gateway.addresses import Addresses
+    from pallas_gateway.agents.supervisor import Successor
+    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.schema import AgentSettings
+    from pallas_gateway.health.preflight import Preflight
+    from pallas_gateway.health.verdict import Verdict
+    from pallas_gateway.runtime.ports import AgentPlan, Runtime
+    from pallas_gateway.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all agents of the gateway use, whatever is configured; `calls` owns the calls, `background` the rest."""
+
+    runtime: Runtime
+    metrics: Metrics
+    running: RunningCalls
+    calls: TaskOwner
+    background: TaskOwner
+    http: httpx.AsyncClient
+    preflight: Preflight
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a change of the configuration did to the agents, by name; `kept_back` says why a version stays in use."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    kept_back: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A configuration with what it needs started: versions that wait to be taken, and why others could not start."""
+
+    configuration: Configuration
+    addresses: Addresses
+    successors: dict[str, Successor]
+    failures: dict[str, str]
+
+    def drop(self) -> None:
+        """It is not put in place after all."""
+        for successor in self.successors.values():
+            successor.drop()
+
+
+class Roster:
+    """Every hosted agent by name; an async context manager in which their servers take requests."""
+
+    def __init__(self, configuration: Configuration, addresses: Addresses, shared: Shared) -> None:
+        self._configuration = configuration
+        self._addresses = addresses
+        self._shared = shared
+        self._serving = TaskOwner()
+        self._supervisor: Supervisor | None = None
+        self._limit = Limit(configuration.deployment.gateway.max_in_flight)
+        self.agents: Mapping[str, HostedAgent] = {name: self._new_agent(name) for name in configuration.hosted_agents}
+        self.servers: Mapping[str, AgentServer] = {name: self._new_server(name) for name in self.agents}
+        self._health = {name: self._new_checker(name) for name in self.agents}
+
+    async def __aenter__(self) -> Self:
+        """Be able to take requests; no agent is started yet."""
+        for name in self.servers:
+            self._open(name)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Take no more."""
+        for server in self.servers.values():
+            server.close()
+        await self._serving.__aexit__()
+
+    @asynccontextmanager
+    async def hosting(self, *, after: asyncio.Task[None]) -> AsyncIterator[None]:
+        """The agents are started when the block begins, but not before `after` is done, and left when it ends."""
+        async with Supervisor(self.agents, self._shared.runtime, self._present_plan, after=after) as supervisor:
+            self._supervisor = supervisor
+            yield
+
+    @property
+    def supervisor(self) -> Supervisor | None:
+        """Who starts the agents, None until that begins."""
+        return self._supervisor
+
+    async def check_health(self, agent: HostedAgent) -> Verdict:
+        """What `get_health` of one agent says."""
+        downstreams = agent.runtime.downstreams if agent.runtime else None
+        return await self._health[agent.name].check(downstreams, life_of(agent), self._shared.preflight.latest())
+
+    async def prepare(self, configuration: Configuration, addresses: Addresses) -> Prepared:
+        """Start other versions beside those that the configuration, or a file behind them, has put out of date."""
+        prepared = Prepared(configuration, addresses, {}, {})
+        while outdated := self._outdated(prepared):  # again: an agent may have come up by its old plan meanwhile
+            await asyncio.gather(*(self._start_beside(plan, prepared) for plan in outdated))
+        return prepared
+
+    def go_over(self, prepared: Prepared) -> Changes:
+        """Put a prepared configuration in place, without an await: no request sees half of it."""
+        before = dict(self.agents)
+        plans_before = {name: self._present_plan(name) for name in before}
+        settings_before = {name: agent.settings for name, agent in before.items()}
+        self._configuration, self._addresses = prepared.configuration, prepared.addresses
+        self._renew_limit()
+        hosted = self._configuration.hosted_agents
+        removed = [name for name in before if name not in hosted]
+        added = [name for name in hosted if name not in before]
+        for name in removed:
+            self._remove(name)
+        self.agents = {name: before.get(name) or self._new_agent(name) for name in hosted}
+        self.servers = {name: self.servers.get(name) or self._new_server(name) for name in hosted}
+        self._health = {name: self._health.get(name) or self._new_checker(name) for name in hosted}
+        for name in added:
+            self._open(name)
+            self._begin(name)
+        kept = [name for name in hosted if name in before]
+        for name in kept:
+            self._go_on(name, plans_before[name], prepared)
+        changed = [n for n in kept if n in prepared.successors or self.agents[n].settings != settings_before[n]]
+        return Changes(tuple(added), tuple(changed), tuple(removed), prepared.failures)
+
+    def _go_on(self, name: str, plan_before: AgentPlan, prepared: Prepared) -> None:
+        """An agent that was there and still is: on its new version, the one it has, or with another try to start."""
+        agent = self.agents[name]
+        agent.move_to(self._surroundings())
+        if name in prepared.failures:  # what runs goes on by the settings it was started with
+            return
+        settings = self._configuration.hosted_agents[name]
+        successor = prepared.successors.get(name)
+        was_other = agent.settings != settings or not plans.same(plan_before, self._present_plan(name))
+        self._tell_port(name, settings)
+        agent.take_over(settings, self._admission(settings), successor.runtime if successor else None)
+        if successor is not None:
+            successor.take()
+            self._health[name].forget([one.name for one in successor.runtime.downstreams])
+        elif agent.status.state is State.FAILED or (agent.runtime is None and was_other):
+            self._begin(name)
+        self.servers[name].present(self._face(name))
+
+    def _remove(self, name: str) -> None:
+        server = self.servers[name]
+        self.agents[name].leave("it is not configured any more")
+        if self._supervisor is not None:
+            self._supervisor.end(name)
+        self._shared.background.spawn(_close_when_idle(server), name=f"last requests of {name}", report=True)
+        self._health[name].forget(())
+        self._shared.metrics.forget_agent(name)
+
+    def _begin(self, name: str) -> None:
+        if self._supervisor is not None:
+            self._supervisor.begin(self.agents[name])
+
+    def _open(self, name: str) -> None:
+        self._serving.spawn(self.servers[name].run(), name=f"server of {name}", report=True)
+
+    def _outdated(self, prepared: Prepared) -> list[AgentPlan]:
+        """How to start agents that are up and would be another if they were started now, as far as not yet tried."""
+        wanted = prepared.configuration.hosted_agents.keys() & self.agents.keys()
+        unknown = wanted - prepared.successors.keys() - prepared.failures.keys()
+        wanted_now = (self._plan(prepared.configuration, prepared.addresses, name) for name in sorted(unknown))
+        up = ((plan, self.agents[plan.name].runtime) for plan in wanted_now)
+        return [plan for plan, runtime in up if runtime is not None and not runtime.is_current(plan)]
+
+    async def _start_beside(self, plan: AgentPlan, prepared: Prepared) -> None:
+        try:
+            if self._supervisor is None:
+                raise AgentStartError("the gateway is not up")
+            prepared.successors[plan.name] = await self._supervisor.start_beside(self.agents[plan.name], plan)
+        except AgentStartError as error:
+            prepared.failures[plan.name] = cleaned(str(error))
+
+    def _present_plan(self, name: str) -> AgentPlan:
+        return self._plan(self._configuration, self._addresses, name)
+
+    def _plan(self, configuration: Configuration, addresses: Addresses, name: str) -> AgentPlan:
+        count = partial(self._shared.metrics.count_operation, name)
+        return replace(plans.agent_plan(configuration, addresses, name), on_operation=count)
+
+    def _renew_limit(self) -> None:
+        """Another limit begins empty: calls that hold a slot of the one before are not counted by it."""
+        wanted = self._configuration.deployment.gateway.max_in_flight
+        if self._limit.at_once != wanted:
+            self._limit = Limit(wanted)
+
+    def _admission(self, settings: AgentSettings) -> Admission:
+        queue_seconds = self._configuration.deployment.gateway.queue_seconds
+        return Admission(own=Limit(settings.max_in_flight), gateway=self._limit, queue_seconds=queue_seconds)
+
+    def _surroundings(self) -> Surroundings:
+        settings, shared = self._configuration.deployment.gateway, self._shared
+        return Surroundings(
+            shared.running,
+            shared.calls,
+            shared.metrics,
+            settings.max_nesting,
+            settings.heartbeat_seconds,
+            llm_pass_through=settings.auth is None or settings.auth.llm_pass_through,
+            on_state=self._note_state,
+        )
+
+    def _note_state(self, agent: HostedAgent) -> None:
+        if agent.status.state in (State.READY, State.FAILED) and self.agents.get(agent.name) is agent:
+            self._health[agent.name].note(life_of(agent), self._shared.preflight.known)
+
+    def _new_agent(self, name: str) -> HostedAgent:
+        settings = self._configuration.hosted_agents[name]
+        self._tell_port(name, settings)
+        return HostedAgent(name, settings, self._admission(settings), self._surroundings())
+
+    def _tell_port(self, name: str, settings: AgentSettings) -> None:
+        port = settings.port or self._addresses.registry_port
+        self._shared.metrics.agent_info.remove_by_labels({"agent": name})
+        self._shared.metrics.agent_info.labels(name, str(port)).set(1)
+
+    def _new_server(self, name: str) -> AgentServer:
+        return AgentServer(
+            self.agents[name],
+            face=self._face(name),
+            running=self._shared.running,
+            check_health=self.check_health,
+            max_body_bytes=self._configuration.deployment.gateway.max_body_bytes,
+        )
+
+    def _face(self, name: str) -> Face:
+        deployment = self._configuration.deployment
+        shown = self.agents[name].settings.shown_icons()
+        icons = (Icon(src=self._addresses.absolute(icon.src), sizes=list(icon.sizes) or None) for icon in shown)
+        return Face(deployment.version, tuple(icons), deployment.gateway.tool_names)
+
+    def _new_checker(self, name: str) -> HealthChecker:
+        return HealthChecker(
+            name,
+            client=self._shared.http,
+            tasks=self._shared.background,
+            metrics=self._shared.metrics,
+            peer_problem=self._peer_problem,
+        )
+
+    def _peer_problem(self, peer: str) -> str | None:
+        agent = self.agents.get(peer)
+        return agent.why_not_ready if agent else "it is not hosted here any more"
+
+
+async def _close_when_idle(server: AgentServer) -> None:
+    await server.wait_until_idle()
+    server.close()
+
+
+def life_of(agent: HostedAgent) -> Life:
+    """An agent's state as `get_health` tells it."""
+    return Life(agent.status.state.value, agent.status.since, agent.why_not_ready)
