@@ -77,7 +77,7 @@ class TrustedProxies:
         kept = [(name, value) for name, value in scope["headers"] if not _is_forwarding(name)]
         seen = {**scope, "headers": kept}
         peer = _peer(scope)
-        if peer is None or len(kept) == len(scope["headers"]) or not self._trusts(peer):
+        if peer is None or len(kept) == len(scope["headers"]):
             return seen
         try:
             sender = self._sender(Sender(peer, scope["scheme"]), scope["headers"])
