@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pallas_gateway.addresses import Addresses
 from pallas_gateway.cli.output import problem
 from pallas_gateway.config.problems import Problem
-from pallas_gateway.config.values import is_loopback
+from pallas_gateway.config.values import is_loopback, is_wider_than_any_site
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.telemetry.log_outputs import StderrOutput
 
@@ -28,17 +28,29 @@ _SAID = {
         "LISTENING BEYOND THIS MACHINE, AND CALLERS WITHOUT A TOKEN MAY RUN AGENTS: make a key with `pallas-gateway "
         "token new` in place of the anonymous grant, or bind 127.0.0.1"
     ),
+    "believes_all": (
+        "EVERYBODY IS TAKEN FOR A PROXY: whoever reaches the port is believed which address it comes from; name the "
+        "proxies' own addresses in gateway.trusted_proxies"
+    ),
     "local_urls": "clients elsewhere are given localhost URLs, which they cannot reach; set gateway.public_url",
     "local_urls_per_port": (
         "clients elsewhere are given localhost URLs, which they cannot reach; set the top-level host"
+    ),
+    "own_urls": "clients of the proxy are given the gateway's own URLs, which go past it; set gateway.public_url",
+    "plain_urls": (
+        "agents on ports of their own are shown with http:// URLs, whatever gateway.public_url says; set gateway.tls, "
+        "or serve all on one port"
     ),
     "closed": "nobody can call: gateway.auth names no tokens, no jwt and no anonymous grants",
     "idle_key": "a key without grants opens nothing; give it some, such as run:agents",
     "handed_on": "callers' tokens, made for this gateway, are handed on to another server; token_exchange avoids that",
 }
-_LOUD = ("open", "open_to_anonymous")
+_LOUD = ("open", "open_to_anonymous", "believes_all")
 
-type Kind = Literal["open", "open_to_anonymous", "local_urls", "local_urls_per_port", "closed", "idle_key", "handed_on"]
+type Kind = Literal[
+    "open", "open_to_anonymous", "believes_all", "local_urls", "local_urls_per_port", "own_urls", "plain_urls",
+    "closed", "idle_key", "handed_on",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,7 @@ def doors(configuration: Configuration) -> Iterator[Door]:
     """All of them."""
     if not is_loopback(configuration.bind_host):
         yield from _beyond_this_machine(configuration)
+    yield from _proxied(configuration)
     yield from _closed(configuration)
     yield from _handed_on(configuration)
 
@@ -87,8 +100,19 @@ def _beyond_this_machine(configuration: Configuration) -> Iterator[Door]:
         return
     if configuration.per_port:  # there `public_url` is only the registry's
         yield _door(configuration, "local_urls_per_port", "host", **fields)
-    elif gateway.public_url is None:
+    elif gateway.public_url is None and not gateway.trusted_proxies:
         yield _door(configuration, "local_urls", "gateway.public_url", at="gateway.host", **fields)
+
+
+def _proxied(configuration: Configuration) -> Iterator[Door]:
+    gateway = configuration.deployment.gateway
+    for index, network in enumerate(gateway.trusted_proxies):
+        if is_wider_than_any_site(network):
+            yield _door(configuration, "believes_all", f"gateway.trusted_proxies.{index}", proxies=network)
+    if not configuration.per_port and gateway.trusted_proxies and gateway.public_url is None:
+        yield _door(configuration, "own_urls", "gateway.public_url", at="gateway.trusted_proxies")
+    if configuration.per_port and gateway.tls is None and (gateway.public_url or "").startswith("https:"):
+        yield _door(configuration, "plain_urls", "gateway.public_url")
 
 
 def _closed(configuration: Configuration) -> Iterator[Door]:

@@ -24,6 +24,7 @@ from pallas_gateway.config.values import (
     Leeway,
     Namespace,
     Port,
+    ProxyNetwork,
     PublicHost,
     PublicUrl,
     Seconds,
@@ -235,6 +236,10 @@ class GatewaySettings(Section):
 
     auth: AuthSettings | None = None
     """Who may call. Without it: everybody who reaches the port."""
+
+    trusted_proxies: tuple[ProxyNetwork, ...] = ()
+    """Addresses and networks of the proxies in front, such as `127.0.0.1`, `10.0.0.0/8` or (in quotes) `"::1"`. Who \
+the client is, and by which scheme it comes, is taken from their `Forwarded` or `X-Forwarded-*`; nobody else's count."""
 
     allowed_hosts: tuple[Text, ...] = ()
     """More names for the Host guard. Always allowed: the host of `public_url`, the top-level `host` and loopback."""

@@ -60,6 +60,14 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+def is_wider_than_any_site(network: str) -> bool:
+    """Whether a network is more than one owner has: the widest private ones are 10.0.0.0/8 and fc00::/7."""
+    return ipaddress.ip_network(network).prefixlen < _WIDEST_PREFIX
+
+
+_WIDEST_PREFIX = 7
+
+
 def authority(scheme: str, host: str, port: int | None) -> str:
     """`scheme://host:port` as clients write it (RFC 3986 section 6.2.3): without the scheme's own port.
 
@@ -73,6 +81,23 @@ def _public_url(value: str) -> str:
     message = "must be an absolute http:// or https:// URL without user, query or fragment"
     parts = _absolute(value, without=r"[\s?#@]", message=message)
     return f"{authority(parts.scheme, parts.hostname or '', parts.port)}{parts.path.rstrip('/')}"
+
+
+def _proxy_network(value: str) -> str:
+    example = "write one such as 10.0.0.7, 10.0.0.0/8 or fd00::/8"
+    try:
+        network = ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        raise ValueError(f"'{value}' is no address or network; {example}") from None
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
+        raise ValueError(f"'{value}' is IPv4 in the form of IPv6, which is never compared with; {example}")
+    address = value.partition("/")[0]
+    if ipaddress.ip_address(address) != network.network_address:
+        raise ValueError(f"'{value}' is an address within {network}; write either {address} or {network}")
+    return str(network)
+
+
+_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 
 
 def _absolute(value: str, *, without: str, message: str) -> SplitResult:
@@ -175,6 +200,7 @@ Host = Annotated[Text, AfterValidator(_host)]
 PublicHost = Annotated[Host, AfterValidator(str.lower)]
 ResourceUri = Annotated[Text, AfterValidator(_resource_uri)]
 PublicUrl = Annotated[Text, AfterValidator(_public_url)]
+ProxyNetwork = Annotated[Text, AfterValidator(_proxy_network)]
 ToolNames = Annotated[
     tuple[Annotated[Text, AfterValidator(_tool_name)], ...],
     AfterValidator(_some_and_unique),  # a min_length would count only the entries that are right

@@ -14,6 +14,7 @@ from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnava
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.web import agent_routes, metrics, probes, protected_resource, registry
 from pallas_gateway.web.access import AccessGate, metrics_refusal, refusal, viewer_of
+from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.guards import DrainGate, RefusalAfterBody, cross_origin, host_and_origin_guard
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
         is_open = scope["type"] == "http" and protected_resource.is_metadata_path(scope["path"])
         await (app if is_open else guarded)(scope, receive, send)
 
-    return entry
+    return TrustedProxies(entry, gateway.configuration.deployment.gateway.trusted_proxies)
 
 
 class _Table:

@@ -9,6 +9,7 @@ import yaml
 from pallas_gateway.cli.doors import doors
 from pallas_gateway.config.configuration import EVERYWHERE
 from pallas_gateway.config.loader import Overrides, load_deployment
+from tests.e2e.certificates import TLS_FILES
 
 JWT = {"issuer": "https://login.example.com", "jwks_uri": "https://login.example.com/jwks"}
 REACHABLE = {"public_url": "https://agents.example.com"}
@@ -63,9 +64,32 @@ def test_urls_of_localhost_are_no_use_to_clients_elsewhere() -> None:
 
 
 def test_urls_of_agents_on_their_own_ports_come_from_the_top_level_host() -> None:
-    gateway = {"auth": {"jwt": JWT}, **REACHABLE}
+    gateway = {"auth": {"jwt": JWT}, "public_url": "http://agents.example.com"}
     assert warned(Overrides(per_port=True), gateway=gateway) == ["local_urls_per_port host:None"]
     assert warned(Overrides(per_port=True), host="agents.example.com", gateway=gateway) == []
+
+
+def test_who_believes_everybody_is_told_which_proxies_are_too_many() -> None:
+    gateway = {**REACHABLE, "trusted_proxies": ["0.0.0.0/0", "10.0.0.0/8", "2000::/3", "fc00::/7", "::1"]}
+    found = [f"believes_all gateway.trusted_proxies.{index}:{line}" for index, line in ((0, 12), (2, 14))]
+    assert warned(gateway=gateway) == found
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", EVERYWHERE])
+def test_behind_a_proxy_the_public_url_has_to_be_said(host: str) -> None:
+    gateway = {"host": host, "trusted_proxies": ["127.0.0.1"], "auth": {"jwt": JWT}}
+    assert warned(gateway=gateway) == ["own_urls gateway.public_url:11"]
+    assert warned(gateway={**gateway, **REACHABLE}) == []
+
+
+def test_https_in_front_of_agents_on_ports_of_their_own_does_not_show_in_their_urls() -> None:
+    gateway = {"host": "127.0.0.1", **REACHABLE}
+    assert warned(Overrides(per_port=True), gateway=gateway) == ["plain_urls gateway.public_url:11"]
+    assert warned(Overrides(per_port=True), gateway={**gateway, "public_url": "http://agents.example.com"}) == []
+    with_tls = {**gateway, "tls": TLS_FILES}
+    for name in TLS_FILES.values():
+        Path(name).touch()
+    assert warned(Overrides(per_port=True), gateway=with_tls) == []
 
 
 def test_a_closed_door_and_a_key_that_opens_none_are_told() -> None:

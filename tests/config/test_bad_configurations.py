@@ -16,6 +16,7 @@ URL = "must be an absolute http:// or https:// URL without user, query or fragme
 CLEAR_TEXT = "must begin with https://; http:// is only for this machine (localhost, 127.0.0.1 or [::1])"
 USER = "must not hold a user or password; it is shown to clients and in logs"
 HOST = "must be a host name or an address alone, without scheme, port or path"
+PROXY = "write one such as 10.0.0.7, 10.0.0.0/8 or fd00::/8"
 NAME = "an agent's name begins with a letter or digit and holds only letters, digits, '_', '.' and '-'"
 
 
@@ -411,6 +412,28 @@ MISTAKES = [
         "a fast-agent file that is not there",
         ONE + "fastagent_config: conf/fa.yaml\n",
         ["conf/fa.yaml: no such file (named by fastagent_config)"],
+    ),
+    Mistake(
+        "proxies that are no addresses",
+        GATEWAY
+        + "  trusted_proxies:\n    - '*'\n    - ingress.example.com\n    - 10.0.0.300\n    - 10.0.0.0/33\n    - 10\n",
+        [
+            *(
+                f"agents.yaml:{line}: gateway.trusted_proxies.{line - 7}: '{value}' is no address or network; {PROXY}"
+                for line, value in enumerate(("*", "ingress.example.com", "10.0.0.300", "10.0.0.0/33"), start=7)
+            ),
+            f"agents.yaml:11: gateway.trusted_proxies.4: {TEXT}",
+        ],
+    ),
+    Mistake(
+        "proxies that are both an address and a network, and IPv4 that nothing equals",
+        GATEWAY + "  trusted_proxies: [10.0.0.7/8, '::ffff:10.0.0.7']\n",
+        [
+            "agents.yaml:6: gateway.trusted_proxies.0: '10.0.0.7/8' is an address within 10.0.0.0/8; write either "
+            "10.0.0.7 or 10.0.0.0/8",
+            "agents.yaml:6: gateway.trusted_proxies.1: '::ffff:10.0.0.7' is IPv4 in the form of IPv6, which is never "
+            f"compared with; {PROXY}",
+        ],
     ),
     # Authentication
     Mistake(

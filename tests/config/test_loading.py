@@ -88,6 +88,7 @@ def test_a_file_of_four_lines_gets_every_documented_default() -> None:
         "per_port": False,
         "tls": None,
         "auth": None,
+        "trusted_proxies": (),
         "allowed_hosts": (),
         "allowed_origins": (),
         "max_body_bytes": 33554432,

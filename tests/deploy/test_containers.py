@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 from importlib.metadata import distribution
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,14 @@ def test_the_gateway_of_compose_has_no_more_rights_than_it_needs_and_time_to_sto
     assert int(gateway["stop_grace_period"][:-1]) > GatewaySettings().drain_seconds + LEAVING_SECONDS
 
 
+def test_the_ingress_of_compose_is_where_its_configuration_says_and_nobody_else_gets_its_address() -> None:
+    address = ip_address(COMPOSE["services"]["ingress"]["networks"]["default"]["ipv4_address"])
+    [network] = COMPOSE["networks"]["default"]["ipam"]["config"]
+    assert address in ip_network(network["subnet"])
+    assert address not in ip_network(network["ip_range"])
+    assert f"trusted_proxies: [{address}]" in shipped("compose.yaml")
+
+
 def test_every_file_and_service_that_compose_names_is_there() -> None:
     for service in COMPOSE["services"].values():
         for volume in service.get("volumes", []):
@@ -157,7 +166,7 @@ def test_a_pod_has_time_to_drain_and_no_rights(cluster: dict[str, dict[str, Any]
     gateway = load_deployment(tmp_path / "agents.yaml", environ=environ).deployment.gateway
     pause = int(re.findall(r"sleep\((\d+)\)", str(container["lifecycle"]["preStop"]))[0])
     assert pod["terminationGracePeriodSeconds"] > pause + gateway.drain_seconds + LEAVING_SECONDS - 1
-    assert gateway.public_url == "https://agents.example.com"
+    assert (gateway.public_url, gateway.trusted_proxies) == ("https://agents.example.com", ("10.0.0.0/8",))
     security = container["securityContext"]
     assert (security["readOnlyRootFilesystem"], security["allowPrivilegeEscalation"]) == (True, False)
     assert (security["capabilities"], pod["securityContext"]["runAsNonRoot"]) == ({"drop": ["ALL"]}, True)
@@ -186,5 +195,8 @@ def test_traefiks_parts_name_each_other_and_open_the_same_paths() -> None:
     assert set(router["middlewares"]) <= set(http["middlewares"])
     assert router["tls"]["certResolver"] in static["certificatesResolvers"]
     assert http["services"]["pallas"]["loadBalancer"]["serversTransport"] in http["serversTransports"]
+    [headers] = [one["headers"] for one in http["middlewares"].values() if "headers" in one]
+    assert headers == {"customRequestHeaders": {"Forwarded": ""}}  # X-Forwarded-* are set anew by itself
+    assert not any("forwardedHeaders" in entry for entry in static["entryPoints"].values())
     assert set(re.findall(r"Path(?:Prefix)?\(`([^`]+)`\)", router["rule"])) == PUBLIC_PATHS
     assert not any("buffering" in middleware for middleware in http["middlewares"].values())

@@ -7,13 +7,14 @@ import base64
 import http.client
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from tests.deploy.ingress import SCALE, Place, caddy, nginx, place
 from tests.e2e.calling import EACH_VERSION, answer_of, ask
+from tests.e2e.guarded import static_key
 from tests.e2e.watching import Watched, calling, watching_meta
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, write_project
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
 AGENTS = {"solo": Agent(settings={"model_capabilities": {"vision": True}, "icon": "/solo.svg"})}
+OWN, CLIENT, SOMEBODY = "127.0.0.1", "127.0.0.2", "203.0.113.9"  # the ingress's address, the client's, made up
 FIVE_MINUTES = 300 / SCALE
 IMAGES = 10
 IMAGE_BYTES = 2_000_000
@@ -65,10 +67,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def behind(ingress: Ingress, path: Path) -> AsyncGenerator[Stage]:
+async def behind(ingress: Ingress, path: Path, **settings: Any) -> AsyncGenerator[Stage]:
     with place(path / "ingress") as at:
         async with scripted_llm() as llm:
-            gateway = {"public_url": at.url}
+            gateway = {"public_url": at.url, **settings}
             project = write_project(path / "project", AGENTS, llm_url=llm.base_url, gateway=gateway)
             async with running(project) as served, ingress(at, [served.gateway.addresses.registry_port]):
                 yield Stage(at, served, llm)
@@ -139,6 +141,24 @@ async def test_the_open_paths_answer_with_public_urls_and_no_other_does(ingress:
         assert "error" in (await stage.get("/.well-known/oauth-protected-resource/agents/solo/mcp")).json()
         assert (await stage.get("/")).status_code == 404
         assert (await stage.get("/docs")).status_code == 404
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_the_log_says_who_was_refused_and_not_who_a_client_says_it_is(
+    trusted: bool, ingress: Ingress, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    forged = {"x-forwarded-for": f"{SOMEBODY}, {OWN}", "x-real-ip": SOMEBODY, "authorization": "Bearer wrong"}
+    forged["forwarded"] = f"for={SOMEBODY};proto=http"
+    settings = {"auth": {"tokens": [static_key("run:agents")]}, "trusted_proxies": [OWN] if trusted else []}
+    with caplog.at_level("INFO", "pallas.identity"):
+        async with behind(ingress, tmp_path, **settings) as stage:
+            transport = httpx.AsyncHTTPTransport(verify=stage.at.tls, local_address=CLIENT)
+            async with httpx.AsyncClient(transport=transport) as client:
+                refused = await client.post(stage.solo, headers=forged, json={})
+    told = [vars(record) for record in caplog.records if record.message == "caller refused"]
+    assert refused.status_code == 401
+    assert [(record["reason"], record["client"]) for record in told] == [("invalid_token", CLIENT if trusted else OWN)]
+    assert "is ignored" not in caplog.text
 
 
 async def test_metrics_cannot_be_reached(ingress: Ingress, tmp_path: Path) -> None:
