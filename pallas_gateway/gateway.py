@@ -27,6 +27,7 @@ from pallas_gateway.telemetry.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
 
     from pallas_gateway.addresses import Addresses
     from pallas_gateway.agent_server.server import AgentServer
@@ -62,6 +63,7 @@ class Gateway:
         tasks = (self._calls, self._background)
         shared = Shared(runtime, self.metrics, self.running, *tasks, self._http, self._preflight)
         self._roster = Roster(configuration, addresses, shared)
+        self._note_load(successful=True)
 
     async def __aenter__(self) -> Self:
         """Be able to take requests; no agent is started yet."""
@@ -110,6 +112,21 @@ class Gateway:
         if self._runtime.llm_providers() != self._providers:
             self._ask_providers()
         return self._roster.go_over(prepared)
+
+    def note_reload(self, *, successful: bool) -> None:
+        """Count a reload, and say how it came out."""
+        self.metrics.config_reloads.labels("ok" if successful else "error").inc()
+        self._note_load(successful=successful)
+
+    def _note_load(self, *, successful: bool) -> None:
+        self.metrics.config_reload_successful.set(successful)
+        if successful:
+            self.metrics.config_reload_time.set(self.loaded_at.timestamp())
+
+    def files_behind_agents(self) -> set[Path]:
+        """The files that agents which are up were made of."""
+        up = (agent.runtime for agent in self.agents.values())
+        return {path for runtime in up if runtime is not None for path in runtime.files}
 
     @property
     def agents(self) -> Mapping[str, HostedAgent]:

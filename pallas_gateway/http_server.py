@@ -68,13 +68,21 @@ class Accepting:
         self._stop = asyncio.Event()
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
 
+    def renew_tls(self, configuration: Configuration) -> None:
+        """Encrypt connections made from now on with the configured certificate as its files are now.
+
+        Raises:
+            ssl.SSLError, OSError: they cannot be used; `check_tls` says so beforehand.
+        """
+        self._config.renew_tls(configuration)
+
     async def __aenter__(self) -> asyncio.Task[None]:
         serving = hypercorn.asyncio.serve(self._app, self._config, shutdown_trigger=self._stop.wait)  # type: ignore[arg-type]  # its own ASGI types
-        self._serving = self._tasks.spawn(serving, name="listeners")
-        return self._serving
+        self.serving = self._tasks.spawn(serving, name="listeners")
+        return self.serving
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._serving.done():  # it has closed its descriptors by then
+        if not self.serving.done():  # it has closed its descriptors by then
             self._refuse_connections()
             await asyncio.sleep(LAST_ANSWERS_SECONDS)
         self._stop.set()
@@ -146,16 +154,40 @@ def check_tls(configuration: Configuration) -> None:
         raise TlsError(f"gateway.tls: {certfile} is no certificate that fits {keyfile.name} ({why})") from error
 
 
-def _hypercorn_config(
-    sockets: Mapping[int, int], nested: int | None, configuration: Configuration
-) -> hypercorn.config.Config:
-    config = hypercorn.config.Config()
+class _Config(hypercorn.config.Config):
+    """Hypercorn's settings, with a certificate that can be renewed while connections are accepted."""
+
+    _renewed: ssl.SSLContext | None = None
+
+    def create_ssl_context(self) -> ssl.SSLContext | None:
+        """What Hypercorn encrypts with: each connection asks here for the certificate it is to get."""
+        context = super().create_ssl_context()
+        if context is not None:
+            context.sni_callback = self._hand_over
+        return context
+
+    def renew_tls(self, configuration: Configuration) -> None:
+        if configuration.tls_files is not None and self.certfile is not None:
+            self.certfile, self.keyfile = map(str, configuration.tls_files)
+            self._renewed = super().create_ssl_context()
+
+    def _hand_over(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Called within every handshake, whether the client names a server or not."""
+        del name, context
+        if self._renewed is not None:
+            connection.context = self._renewed
+
+
+def _hypercorn_config(sockets: Mapping[int, int], nested: int | None, configuration: Configuration) -> _Config:
+    config = _Config()
     descriptors = {port: f"fd://{descriptor}" for port, descriptor in sockets.items()}
     config.bind = [descriptor for port, descriptor in descriptors.items() if port != nested]
-    if configuration.tls_files is not None:
+    if not config.bind:
+        config.bind = [*descriptors.values()]
+    elif configuration.tls_files is not None:
         certfile, keyfile = configuration.tls_files
         config.certfile, config.keyfile = str(certfile), str(keyfile)
-        config.insecure_bind = [descriptors[nested]] if nested is not None else []
+        config.insecure_bind = [descriptors[nested]] if nested in descriptors else []
     config.backlog = BACKLOG
     config.graceful_timeout = CLOSE_SECONDS
     config.keep_alive_timeout = KEEP_ALIVE_SECONDS

@@ -13,20 +13,25 @@ import os
 import signal
 import socket
 from contextlib import AsyncExitStack, ExitStack
-from typing import TYPE_CHECKING
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.addresses import LOOPBACK, Addresses, keep_off_proxies
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.gateway import Gateway
-from pallas_gateway.http_server import BACKLOG, Accepting, Listeners, check_tls
+from pallas_gateway.http_server import BACKLOG, Listeners, check_tls
+from pallas_gateway.listening import Entrance, Listening
+from pallas_gateway.reloading import Reloader
 from pallas_gateway.service_manager import ServiceManager
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.web.app import PortRoutes, create_app
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.reloading import Reloads
     from pallas_gateway.runtime.ports import Runtime
 
 _log = logging.getLogger("pallas.server")
@@ -50,6 +55,7 @@ async def serve(
     *,
     stop: asyncio.Event,
     on_ready: Callable[[Gateway], None] = lambda _: None,
+    reloads: Reloads | None = None,
 ) -> None:
     """Run the gateway until `stop` is set.
 
@@ -58,6 +64,7 @@ async def serve(
         runtime: opened; starts the agents.
         stop: set by a signal or a test.
         on_ready: called once, when every agent has been ready or failed once.
+        reloads: how it is told to reload; None if it never is.
 
     Raises:
         BindError: a port is taken or not allowed; names it.
@@ -75,22 +82,29 @@ async def serve(
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
-            app = create_app(gateway, listeners.routes)
-            serving = await stack.enter_async_context(Accepting(app, listeners, configuration))
+            entrance = Entrance(create_app(gateway, listeners.routes))
+            listening = await stack.enter_async_context(Listening(entrance, listeners, configuration, sockets))
             await stack.enter_async_context(gateway.hosting())
             tasks = await stack.enter_async_context(TaskOwner())
             tasks.spawn(_announce(gateway, service, on_ready), name="announce", report=True)
-            await _stopped(stop, serving, tasks)
+            if reloads is not None:
+                bind_more = partial(bind, present=listening.routes)
+                reloader = Reloader(gateway, reloads, (entrance, listening), service, bind_more)
+                tasks.spawn(reloader.run(), name="reloading", report=True)
+                if reloads.watch:
+                    tasks.spawn(reloader.ask_after_changes(), name="file watch", report=True)
+            await _stopped(stop, listening, tasks)
             await tasks.cancel_all()
-            await _drain(gateway, service, configuration.deployment.gateway.drain_seconds)
+            await _drain(gateway, service)
 
 
-async def _stopped(stop: asyncio.Event, serving: asyncio.Task[None], tasks: TaskOwner) -> None:
+async def _stopped(stop: asyncio.Event, listening: Listening, tasks: TaskOwner) -> None:
     """Until `stop` is set; a gateway that cannot serve any more ends with the reason instead of looking alive."""
     stopping = tasks.spawn(stop.wait(), name="stop")
-    await asyncio.wait({stopping, serving}, return_when=asyncio.FIRST_COMPLETED)
-    if serving.done() and not stop.is_set():
-        error = serving.exception()
+    awaited: set[asyncio.Future[Any]] = {stopping, listening.failed}
+    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+    if listening.failed.done() and not stop.is_set():
+        error = listening.failed.result()
         raise ServingError(f"the listeners ended: {error or 'without a reason'}") from error
 
 
@@ -100,7 +114,8 @@ async def _announce(gateway: Gateway, service: ServiceManager, on_ready: Callabl
     on_ready(gateway)
 
 
-async def _drain(gateway: Gateway, service: ServiceManager, seconds: float) -> None:
+async def _drain(gateway: Gateway, service: ServiceManager) -> None:
+    seconds = gateway.configuration.deployment.gateway.drain_seconds
     service.stopping()
     _log.info("stopping", extra={"drain_seconds": seconds, "calls": len(gateway.running)})
     if unfinished := await gateway.drain(seconds):
@@ -108,27 +123,44 @@ async def _drain(gateway: Gateway, service: ServiceManager, seconds: float) -> N
         await gateway.end_calls()
 
 
-def bind(configuration: Configuration, sockets: ExitStack) -> Listeners:
+def bind(
+    configuration: Configuration, sockets: ExitStack, *, present: Mapping[int, PortRoutes] = MappingProxyType({})
+) -> Listeners:
     """Bind every port the configuration asks for; `sockets` closes them.
+
+    Args:
+        configuration: says which.
+        sockets: takes those that are bound.
+        present: the routes of ports that are bound already, which are kept where they are still wanted.
 
     Raises:
         BindError: names the address and why.
     """
     host = configuration.bind_host
-    wanted = list(_wanted_ports(configuration))
     bound: dict[int, socket.socket] = {}
     routes: dict[int, PortRoutes] = {}
-    for port, port_routes in wanted:
-        listener = sockets.enter_context(_bind(host, port))
-        bound[listener.getsockname()[1]] = listener
-        routes[listener.getsockname()[1]] = port_routes
-    nested = None
-    if configuration.deployment.gateway.tls is not None:
+    for wanted, port_routes in _wanted_ports(configuration):
+        port = _kept(wanted, port_routes, present)
+        if port is None:
+            listener = sockets.enter_context(_bind(host, wanted))
+            port = listener.getsockname()[1]
+            bound[port] = listener
+        routes[port] = port_routes
+    nested = next((port for port, port_routes in present.items() if port_routes.nested_only), None)
+    if nested is None and configuration.deployment.gateway.tls is not None:
         listener = sockets.enter_context(_bind(LOOPBACK, 0))
         nested = listener.getsockname()[1]
         bound[nested] = listener
+    if nested is not None:
         routes[nested] = PortRoutes(nested_only=True)
-    return Listeners(bound, routes, nested, next(iter(bound.values())).getsockname()[0])
+    return Listeners(bound, routes, nested, next((one.getsockname()[0] for one in bound.values()), host))
+
+
+def _kept(wanted: int, routes: PortRoutes, present: Mapping[int, PortRoutes]) -> int | None:
+    """The port that serves already what is wanted of it, or will; an ephemeral one (0) is known by what it serves."""
+    if wanted:
+        return wanted if wanted in present else None
+    return next((port for port, others in present.items() if others == routes), None)
 
 
 def _wanted_ports(configuration: Configuration) -> list[tuple[int, PortRoutes]]:
@@ -159,8 +191,8 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def stop_on_signals(stop: asyncio.Event) -> None:
-    """The first SIGTERM or SIGINT sets `stop`, the second ends the process at once."""
+def listen_to_signals(stop: asyncio.Event, reload: asyncio.Event) -> None:
+    """The first SIGTERM or SIGINT sets `stop`, the second ends the process at once; SIGHUP sets `reload`."""
     loop = asyncio.get_running_loop()
 
     def on_signal() -> None:
@@ -171,3 +203,4 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    loop.add_signal_handler(signal.SIGHUP, reload.set)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import socket
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.tasks import TaskOwner
@@ -51,8 +52,12 @@ class ServiceManager:
         await self._tasks.__aexit__()
 
     def ready(self) -> None:
-        """Start-up is complete."""
+        """Start-up, or a reload, is complete."""
         self._tell("READY=1", *self._changed_status())
+
+    def reloading(self) -> None:
+        """The service reads its configuration again; `ready` says that it has."""
+        self._tell("RELOADING=1", f"MONOTONIC_USEC={monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
         """The service has begun to stop."""

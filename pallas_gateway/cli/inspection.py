@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from pallas_gateway.addresses import Addresses
 from pallas_gateway.cli.doors import doors
 from pallas_gateway.cli.output import stdout_for_results_only
-from pallas_gateway.cli.project import named_config_file
 from pallas_gateway.config.problems import Problem
 from pallas_gateway.errors import AgentStartError
 
@@ -122,7 +121,7 @@ async def _start_all(configuration: Configuration, bad: set[str], found: Finding
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415  as in `serve`
 
     before = len(found.problems)
-    async with FastAgentRuntime(config_file=named_config_file(configuration)) as runtime:
+    async with FastAgentRuntime(config_file=configuration.named_fastagent_file) as runtime:
         for name in configuration.deployment.agents:
             if not bad & {f"agents.{name}", f"agents.{name}.module"}:
                 await _start(configuration, runtime, name, found)

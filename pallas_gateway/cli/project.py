@@ -43,9 +43,3 @@ def _secrets_of_the_environment() -> set[str]:
 
 def _is_folder(value: str) -> bool:
     return Path(value).is_absolute() and os.path.isdir(value)  # noqa: PTH112  Path's own raises for what is too long
-
-
-def named_config_file(configuration: Configuration) -> Path | None:
-    """fast-agent's file if `agents.yaml` names one; otherwise fast-agent finds it in the working directory itself."""
-    named = configuration.deployment.fastagent_config
-    return configuration.path.parent / named if named else None

@@ -14,13 +14,14 @@ from pallas_gateway.addresses import LOOPBACK
 from pallas_gateway.agents.hosted_agent import State
 from pallas_gateway.cli.doors import warn_of_doors
 from pallas_gateway.cli.output import result, stdout_for_results_only, table
-from pallas_gateway.cli.project import ConfigOption, load_project, named_config_file
+from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.cli.remote import DEFAULT_URL, WELL_KNOWN
 from pallas_gateway.config.loader import Overrides
 from pallas_gateway.telemetry import logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.config.configuration import Configuration
@@ -38,8 +39,9 @@ def serve(
     *,
     per_port: Annotated[bool, typer.Option("--per-port", help="Each agent at /mcp on its own port.")] = False,
     agent: Annotated[str | None, typer.Option(help="Serve this agent alone, at /mcp on its own port.")] = None,
+    reload: Annotated[bool, typer.Option("--reload", help="Reload when a file of the project changes.")] = False,
 ) -> None:
-    """Run the gateway until SIGTERM or Ctrl-C; a second one does not wait for running calls."""
+    """Run the gateway until SIGTERM or Ctrl-C; a second one does not wait for running calls. SIGHUP reloads."""
     overrides = Overrides(host=host, port=port, public_url=public_url, per_port=per_port or None, agent=agent)
     configuration = load_project(config, overrides)
     logs.set_up(os.environ, configured_level=configuration.fastagent.logger_level)
@@ -54,18 +56,33 @@ def serve(
                 _announce(gateway)
                 stdout.flush()
 
-        asyncio.run(_serve(configuration, announce))
+        asyncio.run(_serve(configuration, announce, lambda: _read_again(config, overrides), watch=reload))
 
 
-async def _serve(configuration: Configuration, on_ready: Callable[[Gateway], None]) -> None:
+async def _serve(
+    configuration: Configuration,
+    on_ready: Callable[[Gateway], None],
+    read: Callable[[], Configuration],
+    *,
+    watch: bool,
+) -> None:
     # Imported here: fast-agent takes seconds, which `--help` and a bad file should not cost.
     from pallas_gateway import server  # noqa: PLC0415
+    from pallas_gateway.reloading import Reloads  # noqa: PLC0415
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415
 
-    stop = asyncio.Event()
-    server.stop_on_signals(stop)
-    async with FastAgentRuntime(config_file=named_config_file(configuration)) as runtime:
-        await server.serve(configuration, runtime, stop=stop, on_ready=on_ready)
+    stop, reloads = asyncio.Event(), Reloads(read, watch=watch)
+    server.listen_to_signals(stop, reloads.asked)
+    async with FastAgentRuntime(config_file=configuration.named_fastagent_file) as runtime:
+        await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads)
+
+
+def _read_again(config: Path | None, overrides: Overrides) -> Configuration:
+    """The project for a reload; its log level counts from here on, its variables are those of the start."""
+    configuration = load_project(config, overrides)
+    logs.set_levels(os.environ, configured_level=configuration.fastagent.logger_level)
+    _warn(configuration)
+    return configuration
 
 
 def _warn(configuration: Configuration) -> None:

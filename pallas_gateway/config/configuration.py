@@ -37,6 +37,11 @@ class Configuration:
         """The same configuration after the listener got its port, for `gateway.port: 0`."""
         return replace(self, bound_port=port)
 
+    def with_gateway_value(self, key: str, value: object) -> "Configuration":
+        """The same configuration with another value under `gateway`, which is not checked."""
+        gateway = self.deployment.gateway.model_copy(update={key: value})
+        return replace(self, deployment=self.deployment.model_copy(update={"gateway": gateway}))
+
     @property
     def hosted_agents(self) -> Mapping[str, AgentSettings]:
         """The agents to serve, by name."""
@@ -60,6 +65,12 @@ class Configuration:
         return (self.path.parent / tls.certfile, self.path.parent / tls.keyfile) if tls else None
 
     @property
+    def named_fastagent_file(self) -> Path | None:
+        """fast-agent's file if `agents.yaml` names one; otherwise fast-agent finds it in the working directory."""
+        named = self.deployment.fastagent_config
+        return self.path.parent / named if named else None
+
+    @property
     def bind_host(self) -> str:
         """The address to bind."""
         return self.deployment.gateway.host or (EVERYWHERE if self.per_port else LOCAL_ONLY)
@@ -67,8 +78,11 @@ class Configuration:
     @property
     def gateway_port(self) -> int:
         """The port of the registry, and in single-port mode of everything; 0 until an ephemeral one is bound."""
-        if self.bound_port is not None:
-            return self.bound_port
+        return self.configured_port if self.bound_port is None else self.bound_port
+
+    @property
+    def configured_port(self) -> int:
+        """The same as configured; 0 for an ephemeral one."""
         port = self.deployment.gateway.port
         return self.deployment.registry_port if port is None or self.per_port else port
 

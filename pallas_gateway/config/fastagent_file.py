@@ -121,6 +121,12 @@ class _File(_ForeignSection):
     logger: _Logger = Field(default_factory=_Logger)
 
 
+def settings_files(named: Path | None) -> list[Path]:
+    """Every file that fast-agent's settings may come from, whether it is there or not."""
+    folder = named.parent if named is not None else Path.cwd()
+    return [*([named] if named else []), *(folder / name for name in (*CONFIG_NAMES, *SECRETS_NAMES))]
+
+
 def read_fastagent_file(named: Path | None, environ: Mapping[str, str]) -> tuple[FastAgentFile, list[Problem]]:
     """Read the file the operator named, else the one in the working directory, with the secrets file beside it.
 

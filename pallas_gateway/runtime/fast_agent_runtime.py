@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from pallas_gateway.config.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.runtime import platform
@@ -24,13 +25,12 @@ from pallas_gateway.runtime.providers import llm_providers
 from pallas_gateway.runtime.settings import (
     forget_unset_placeholders,
     prepare_servers,
-    settings_files,
     settings_for_hosting,
 )
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
@@ -187,6 +187,11 @@ class FastAgentAgentRuntime:
     def instances_live(self) -> int:
         """Instances not yet disposed of."""
         return self._live
+
+    @property
+    def files(self) -> Collection[Path]:
+        """The project's files that it was made of."""
+        return self._origin.files.keys()
 
     def is_current(self, plan: AgentPlan) -> bool:
         """Whether a start by `plan` would make the same agent."""

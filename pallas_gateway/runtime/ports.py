@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.calls.channel import Channel
@@ -145,6 +146,10 @@ class AgentRuntime(Protocol):
     @property
     def instances_live(self) -> int:
         """Instances made for calls and not yet disposed of."""
+
+    @property
+    def files(self) -> Collection[Path]:
+        """The project's files that it was made of."""
 
     def is_current(self, plan: AgentPlan) -> bool:
         """Whether a start by `plan` would make the same agent: neither the plan nor a file behind it has changed."""

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from pallas_gateway import __version__
 from pallas_gateway.config.expansion import ExpandedText
-from pallas_gateway.config.fastagent_file import CONFIG_NAMES, SECRETS_NAMES
 from pallas_gateway.config.forwarding import Forwarding, has_own_authorization, why_never_exchanged
 from pallas_gateway.config.secret_values import secret_values
 from pallas_gateway.errors import AgentStartError
@@ -37,12 +36,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pallas.runtime")
 _UNSET = re.compile(r"^\$\{[^}]*\}$")
 _ADDRESS_VARIABLES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GENERIC_BASE_URL", "OPENROUTER_BASE_URL")
-
-
-def settings_files(config_file: Path | None) -> list[Path]:
-    """Every file that fast-agent's settings may come from, whether it is there or not."""
-    folder = config_file.parent if config_file is not None else Path.cwd()
-    return [*([config_file] if config_file else []), *(folder / name for name in (*CONFIG_NAMES, *SECRETS_NAMES))]
 
 
 def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settings:

@@ -136,14 +136,11 @@ def set_up(environ: Mapping[str, str], *, configured_level: str | None = None) -
         environ: where `PALLAS_LOG_*` are read.
         configured_level: `logger.level` of fastagent.config.yaml, used when `PALLAS_LOG_LEVEL` is not set.
     """
-    level = _level(environ.get("PALLAS_LOG_LEVEL") or configured_level, logging.INFO)
-    root_level = _level(environ.get("PALLAS_ROOT_LOG_LEVEL"), max(level, logging.INFO))
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)
         handler.close()
-    root.setLevel(root_level)
-    logging.getLogger("pallas").setLevel(level)
+    set_levels(environ, configured_level=configured_level)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     root.addHandler(logging.NullHandler())  # without any, logging writes warnings to stderr by itself
@@ -152,6 +149,13 @@ def set_up(environ: Mapping[str, str], *, configured_level: str | None = None) -
     _add_file(root, environ.get("PALLAS_LOG_FILE"))
     for variable in ("PALLAS_LOG_LEVEL", "PALLAS_ROOT_LOG_LEVEL"):
         _warn_of_unknown_level(variable, environ.get(variable))
+
+
+def set_levels(environ: Mapping[str, str], *, configured_level: str | None = None) -> None:
+    """Set what is worth a record; parameters as of `set_up`."""
+    level = _level(environ.get("PALLAS_LOG_LEVEL") or configured_level, logging.INFO)
+    logging.getLogger().setLevel(_level(environ.get("PALLAS_ROOT_LOG_LEVEL"), max(level, logging.INFO)))
+    logging.getLogger("pallas").setLevel(level)
 
 
 def report_crashes() -> None:

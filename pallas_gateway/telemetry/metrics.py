@@ -60,6 +60,15 @@ class Metrics:
                 self.registry.register(collector)
         self.up = self._gauge("pallas_up", "1 while the gateway runs.")
         self.build_info = self._gauge("pallas_build_info", "Version of the gateway and of Python.", "version", "python")
+        self.config_reload_successful = self._gauge(
+            "pallas_config_last_reload_successful", "1 when the last load of the configuration came out whole."
+        )
+        self.config_reload_time = self._gauge(
+            "pallas_config_last_reload_timestamp_seconds", "When the configuration was last loaded whole."
+        )
+        self.config_reloads = self._counter("pallas_config_reloads_total", "Reloads, by outcome.", "outcome")
+        for outcome in OUTCOMES:
+            self.config_reloads.labels(outcome)
         self.agent_info = self._gauge("pallas_agent_info", "1 per configured agent.", "agent", "port")
         self.agent_state = self._gauge("pallas_agent_state", "1 for the state an agent is in.", "agent", "state")
         self.agent_state_changes = self._counter(

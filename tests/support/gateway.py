@@ -11,18 +11,20 @@ import os
 import sys
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from pallas_gateway.config.loader import Overrides, load_deployment
+from pallas_gateway.reloading import Reloads
 from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
 from pallas_gateway.server import serve
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from pallas_gateway.gateway import Gateway
 
@@ -50,6 +52,12 @@ class Project:
 
     path: Path
     package: str
+
+    def edit(self, change: Callable[[dict[str, Any]], object], file: str = "agents.yaml") -> None:
+        """Change what a YAML file of the project says."""
+        document = yaml.safe_load((self.path / file).read_text())
+        change(document)
+        (self.path / file).write_text(yaml.safe_dump(document, sort_keys=False))
 
     def write_module(self, name: str, source: str) -> None:
         """Write (or mend) one agent's module."""
@@ -125,6 +133,17 @@ class Running:
     gateway: Gateway
     project: Project
     stop: asyncio.Event
+    reloads: Reloads
+
+    async def reload(self, timeout_seconds: float = 60) -> None:
+        """Have the project read again; returns when that has come out, either way."""
+        before = self._reloads_done
+        self.reloads.asked.set()
+        await eventually(lambda: self._reloads_done > before, timeout_seconds, what="a reload")
+
+    @property
+    def _reloads_done(self) -> float:
+        return sum(self.metric("pallas_config_reloads_total", outcome=outcome) for outcome in ("ok", "error"))
 
     @property
     def base_url(self) -> str:
@@ -142,27 +161,35 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    project: Project, *, overrides: Overrides | None = None, environ: Mapping[str, str] | None = None
+    project: Project,
+    *,
+    overrides: Overrides | None = None,
+    environ: Mapping[str, str] | None = None,
+    watch: bool = False,
 ) -> AsyncIterator[Running]:
-    """Serve `project` until the block ends; the block begins once every agent was tried."""
+    """Serve `project` until the block ends; the block begins once every agent was tried.
+
+    With `watch` it reloads when a file changes, otherwise when it is told to.
+    """
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     with _inside(project):
         environment = os.environ if environ is None else environ
-        configuration = load_deployment(Path("agents.yaml"), environ=environment, overrides=overrides or Overrides())
-        serving = asyncio.create_task(_serve(configuration, stop, ready))
+        read = partial(load_deployment, Path("agents.yaml"), environ=environment, overrides=overrides or Overrides())
+        reloads = Reloads(read, watch=watch)
+        serving = asyncio.create_task(_serve(reloads, stop, ready))
         try:
             await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
             if serving.done():
                 serving.result()
-            yield Running(ready.result(), project, stop)
+            yield Running(ready.result(), project, stop, reloads)
         finally:
             stop.set()
             await asyncio.wait_for(serving, 60)
 
 
-async def _serve(configuration: Any, stop: asyncio.Event, ready: asyncio.Future[Gateway]) -> None:
+async def _serve(reloads: Reloads, stop: asyncio.Event, ready: asyncio.Future[Gateway]) -> None:
     async with FastAgentRuntime(config_file=None) as runtime:
-        await serve(configuration, runtime, stop=stop, on_ready=ready.set_result)
+        await serve(reloads.read(), runtime, stop=stop, on_ready=ready.set_result, reloads=reloads)
 
 
 @contextmanager

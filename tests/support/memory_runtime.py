@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from mcp_types import ContentBlock, TextContent
 
@@ -185,6 +186,11 @@ class MemoryAgentRuntime:
     agent: MemoryAgent
     plan: AgentPlan | None = None
     instances_live: int = 0
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """None."""
+        return ()
 
     def is_current(self, plan: AgentPlan) -> bool:
         """Whether the test has not said otherwise, and the plan is the same."""

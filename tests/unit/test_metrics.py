@@ -16,6 +16,9 @@ from pallas_gateway.telemetry.metrics import DURATION_BUCKETS, OPERATION_BUCKETS
 DOCUMENTED = {
     "pallas_up": ("gauge", ()),
     "pallas_build_info": ("gauge", ("python", "version")),
+    "pallas_config_last_reload_successful": ("gauge", ()),
+    "pallas_config_last_reload_timestamp_seconds": ("gauge", ()),
+    "pallas_config_reloads_total": ("counter", ("outcome",)),
     "pallas_agent_info": ("gauge", ("agent", "port")),
     "pallas_agent_state": ("gauge", ("agent", "state")),
     "pallas_send_message_total": ("counter", ("agent", "outcome")),

@@ -1,0 +1,103 @@
+"""The ports of the gateway while it serves: opened together, added and taken away by a reload, closed together."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from pallas_gateway.http_server import Accepting, Listeners
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+    from contextlib import ExitStack
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.web.app import PortRoutes
+
+
+class Entrance:
+    """The ASGI app of every port; which app that is may change between two requests."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve by the app of the moment, to the end."""
+        await self.app(scope, receive, send)
+
+
+class Listening:
+    """Accepts connections on every port; an async context manager.
+
+    Args:
+        entrance: what answers.
+        listeners: bound sockets.
+        configuration: for the certificate.
+        sockets: closes them, after this.
+    """
+
+    def __init__(
+        self, entrance: Entrance, listeners: Listeners, configuration: Configuration, sockets: ExitStack
+    ) -> None:
+        self._entrance = entrance
+        self._listeners = listeners
+        self._configuration = configuration
+        self._sockets = sockets
+        self._accepting: dict[int, Accepting] = {}
+        self._routes: dict[int, PortRoutes] = {}
+        self._tasks = TaskOwner(close_seconds=0)
+        self.failed: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> Self:
+        """Begin to accept."""
+        await self.open(self._listeners, self._configuration)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop accepting on all ports at once, and give the last answers their time."""
+        await self._tasks.cancel_all()
+        await asyncio.gather(*(one.__aexit__() for one in self._accepting.values()))
+
+    @property
+    def routes(self) -> Mapping[int, PortRoutes]:
+        """What each port serves, those as well that are about to close."""
+        return self._routes
+
+    def keep(self, sockets: ExitStack) -> None:
+        """Have more sockets closed in the end."""
+        self._sockets.enter_context(sockets)
+
+    async def open(self, listeners: Listeners, configuration: Configuration) -> None:
+        """Accept on more ports."""
+        self._routes.update(listeners.routes)
+        for port, listener in listeners.sockets.items():
+            one = Listeners({port: listener}, listeners.routes, listeners.nested, listeners.host)
+            accepting = Accepting(self._entrance, one, configuration)
+            self._accepting[port] = accepting
+            serving = await accepting.__aenter__()
+            serving.add_done_callback(self._note_end)
+
+    def close_later(self, port: int, last_answers: Awaitable[object], seconds: float) -> None:
+        """Stop accepting on a port once the last answers have gone out by it, at the latest after `seconds`."""
+        self._tasks.spawn(self._close(port, last_answers, seconds), name=f"port {port} closing", report=True)
+
+    def renew_tls(self, configuration: Configuration) -> None:
+        """Use the certificate's files as they are now for new connections."""
+        for accepting in self._accepting.values():
+            accepting.renew_tls(configuration)
+
+    async def _close(self, port: int, last_answers: Awaitable[object], seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(last_answers, seconds)
+        self._routes.pop(port)
+        await self._accepting.pop(port).__aexit__()
+
+    def _note_end(self, serving: asyncio.Task[None]) -> None:
+        error = None if serving.cancelled() else serving.exception()
+        is_open = any(one.serving is serving for one in self._accepting.values())
+        if is_open and not self.failed.done():
+            self.failed.set_result(error)

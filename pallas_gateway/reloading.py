@@ -1,0 +1,157 @@
+"""Hot reload: the configuration is read again, and the gateway goes over to it while calls run.
+
+A file with problems changes nothing. What only a restart can change is said and left as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.config.fastagent_file import settings_files
+from pallas_gateway.config.problems import ConfigurationError
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.file_watch import FileWatch
+from pallas_gateway.http_server import check_tls
+from pallas_gateway.web.app import create_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.http_server import Listeners
+    from pallas_gateway.listening import Entrance, Listening
+    from pallas_gateway.roster import Changes
+    from pallas_gateway.service_manager import ServiceManager
+
+_log = logging.getLogger("pallas.reload")
+
+
+@dataclass(frozen=True, slots=True)
+class Reloads:
+    """How a gateway is told to reload, and what it reads then.
+
+    `read` gives the configuration as its files are now, or raises `ConfigurationError`. `asked` is set by whoever wants
+    a reload. With `watch`, a change of a file that the gateway was loaded from asks as well.
+    """
+
+    read: Callable[[], Configuration]
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    watch: bool = False
+
+
+class Reloader:
+    """Reloads one gateway, one reload after the other."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        reloads: Reloads,
+        doors: tuple[Entrance, Listening],
+        service: ServiceManager,
+        bind: Callable[[Configuration, ExitStack], Listeners],
+    ) -> None:
+        """`bind` binds the ports that the gateway does not listen on yet."""
+        self._gateway = gateway
+        self._reloads = reloads
+        self._entrance, self._listening = doors
+        self._service = service
+        self._bind = bind
+        self._kept_back = False
+        self._watch = FileWatch(self._files, suspects_all=lambda: self._kept_back)
+
+    async def run(self) -> None:
+        """Reload whenever it is asked for, until cancelled."""
+        while True:
+            await self._reloads.asked.wait()
+            self._reloads.asked.clear()
+            self._service.reloading()
+            self._gateway.note_reload(successful=await self._reload())
+            self._service.ready()
+            self._watch.look_again()
+
+    async def ask_after_changes(self) -> None:
+        """Ask for a reload whenever a file changes that the gateway was loaded from, until cancelled."""
+        await self._gateway.wait_until_tried()  # before, nobody knows which files agents are made of
+        async for _ in self._watch.changes():
+            self._reloads.asked.set()
+
+    async def _reload(self) -> bool:
+        """Whether all of it came out as the files want it."""
+        try:
+            changes = await self._go_over(self._applicable(self._reloads.read()))
+        except ConfigurationError as error:
+            for problem in error.problems:
+                _log.error("problem in the configuration", extra={"problem": str(problem)})
+            _log.error("configuration not reloaded, nothing changes", extra={"problems": len(error.problems)})
+            return False
+        except GatewayError as error:
+            _log.error("configuration not reloaded, nothing changes", extra={"why": str(error)})
+            return False
+        except Exception:  # noqa: BLE001  the gateway serves on, whatever a reload does
+            _log.exception("reload failed in a way nobody foresaw")
+            return False
+        _say(changes)
+        self._kept_back = bool(changes.kept_back)
+        return not changes.kept_back
+
+    def _applicable(self, wanted: Configuration) -> Configuration:
+        """As far as it can change without a restart; the rest is said."""
+        present = self._gateway.configuration
+        fixed = list(_needing_a_restart(present, wanted))
+        for key, _, _ in fixed:
+            _log.warning("setting needs a restart to change", extra={"key": key})
+        for _, name, value in fixed:
+            wanted = wanted.with_gateway_value(name, value) if name else wanted
+        return wanted if present.bound_port is None else wanted.with_bound_port(present.bound_port)
+
+    async def _go_over(self, configuration: Configuration) -> Changes:
+        check_tls(configuration)
+        with ExitStack() as sockets:
+            listeners = self._bind(configuration, sockets)
+            servers = self._gateway.servers
+            changes = await self._gateway.reload(configuration)
+            # Without an await until the app is the new one as well.
+            gone = {port: routes for port, routes in self._listening.routes.items() if port not in listeners.routes}
+            self._entrance.app = create_app(self._gateway, {**gone, **listeners.routes})
+            self._listening.renew_tls(configuration)
+            self._listening.keep(sockets.pop_all())
+            await self._listening.open(listeners, configuration)
+        for port, routes in gone.items():
+            last_answers = servers[routes.agent].wait_until_idle() if routes.agent else asyncio.sleep(0)
+            seconds = configuration.deployment.gateway.drain_seconds
+            self._listening.close_later(port, last_answers, seconds)
+        return changes
+
+    def _files(self) -> set[Path]:
+        configuration = self._gateway.configuration
+        files = {configuration.path, *settings_files(configuration.named_fastagent_file)}
+        return files | set(configuration.tls_files or ()) | set(self._gateway.files_behind_agents())
+
+
+def _needing_a_restart(present: Configuration, wanted: Configuration) -> Iterator[tuple[str, str, Any]]:
+    """Each setting that differs: its key, its name under `gateway`, and the value that stays in force."""
+    before, after = present.deployment.gateway, wanted.deployment.gateway
+    if present.per_port != wanted.per_port:
+        yield "gateway.per_port", "per_port", before.per_port
+    if present.bind_host != wanted.bind_host:
+        yield "gateway.host", "host", before.host
+    if present.bound_port is not None and present.configured_port != wanted.configured_port:
+        yield "gateway.port", "port", before.port
+    if (before.tls is None) != (after.tls is None):
+        yield "gateway.tls", "tls", before.tls
+    if present.named_fastagent_file != wanted.named_fastagent_file:
+        yield "fastagent_config", "", None
+
+
+def _say(changes: Changes) -> None:
+    for agent, reason in changes.kept_back.items():
+        _log.error("agent keeps its earlier version", extra={"agent": agent, "reason": reason})
+    by_kind = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
+    named = {kind: ", ".join(agents) for kind, agents in by_kind.items() if agents}
+    _log.info("configuration reloaded", extra=named)

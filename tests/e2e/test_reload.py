@@ -1,0 +1,341 @@
+"""Hot reload: agents come, go and change while calls run; what nothing changed for is not touched."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
+from tests.support.scripted_llm import LlmRequest, Turn, echo, hang, say, scripted_llm
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+RELOADS = 20
+WELL_KNOWN = "/.well-known/mcp/server.json"
+
+
+def saying(name: str, word: str, more: str = "") -> str:
+    """A module whose agent answers `word`, by a tool of its own that the test model is told to call."""
+    return f"""
+from fast_agent import FastAgent
+{more}
+fast = FastAgent("{name}", parse_cli_args=False)
+
+def word() -> str:
+    return {word}
+
+@fast.agent(name="{name}", instruction="You are {name}.", function_tools=[word], default=True)
+async def agent() -> None: ...
+"""
+
+
+SAY_THE_WORD = "***CALL_TOOL word {}"
+
+
+async def names(served: Running) -> list[str]:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        servers = (await client.get(served.base_url + WELL_KNOWN)).json()["servers"]
+    return [entry["server"]["title"] for entry in servers]
+
+
+def starts(served: Running, agent: str) -> float:
+    """How often an agent has changed its state; a reload that touches nothing changes none."""
+    states = ("pending", "starting", "ready", "failed")
+    return sum(served.metric("pallas_agent_state_changes_total", agent=agent, state=state) for state in states)
+
+
+async def test_agents_come_go_and_change_and_the_registry_shows_it_at_once(tmp_path: Path) -> None:
+    agents = {name: Agent(source=saying(name, f"'{name} 1'")) for name in ("stays", "goes", "changes")}
+    project = write_project(tmp_path, agents)
+    async with running(project) as served:
+        stays, before = served.gateway.agents["stays"].runtime, starts(served, "stays")
+        project.write_module("changes", saying("changes", "'changes 2'"))
+        project.write_module("comes", saying("comes", "'comes 1'"))
+
+        def edit(document: dict[str, Any]) -> None:
+            del document["agents"]["goes"]
+            document["agents"]["stays"]["title"] = "Another title"
+            document["agents"]["comes"] = {"module": f"{project.package}.comes"}
+
+        project.edit(edit)
+        await served.reload()
+
+        assert await names(served) == ["Another title", "Changes", "Comes"]
+        assert (await ask(served.url("stays"), SAY_THE_WORD)).text == "stays 1"
+        assert (await ask(served.url("changes"), SAY_THE_WORD)).text == "changes 2"
+        await eventually(lambda: served.gateway.agents["comes"].runtime is not None, what="the new agent up")
+        assert (await ask(served.url("comes"), SAY_THE_WORD)).text == "comes 1"
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert (await client.post(served.url("goes"), json={})).status_code == 404
+        assert served.gateway.agents["stays"].runtime is stays
+        assert starts(served, "stays") == before
+        assert served.metric("pallas_config_last_reload_successful") == 1
+        assert served.metric("pallas_agent_info", agent="goes", port=str(served.gateway.addresses.registry_port)) == 0
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_calls_in_flight_end_on_the_version_they_began_with(version: str, tmp_path: Path) -> None:
+    gates = {"changes": Gate(), "goes": Gate()}
+
+    def script(request: LlmRequest) -> Turn:
+        gate = gates.get(request.last_user_text)
+        system = request.messages[0]["content"]
+        return hang(gate, say(f"{system} ends")) if gate else say(f"{system} answers")
+
+    async with scripted_llm(script) as llm:
+        project = write_project(tmp_path, {name: Agent() for name in gates}, llm_url=llm.base_url)
+        async with running(project) as served:
+            calls = {name: asyncio.create_task(ask(served.url(name), name, version=version)) for name in gates}
+            for gate in gates.values():
+                await gate.wait_for_entered()
+            source = module_source("changes", Agent()).replace("You are", "You became")
+            project.write_module("changes", source)
+            project.edit(lambda document: document["agents"].pop("goes"))
+            await served.reload()
+
+            assert "You became changes" in (await ask(served.url("changes"), "new", version=version)).text
+            for gate in gates.values():
+                gate.open()
+            for name, call in calls.items():
+                answer = await call
+                assert (f"You are {name}" in answer.text, answer.is_error) == (True, False), answer.text
+            await until_idle(served)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("agents.yaml", "agents: ["),
+        ("agents.yaml", "agents: {echo: {modul: agents.echo}}"),
+        ("fastagent.config.yaml", "mcp: ["),
+    ],
+)
+async def test_a_broken_file_changes_nothing_and_says_what_is_wrong(
+    file: str, text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    project = write_project(tmp_path, {"echo": Agent()})
+    async with running(project) as served:
+        good = (tmp_path / file).read_text()
+        loaded = served.metric("pallas_config_last_reload_timestamp_seconds")
+        (tmp_path / file).write_text(text)
+        await served.reload()
+        assert served.metric("pallas_config_last_reload_successful") == 0
+        assert served.metric("pallas_config_last_reload_timestamp_seconds") == loaded
+        assert await names(served) == ["Echo"]
+        assert (await ask(served.url("echo"))).text == "hello"
+        said = [vars(record) for record in caplog.records if record.name == "pallas.reload"]
+        assert any(str(one.get("problem", "")).startswith(file) for one in said)
+        assert said[-1]["msg"] == "configuration not reloaded, nothing changes"
+
+        (tmp_path / file).write_text(good)
+        await served.reload()
+        assert served.metric("pallas_config_last_reload_successful") == 1
+
+
+async def test_an_agent_whose_new_version_does_not_start_keeps_the_one_it_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    project = write_project(tmp_path, {name: Agent(source=saying(name, "'one'")) for name in ("broken", "well")})
+    async with running(project) as served:
+        before = starts(served, "broken")
+        project.write_module("broken", "raise ValueError('half an edit')")
+        project.write_module("well", saying("well", "'two'"))
+        await served.reload()
+        assert (await ask(served.url("broken"), SAY_THE_WORD)).text == "one"
+        assert (await ask(served.url("well"), SAY_THE_WORD)).text == "two"
+        assert starts(served, "broken") == before
+        assert served.metric("pallas_config_last_reload_successful") == 0
+        kept = [vars(record) for record in caplog.records if record.msg == "agent keeps its earlier version"]
+        assert [(one["agent"], "half an edit" in one["reason"]) for one in kept] == [("broken", True)]
+
+        project.write_module("broken", saying("broken", "'two'"))
+        await served.reload()
+        assert (await ask(served.url("broken"), SAY_THE_WORD)).text == "two"
+        assert served.metric("pallas_config_last_reload_successful") == 1
+
+
+async def test_a_failed_agent_is_tried_again_at_once(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"broken": Agent(source="raise ValueError('no key')"), "well": Agent()})
+    async with running(project) as served:
+        assert served.gateway.agents["broken"].runtime is None
+        project.write_module("mended", saying("mended", "'up'"))
+        project.edit(lambda document: document["agents"]["broken"].update(module=f"{project.package}.mended"))
+        await served.reload()
+        await eventually(lambda: served.gateway.agents["broken"].runtime is not None, what="the agent up")
+        assert (await ask(served.url("broken"), SAY_THE_WORD)).text == "up"
+
+
+async def test_only_agents_that_use_a_changed_file_are_changed(tmp_path: Path) -> None:
+    helped = "from .helper import WORD\nfrom pathlib import Path\nPROMPT = (Path(__file__).parent / 'prompt.md')\n"
+    project = write_project(
+        tmp_path,
+        {
+            "helped": Agent(source=saying("helped", "WORD + PROMPT.read_text()", helped)),
+            "other": Agent(source=saying("other", "'other'")),
+        },
+    )
+    project.write_module("helper", "WORD = 'one'")
+    (tmp_path / project.package / "prompt.md").write_text(" prompt")
+    async with running(project) as served:
+        runtimes = {name: agent.runtime for name, agent in served.gateway.agents.items()}
+        assert (await ask(served.url("helped"), SAY_THE_WORD)).text == "one prompt"
+        await served.reload()
+        assert {name: agent.runtime for name, agent in served.gateway.agents.items()} == runtimes
+
+        project.write_module("helper", "WORD = 'two'")
+        await served.reload()
+        assert (await ask(served.url("helped"), SAY_THE_WORD)).text == "two prompt"
+        assert served.gateway.agents["other"].runtime is runtimes["other"]
+
+        helped_now = served.gateway.agents["helped"].runtime
+        (tmp_path / project.package / "prompt.md").write_text(" another")
+        await served.reload()
+        assert served.gateway.agents["helped"].runtime is not helped_now
+
+
+async def test_a_changed_server_changes_only_agents_that_use_it(tmp_path: Path) -> None:
+    servers = {"used": {"url": "http://127.0.0.1:1/mcp"}}
+    project = write_project(tmp_path, {"user": Agent(servers=["used"]), "other": Agent()}, servers=servers)
+    async with running(project) as served:
+        before = {name: agent.runtime for name, agent in served.gateway.agents.items()}
+        project.edit(lambda file: file["mcp"]["servers"]["used"].update(url="http://127.0.0.1:2/mcp"), CONFIG)
+        project.edit(lambda file: file["mcp"]["servers"].update(unused={"url": "http://127.0.0.1:3/mcp"}), CONFIG)
+        await served.reload()
+        user, other = (served.gateway.agents[name].runtime for name in ("user", "other"))
+        assert other is before["other"]
+        assert user is not None
+        assert [one.url for one in user.downstreams] == ["http://127.0.0.1:2/mcp"]
+
+        project.edit(lambda file: file["mcp"]["servers"]["used"].update(forward_inbound_auth=True), CONFIG)
+        await served.reload()
+        marked = served.gateway.agents["user"].runtime
+        assert marked is not None
+        assert [one.forwards_bearer for one in marked.downstreams] == [True]
+
+
+CONFIG = "fastagent.config.yaml"
+
+
+async def test_a_peer_that_comes_is_reached_by_an_agent_that_names_it(tmp_path: Path) -> None:
+    servers = {"research": {"url": "http://localhost:24211/mcp"}}
+    project = write_project(tmp_path, {"lead": Agent(servers=["research"]), "other": Agent()}, servers=servers)
+    async with running(project) as served:
+        other = served.gateway.agents["other"].runtime
+        project.write_module("research", module_source("research", Agent()))
+        entry = {"module": f"{project.package}.research", "port": 24211}
+        project.edit(lambda document: document["agents"].update(research=entry))
+        await served.reload()
+        lead = served.gateway.agents["lead"].runtime
+        assert lead is not None
+        assert [one.peer for one in lead.downstreams] == ["research"]
+        assert served.gateway.agents["other"].runtime is other
+
+
+async def test_what_the_gateway_allows_changes_with_the_next_request(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"echo": Agent()}, gateway={"max_body_bytes": 1_000_000})
+    async with running(project) as served:
+        assert (await ask(served.url("echo"))).is_error is False
+        project.edit(lambda document: document["gateway"].update(auth={"anonymous": ["view:agents"]}))
+        await served.reload()
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert (await client.post(served.url("echo"), json=A_CALL, headers=JSON)).status_code == 401
+            project.edit(lambda document: document["gateway"].pop("auth"))
+            project.edit(lambda document: document["gateway"].update(allowed_hosts=["agents.example"]))
+            foreign = {**JSON, "Host": "agents.example"}
+            assert (await client.post(served.url("echo"), json=A_CALL, headers=foreign)).status_code == 421
+            await served.reload()
+            assert (await client.post(served.url("echo"), json=A_CALL, headers=foreign)).status_code == 200
+
+
+JSON = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+A_CALL = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "send_message", "arguments": {"message": "hello"}},
+}
+
+
+async def test_what_only_a_restart_can_change_is_said_and_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    project = write_project(tmp_path, {"echo": Agent()})
+    async with running(project) as served:
+        port = served.gateway.addresses.registry_port
+        project.edit(lambda document: document["gateway"].update(port=1, host="0.0.0.0", per_port=False))  # noqa: S104
+        await served.reload()
+        assert served.gateway.addresses.registry_port == port
+        assert (await ask(served.url("echo"))).text == "hello"
+    said = {vars(one)["key"] for one in caplog.records if one.msg == "setting needs a restart to change"}
+    assert said == {"gateway.port", "gateway.host"}
+
+
+async def test_changes_of_files_are_noticed(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"echo": Agent(source=saying("echo", "'one'"))})
+    async with running(project, watch=True) as served:
+        project.write_module("echo", saying("echo", "'two'"))
+        await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") == 1, 30, what="a reload")
+        assert (await ask(served.url("echo"), SAY_THE_WORD)).text == "two"
+
+        (tmp_path / "pallas.log").write_text("a log beside the files")
+        project.write_module("echo", "half an edit")
+        await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="error") == 1, 30, what="another")
+        project.write_module("echo", saying("echo", "'three'"))
+        await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") == 2, 30, what="a third")
+        assert (await ask(served.url("echo"), SAY_THE_WORD)).text == "three"
+
+
+async def test_reloads_under_load_fail_no_call_and_leave_nothing_behind(tmp_path: Path) -> None:
+    async with scripted_llm(echo) as llm:
+        agents = {name: Agent() for name in ("stays", "changes", "flickers")}
+        project = write_project(tmp_path, agents, llm_url=llm.base_url)
+
+        def go(document: dict[str, Any]) -> None:
+            del document["agents"]["flickers"]
+
+        def come(document: dict[str, Any]) -> None:
+            document["agents"]["flickers"] = {"module": f"{project.package}.flickers"}
+
+        async with running(project) as served:
+            before = starts(served, "stays")
+            over = asyncio.Event()
+            callers = [asyncio.create_task(call_until(over, served.url(name))) for name in ("stays", "changes")]
+            versions: list[weakref.ref[Any]] = []
+            for number in range(RELOADS):
+                project.write_module("changes", f"{module_source('changes', Agent())}\nNUMBER = {number}\n")
+                project.edit(come if number % 2 else go)
+                await served.reload()
+                versions.append(weakref.ref(served.gateway.agents["changes"].runtime))
+            over.set()
+            answered = await asyncio.gather(*callers)
+            await until_idle(served)
+            assert all(count > 0 for count in answered)
+            assert starts(served, "stays") == before
+            assert served.metric("pallas_config_reloads_total", outcome="ok") == RELOADS
+            for name, count in zip(("stays", "changes"), answered, strict=True):
+                assert served.metric("pallas_send_message_total", agent=name, outcome="ok") == count
+                assert served.metric("pallas_send_message_total", agent=name, outcome="error") == 0
+            await eventually(lambda: gc.collect() is None or len(alive(versions)) == 1, what="earlier versions gone")
+
+
+def alive(versions: Iterable[weakref.ref[Any]]) -> list[Any]:
+    return [version for one in versions if (version := one()) is not None]
+
+
+async def call_until(over: asyncio.Event, url: str) -> int:
+    """Call again and again; how often. Every answer must be good."""
+    count = 0
+    while not over.is_set():
+        answer = await ask(url, f"call {count}")
+        assert (answer.text, answer.is_error) == (f"heard: call {count}", False)
+        count += 1
+    return count
