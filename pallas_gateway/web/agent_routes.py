@@ -43,7 +43,11 @@ async def serve_one(gateway: Gateway, name: str, scope: Scope, receive: Receive,
     if not _OWN_PORT_PATH.fullmatch(scope["path"]):
         await not_found(scope, f"this port serves agent '{name}' at /mcp only")(scope, receive, send)
         return
-    await _serve(gateway.servers[name], scope, receive, send)
+    server = gateway.servers.get(name)
+    if server is None:  # gone with a reload, and its port is about to go
+        await not_found(scope, no_agent(name))(scope, receive, send)
+        return
+    await _serve(server, scope, receive, send)
 
 
 def named_by_path(path: str) -> str | None:
