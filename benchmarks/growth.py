@@ -60,10 +60,10 @@ async def _messages(bench: Bench) -> dict[str, list[dict[str, Any]]]:
     agents = {"bare": Agent(contenders.llm_url(bench.llm), settings=sees)}
     async with contenders.gateway(bench.new_folder(), agents) as gateway:
         bare = gateway["bare"]
-        history = {count: bare.saying(history=_history(count)) for count in HISTORY}
+        histories = {count: bare.saying(history=history(count)) for count in HISTORY}
         images = {size: bare.saying(images=[_image(size)]) if size else bare for size in IMAGE_KB}
         return {
-            "history": await _one_by_one(bench, "history", history),
+            "history": await _one_by_one(bench, "history", histories),
             "images": await _one_by_one(bench, "images", images),
             "clients": [await _point(bench, "clients", count, bare, bench.load(count)) for count in CLIENTS],
         }
@@ -79,7 +79,8 @@ async def _point(bench: Bench, curve: str, at: int, endpoint: Endpoint, how: Loa
     return {"at": at, **asdict(sample)}
 
 
-def _history(entries: int) -> list[dict[str, str]]:
+def history(entries: int) -> list[dict[str, str]]:
+    """A conversation of so many entries, 300 characters each."""
     return [{"role": ("user", "assistant")[i % 2], "content": _ENTRY} for i in range(entries)]
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import contenders, load
+from benchmarks.growth import history
 from benchmarks.load import Load
 from benchmarks.processes import REPOSITORY
 from benchmarks.project import Agent
@@ -28,6 +29,7 @@ PY_SPY = REPOSITORY / "benchmarks/.venv/bin/py-spy"
 SECONDS = 20
 SECONDS_SHORT = 8
 SAMPLES_PER_SECOND = 250
+HISTORY = 100
 TOP = 40
 _INSTALLED = re.compile(r"\S*/(?:site-packages|python3\.\d+)/")
 _WAITING = "_worker (concurrent/futures/thread.py"
@@ -36,14 +38,15 @@ _LOOP = "Handle._run (asyncio/events.py"
 
 
 async def profile_all(bench: Bench) -> None:
-    """A bare agent, one with a tool call, and one without an LLM."""
+    """A bare agent, one with a tool call, one without an LLM, and the bare one with a long history."""
     agents = {
         "bare": Agent(contenders.llm_url(bench.llm)),
         "tooled": Agent(contenders.llm_url(bench.llm, "tool"), (contenders.downstream(bench.downstreams, "facts"),)),
         "parrot": Agent(),
     }
     async with contenders.gateway(bench.new_folder(), agents) as gateway:
-        bench.results["profile"] = {name: await _profile(bench, name, gateway[name]) for name in agents}
+        profiled = {**gateway, "history": gateway["bare"].saying(history=history(HISTORY))}
+        bench.results["profile"] = {name: await _profile(bench, name, one) for name, one in profiled.items()}
 
 
 async def _profile(bench: Bench, name: str, endpoint: Endpoint) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def keep(part: str, results: Results, folder: Path) -> None:
     """Put one part's results beside those of earlier runs."""
     folder.mkdir(parents=True, exist_ok=True)
     kept = {**load(folder), part: results}
-    (folder / _FILE).write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    (folder / _FILE).write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def load(folder: Path) -> dict[str, Any]:
@@ -107,8 +107,10 @@ def _beside(results: Results) -> str:
 
 {_rows(header, rows)}
 
-16 clients, one process per server; `one client` has one. Medians of rounds, in brackets the least and the most. CPU is
-that of the server's processes. `calibration` is the load generator on a stand-in alone, which takes
+`passthrough` has no LLM; `bare` asks one, once; `tooled` asks it twice and calls one tool of one downstream; `far`
+holds three downstreams, each 50 ms away, and uses none. 16 clients, one process per server; `one client` has one.
+Medians of rounds, in brackets the least and the most. CPU is that of the server's processes. `calibration` is the load
+generator on a stand-in alone, which takes
 {_cost_of_load(scenarios)}"""
 
 
@@ -124,7 +126,7 @@ def _cost_of_load(scenarios: Mapping[str, Any]) -> str:
         for taken in contenders.values()
     )
     return (
-        f"{own:.3f} ms of CPU per call in the generator and {stand_in:.3f} ms in the stand-in: together they do "
+        f"{own:.3f} ms of CPU per call in the generator and {stand_in:.3f} ms in the stand-in: together they do\n"
         f"{rate:,.0f} calls/s, {rate / fastest:.0f} times what the fastest server measured here does."
     )
 

@@ -105,7 +105,7 @@ def test_document_is_made_of_the_results() -> None:
 
     assert "| throughput | 0.90x (0.80-1.00) | ≥ 0.8 | ≥ 1.2 | must met |" in text
     assert "| workers | - | ≥ 0.8 | ≥ 1.2 | not measured |" in text
-    assert "they do 8,000 calls/s, 200 times what the fastest server" in text
+    assert "they do\n8,000 calls/s, 200 times what the fastest server" in text
     assert "a replica does **24 calls/s** with a tool\ncall each" in text  # 60 % of a core, at 25 ms
     assert "**one core and 475 MB**" in text  # (200 MB + 720 calls of 256 KB) and a quarter
     assert "From a **short run** (profile)" in text
