@@ -7,7 +7,6 @@ lets a parent's other children be traced: `kernel.yama.ptrace_scope=0`).
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,6 @@ SECONDS_SHORT = 8
 SAMPLES_PER_SECOND = 250
 HISTORY = 100
 TOP = 40
-_INSTALLED = re.compile(r"\S*/(?:site-packages|python3\.\d+)/")
 _WAITING = "_worker (concurrent/futures/thread.py"
 """A thread without work: py-spy takes it to be running."""
 _LOOP = "Handle._run (asyncio/events.py"
@@ -68,10 +66,15 @@ async def _profile(bench: Bench, name: str, endpoint: Endpoint) -> dict[str, Any
 
 async def _record(endpoint: Endpoint, target: Path, form: str, seconds: int) -> None:
     await asyncio.sleep(1)
-    options = ("--format", form, "--duration", str(seconds), "--rate", str(SAMPLES_PER_SECOND), "--full-filenames")
-    command = ("record", "--pid", str(endpoint.process.pid), "--output", str(target), *options)
+    options = ("--format", form, "--duration", str(seconds), "--rate", str(SAMPLES_PER_SECOND))
+    command = ("record", "--pid", str(endpoint.process.pid), "--output", target.name, *options)
     recording = await asyncio.create_subprocess_exec(
-        PY_SPY, *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        "py-spy",
+        *command,
+        executable=PY_SPY,
+        cwd=target.parent,  # its whole command is written into the picture: without where on this machine
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
     )
     _, errors = await recording.communicate()
     if recording.returncode:
@@ -103,10 +106,9 @@ def top_functions(stacks: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _frame(text: str) -> str:
-    """A function and its file, without the line within it and without where packages are installed."""
+    """A function and its file, without the line within it."""
     function, _, place = text.rpartition(" (")
-    file = place.rpartition(":")[0] or place.rstrip(")")
-    return f"{function} ({_INSTALLED.sub('', file).removeprefix(f'{REPOSITORY}/')})"
+    return f"{function} ({place.rpartition(':')[0] or place.rstrip(')')})"
 
 
 def _package(frame: str) -> str:

@@ -216,9 +216,11 @@ def _machine(results: Results) -> str:
     for name, part in results.items():
         machine = part["machine"]
         what = f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, {machine['system']}"
-        rows.append((name, part["plan"], part["at"], what, f"Python {machine['python']}", machine["commit"]))
+        load_before = f"{machine['load_before']:.1f}"
+        python = f"Python {machine['python']}"
+        rows.append((name, part["plan"], part["at"], what, python, load_before, machine["commit"]))
     last = list(results.values())[-1]["machine"] if results else {"versions": {}, "agno_versions": {}}
-    header = ("part", "run", "when", "machine", "", "commit")
+    header = ("part", "run", "when", "machine", "", "load before", "commit")
     return f"""## The machine
 
 {_rows(header, rows)}

@@ -22,6 +22,7 @@ PART: dict[str, Any] = {
         "memory_gib": 8,
         "system": "Linux 6",
         "python": "3.13.0",
+        "load_before": 0.1,
         "commit": "abc",
         "versions": {"mcp": "2.3.0"},
         "agno_versions": {"agno": "3.1.10"},
@@ -88,7 +89,7 @@ def test_call_counts_for_the_part_of_it_in_the_window(began: float, ended: float
 
 def test_profile_leaves_out_the_loop_and_idle_threads() -> None:
     stacks = [
-        "main (a.py:1);Handle._run (asyncio/events.py:89);call (pkg/b.py:1);dump (/x/site-packages/lib/c.py:2) 3",
+        "main (a.py:1);Handle._run (asyncio/events.py:89);call (pkg/b.py:1);dump (lib/c.py:2) 3",
         "main (a.py:1);Handle._run (asyncio/events.py:89);call (pkg/b.py:7) 1",
         "run (threading.py:1);_worker (concurrent/futures/thread.py:89) 96",
     ]
@@ -114,3 +115,7 @@ def test_document_is_made_of_the_results() -> None:
 
 def test_document_without_results_says_how_to_get_some() -> None:
     assert "make bench" in report.markdown({})
+
+
+def test_document_is_that_of_the_kept_results() -> None:
+    assert report.DOCUMENT.read_text() == report.markdown(report.load(report.RESULTS))
