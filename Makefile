@@ -2,16 +2,17 @@
 # .ci/python.sh looks for one; PYTHON=/path/to/python3.12 names one.
 BIN := .venv/bin
 READY := .venv/.ready
-LOCK := $(BIN)/uv pip compile --system-certs pyproject.toml --quiet --universal --python-version 3.12 --generate-hashes \
-	--no-emit-index-url --no-header
+LOCK := $(BIN)/uv pip compile --system-certs --quiet --universal --python-version 3.12 --generate-hashes --no-emit-index-url \
+	--no-header
 SUITE := tests/conformance
 PROGRAMS := $(SUITE)/node_modules/.package-lock.json
+BENCHES := benchmarks/.venv/.ready benchmarks/agno/.venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test soak lint types floors check lock docs programs conformance clean
+.PHONY: help setup serve test soak bench bench-soak bench-profile lint types floors check lock docs programs conformance clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## make .venv from the lock (every target does this first, when the lock or pyproject.toml changed)
 
@@ -28,6 +29,22 @@ test: $(READY) ## run the tests, with coverage
 soak: $(READY) ## run the long load tests
 	@$(BIN)/pytest -m soak --timeout 1800 -o faulthandler_timeout=1790
 
+bench: $(READY) $(BENCHES) ## measure beside the alternatives, write docs/performance.md (rough, 3 minutes: make bench FLAGS=--short)
+	@$(BIN)/python -m benchmarks $(FLAGS)
+
+bench-soak: $(READY) $(BENCHES) ## 20,000 calls, 30 % of whose clients hang up: what is left of them
+	@$(BIN)/python -m benchmarks soak $(FLAGS)
+
+bench-profile: $(READY) $(BENCHES) ## flame graphs: where a call's time goes
+	@$(BIN)/python -m benchmarks profile $(FLAGS)
+
+%/.venv/.ready: %/requirements.lock $(READY)
+	@echo 'Setting up $(@D)'
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(BIN)/uv pip install --system-certs --quiet --python $(@D)/bin/python --require-hashes --no-deps -r $< || \
+		$(@D)/bin/python -m pip install -qq --require-hashes --no-deps -r $<
+	@touch $@
+
 lint: $(READY) ## ruff: rules and format
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -41,8 +58,10 @@ floors: $(READY) ## import-linter: imports point down
 check: lint types floors test ## everything CI checks
 
 lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions: make lock FLAGS=--upgrade)
-	@$(LOCK) $(FLAGS) --output-file requirements.lock
-	@$(LOCK) $(FLAGS) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+	@$(LOCK) pyproject.toml $(FLAGS) --output-file requirements.lock
+	@$(LOCK) pyproject.toml $(FLAGS) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+	@$(LOCK) benchmarks/requirements.in $(FLAGS) --output-file benchmarks/requirements.lock
+	@$(LOCK) benchmarks/agno/requirements.in $(FLAGS) --output-file benchmarks/agno/requirements.lock
 
 docs: $(READY) ## write docs/configuration.md anew from the schema
 	@$(BIN)/python -m pallas_gateway.config.reference > .venv/configuration.md
@@ -59,5 +78,5 @@ conformance: $(READY) $(PROGRAMS) ## run the MCP conformance suite against the g
 	@PALLAS_CI=1 $(BIN)/pytest $(SUITE)
 
 clean: ## remove .venv, caches and installed programs
-	@rm -rf .venv $(SUITE)/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
-	@find pallas_gateway tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf .venv $(dir $(BENCHES)) $(SUITE)/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
+	@find pallas_gateway tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,114 @@
+"""One run: how long, where its files go, the stand-ins it shares, and what it has measured."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from benchmarks import contenders, load
+from benchmarks.load import Load, Sample
+from benchmarks.processes import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from benchmarks.contenders import Endpoint
+    from benchmarks.figures import Bounds, Figure
+    from benchmarks.processes import Process
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long things take."""
+
+    name: str
+    rounds: int
+    seconds: float
+    warm_up_seconds: float
+    starts: int
+    memory_calls: int
+    slow_call_seconds: float
+
+
+SHORT = Plan("short", 2, 1.5, 0.5, 1, 100, 4)
+FULL = Plan("full", 5, 6.0, 2.0, 3, 500, 10)
+
+
+@dataclass
+class Bench:
+    """A run in progress. `results` is what will be written."""
+
+    plan: Plan
+    folder: Path
+    llm: Process
+    downstreams: Process
+    results: dict[str, Any] = field(default_factory=lambda: {"checks": [], "scenarios": {}, "growth": {}})
+    _folders: itertools.count[int] = field(default_factory=itertools.count)
+    _began: float = field(default_factory=monotonic)
+
+    def new_folder(self) -> Path:
+        """A folder nobody has used."""
+        folder = self.folder / str(next(self._folders))
+        folder.mkdir()
+        return folder / "project"
+
+    def load(self, clients: int = 16) -> Load:
+        """The plan's load by so many clients."""
+        return Load(clients, self.plan.seconds, self.plan.warm_up_seconds)
+
+    async def rounds(
+        self, scenario: str, endpoints: Mapping[str, Endpoint], loads: Load | None = None
+    ) -> dict[str, list[Sample]]:
+        """Measure every contender once, then all again, and so on; kept in the results as `scenario`."""
+        samples: dict[str, list[Sample]] = {name: [] for name in endpoints}
+        for _ in range(self.plan.rounds):
+            for name, endpoint in endpoints.items():
+                samples[name].append(await load.measure(endpoint, loads or self.load()))
+        self.keep(scenario, samples)
+        return samples
+
+    def keep(self, scenario: str, samples: Mapping[str, list[Sample]]) -> None:
+        """Put a scenario's samples into the results."""
+        self.results["scenarios"][scenario] = {
+            name: [asdict(sample) for sample in taken] for name, taken in samples.items()
+        }
+        for name, taken in samples.items():
+            last = taken[-1]
+            self.say(
+                f"{scenario}: {name}: {last.calls_per_second:.1f}/s, {last.p50_ms:.1f} ms, CPU {last.cpu_ms:.1f} ms"
+            )
+
+    def check(self, identity: str, title: str, measured: Figure | None, bounds: Bounds, unit: str = "x") -> None:
+        """Put one line of the table into the results."""
+        verdict = bounds.verdict(measured.median if measured else None)
+        row = {"id": identity, "title": title, "unit": unit, "measured": asdict(measured) if measured else None}
+        self.results["checks"].append({**row, **asdict(bounds), "verdict": verdict.value})
+        self.say(f"{title}: {f'{measured.median:.2f} {unit}' if measured else '-'} ({verdict.value})")
+
+    def say(self, line: str) -> None:
+        """Tell the operator how far the run is."""
+        sys.stderr.write(f"[{monotonic() - self._began:5.0f} s] {line}\n")
+
+    async def downstream_counts(self, *, anew: bool = False) -> dict[str, dict[str, int]]:
+        """Requests by downstream and JSON-RPC method since they were last counted anew."""
+        async with httpx.AsyncClient(trust_env=False, verify=False) as http:  # noqa: S501  plain HTTP on loopback
+            url = f"http://{HOST}:{self.downstreams.port}/counts"
+            response = await (http.post(url) if anew else http.get(url))
+            counts: dict[str, dict[str, int]] = response.json()
+            return counts
+
+
+@asynccontextmanager
+async def bench(plan: Plan, folder: Path) -> AsyncIterator[Bench]:
+    """A run with its stand-ins."""
+    async with AsyncExitStack() as stack:
+        llm = await stack.enter_async_context(contenders.llm(folder))
+        downstreams = await stack.enter_async_context(contenders.downstreams(folder))
+        yield Bench(plan, folder, llm, downstreams)

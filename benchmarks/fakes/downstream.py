@@ -1,0 +1,80 @@
+"""Many MCP servers in one process, with one tool each: `python -m benchmarks.fakes.downstream`.
+
+`/NAME/MS/mcp` is the server NAME, which answers each request MS milliseconds after it came. Both protocol eras.
+`GET /counts` says how many requests of each JSON-RPC method each server has seen, `POST /counts` begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, defaultdict
+from typing import Any
+
+from benchmarks.fakes.http import Request, as_json, main, whole
+
+TOOL = "lookup_fact"
+FACT = "Bees can count to four."
+MODERN_VERSION = "2026-07-28"
+_TOOL: dict[str, Any] = {
+    "name": TOOL,
+    "description": "Look up a fact about a topic.",
+    "inputSchema": {"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]},
+}
+_INFO = {"name": "facts", "version": "1"}
+_CAPABILITIES = {kind: {"listChanged": False} for kind in ("tools", "prompts", "resources")}
+"""All that FastMCP's servers claim; clients ask for what is claimed."""
+_EXTRA = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+"""What newer clients want in a result and older ones ignore."""
+_RESULTS: dict[str, dict[str, Any]] = {
+    "server/discover": {"supportedVersions": [MODERN_VERSION], "capabilities": _CAPABILITIES, **_EXTRA},
+    "tools/list": {"tools": [_TOOL], **_EXTRA},
+    "prompts/list": {"prompts": [], **_EXTRA},
+    "resources/list": {"resources": [], **_EXTRA},
+    "tools/call": {"content": [{"type": "text", "text": FACT}], "isError": False, "resultType": "complete"},
+    "ping": {},
+}
+
+_counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+
+def answer(request: Request, transport: asyncio.Transport) -> None:
+    """Answer one request; see the module."""
+    if request.path == "/counts":
+        if request.method == "POST":
+            _counts.clear()
+        transport.write(as_json(_counts))
+        return
+    _, name, delay_ms, *_ = request.path.split("/")
+    response = _response(request, name)
+    if delay_ms == "0":
+        transport.write(response)
+    else:
+        asyncio.get_running_loop().call_later(int(delay_ms) / 1000, transport.write, response)
+
+
+def _response(request: Request, name: str) -> bytes:
+    if request.method != "POST":
+        _counts[name][request.method] += 1
+        return whole(b"", status="200 OK" if request.method == "DELETE" else "405 Method Not Allowed")
+    message = json.loads(request.body)
+    _counts[name][message.get("method", "?")] += 1
+    if "id" not in message:
+        return whole(b"", status="202 Accepted")
+    result = _result(message["method"], message.get("params") or {})
+    if result is None:
+        error = {"code": -32601, "message": "Method not found"}
+        return as_json({"jsonrpc": "2.0", "id": message["id"], "error": error})
+    event = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result})
+    return whole(f"event: message\ndata: {event}\n\n".encode(), content_type="text/event-stream")
+
+
+def _result(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if method == "initialize":
+        version = params.get("protocolVersion", "2025-06-18")
+        return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": _INFO}
+    return _RESULTS.get(method)
+
+
+if __name__ == "__main__":
+    main(answer)

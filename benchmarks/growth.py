@@ -1,0 +1,89 @@
+"""How a call's cost grows with agents, downstreams, history, images and concurrent calls. The gateway alone."""
+
+from __future__ import annotations
+
+import base64
+import random
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import contenders, load
+from benchmarks.load import Load
+from benchmarks.project import Agent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from benchmarks.bench import Bench
+    from benchmarks.contenders import Endpoint
+
+AGENTS = (1, 5, 10, 20)
+DOWNSTREAMS = (0, 1, 2, 4, 8)
+HISTORY = (0, 1, 10, 100, 1000)
+IMAGE_KB = (0, 16, 128, 1024, 4096)
+CLIENTS = (1, 4, 16, 64, 200)
+_ENTRY = "What was said before, in about as many words as people use when they ask a question or answer one. " * 3
+
+
+async def measure_all(bench: Bench) -> None:
+    """Every curve; each point is the gateway asked for the plan's time."""
+    bench.results["growth"] = {
+        "agents": await _agents(bench),
+        "downstreams": await _downstreams(bench),
+        **await _messages(bench),
+    }
+
+
+async def _agents(bench: Bench) -> list[dict[str, Any]]:
+    points = []
+    for count in AGENTS:
+        agents = {f"agent{i}": Agent(contenders.llm_url(bench.llm)) for i in range(count)}
+        async with contenders.gateway(bench.new_folder(), agents) as gateway:
+            last = gateway[f"agent{count - 1}"]
+            started = {"seconds_to_ready": last.process.seconds_to_ready}
+            point = await _point(bench, "agents", count, last)
+            points.append({**point, **started, "memory_mb": last.process.memory_kb / 1024})
+    return points
+
+
+async def _downstreams(bench: Bench) -> list[dict[str, Any]]:
+    """Agents that do not use what they hold: what connections alone cost."""
+    answer = contenders.llm_url(bench.llm)
+    servers = [contenders.downstream(bench.downstreams, f"held{i}") for i in range(max(DOWNSTREAMS))]
+    agents = {f"holds{count}": Agent(answer, tuple(servers[:count])) for count in DOWNSTREAMS}
+    async with contenders.gateway(bench.new_folder(), agents) as gateway:
+        return [await _point(bench, "downstreams", count, gateway[f"holds{count}"]) for count in DOWNSTREAMS]
+
+
+async def _messages(bench: Bench) -> dict[str, list[dict[str, Any]]]:
+    sees = {"model_capabilities": {"vision": True}}
+    agents = {"bare": Agent(contenders.llm_url(bench.llm), settings=sees)}
+    async with contenders.gateway(bench.new_folder(), agents) as gateway:
+        bare = gateway["bare"]
+        histories = {count: bare.saying(history=history(count)) for count in HISTORY}
+        images = {size: bare.saying(images=[_image(size)]) if size else bare for size in IMAGE_KB}
+        return {
+            "history": await _one_by_one(bench, "history", histories),
+            "images": await _one_by_one(bench, "images", images),
+            "clients": [await _point(bench, "clients", count, bare, bench.load(count)) for count in CLIENTS],
+        }
+
+
+async def _one_by_one(bench: Bench, curve: str, endpoints: Mapping[int, Endpoint]) -> list[dict[str, Any]]:
+    return [await _point(bench, curve, at, endpoint) for at, endpoint in endpoints.items()]
+
+
+async def _point(bench: Bench, curve: str, at: int, endpoint: Endpoint, how: Load | None = None) -> dict[str, Any]:
+    sample = await load.measure(endpoint, how or bench.load(1))
+    bench.say(f"growth: {curve} {at}: {sample.p50_ms:.1f} ms, CPU {sample.cpu_ms:.1f} ms")
+    return {"at": at, **asdict(sample)}
+
+
+def history(entries: int) -> list[dict[str, str]]:
+    """A conversation of so many entries, 300 characters each."""
+    return [{"role": ("user", "assistant")[i % 2], "content": _ENTRY} for i in range(entries)]
+
+
+def _image(kilobytes: int) -> dict[str, str]:
+    data = b"\x89PNG\r\n\x1a\n" + random.Random(kilobytes).randbytes(kilobytes * 1024)  # noqa: S311  no secret
+    return {"mime_type": "image/png", "data": base64.b64encode(data).decode()}

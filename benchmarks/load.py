@@ -1,0 +1,311 @@
+"""The load generator: clients that call one tool over MCP's streamable HTTP, each its next call when one is answered.
+
+HTTP is spoken by hand, with request bytes made beforehand, because an HTTP client library costs more per call than some
+of what is measured. Every answer is looked at: one that is not the expected one fails the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from benchmarks.processes import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from benchmarks.contenders import Endpoint
+
+type Era = Literal["initialize", "modern"]
+INITIALIZE_VERSION = "2025-06-18"
+MODERN_VERSION = "2026-07-28"
+CALL_SECONDS = 120.0
+_CLIENT = {"name": "benchmarks", "version": "1"}
+_PREFIX = "io.modelcontextprotocol/"
+_ENVELOPE = {
+    f"{_PREFIX}protocolVersion": MODERN_VERSION,
+    f"{_PREFIX}clientInfo": _CLIENT,
+    f"{_PREFIX}clientCapabilities": {},
+}
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+class WrongAnswerError(Exception):
+    """A server answered something else than it should have; quotes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An HTTP response; the body of a chunked one without its chunk sizes."""
+
+    head: bytes
+    body: bytes
+
+    @property
+    def status(self) -> int:
+        return int(self.head.split(b" ", 2)[1])
+
+    def header(self, name: str) -> str | None:
+        """A header's value."""
+        for line in self.head.split(b"\r\n")[1:]:
+            key, _, value = line.partition(b":")
+            if key.decode().lower() == name:
+                return value.decode().strip()
+        return None
+
+
+class Connection(asyncio.Protocol):
+    """One connection to a server: one request at a time."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._waiting: asyncio.Future[Response] | None = None
+        self._body_begins = -1
+        self._length: int | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(exc or ConnectionResetError("the server closed the connection"))
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if self._body_begins < 0 and not self._read_head():
+            return
+        if self._length is not None:
+            is_whole = len(self._buffer) >= self._body_begins + self._length
+        else:
+            is_whole = self._buffer.endswith(b"0\r\n\r\n")  # the last chunk; JSON never ends a chunk like this
+        if is_whole and self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(self._take())
+
+    async def exchange(self, request: bytes) -> Response:
+        """Send one request and return its whole response."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._waiting
+
+    def close(self) -> None:
+        self._transport.abort()
+
+    def _read_head(self) -> bool:
+        end = self._buffer.find(_END_OF_HEAD)
+        if end < 0:
+            return False
+        head = bytes(self._buffer[:end]).lower()
+        self._body_begins = end + len(_END_OF_HEAD)
+        if b"\r\ntransfer-encoding: chunked" in head:
+            self._length = None
+        else:
+            _, found, rest = head.partition(b"\r\ncontent-length:")
+            self._length = int(rest.split(b"\r\n", 1)[0]) if found else 0
+        return True
+
+    def _take(self) -> Response:
+        head, body = bytes(self._buffer[: self._body_begins]), bytes(self._buffer[self._body_begins :])
+        response = Response(head, body if self._length is not None else _dechunked(body))
+        self._buffer.clear()
+        self._body_begins, self._length = -1, None
+        return response
+
+
+def _dechunked(body: bytes) -> bytes:
+    parts, begin = [], 0
+    while (end := body.find(b"\r\n", begin)) >= 0 and (size := int(body[begin:end], 16)):
+        parts.append(body[end + 2 : end + 2 + size])
+        begin = end + 2 + size + 2
+    return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One call that was answered rightly: when, by `perf_counter`, and what came back."""
+
+    began: float
+    ended: float
+    bytes: int
+    notifications: int
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+    def part_within(self, begin: float, end: float) -> float:
+        """Which part of it lies between two times, 0 to 1."""
+        return max(0.0, min(self.ended, end) - max(self.began, begin)) / self.seconds
+
+
+class Client:
+    """One MCP client on one connection."""
+
+    def __init__(self, endpoint: Endpoint, connection: Connection, era: Era, *, with_progress: bool) -> None:
+        self._endpoint = endpoint
+        self._connection = connection
+        self._era = era
+        self._session: str | None = None
+        self._expected = json.dumps(endpoint.expected)[1:-1].encode()
+        self._ids = 0
+        meta: dict[str, Any] = dict(_ENVELOPE) if era == "modern" else {}
+        if with_progress:
+            meta["progressToken"] = "progress"
+            meta[f"{_PREFIX}logLevel"] = "info"
+        params = {"name": endpoint.tool, "arguments": endpoint.arguments, **({"_meta": meta} if meta else {})}
+        self._params = json.dumps(params).encode()
+
+    async def shake_hands(self) -> None:
+        """What the era wants before the first call."""
+        if self._era == "modern":
+            return
+        params = {"protocolVersion": INITIALIZE_VERSION, "capabilities": {}, "clientInfo": _CLIENT}
+        response = await self._connection.exchange(self._request("initialize", json.dumps(params).encode(), b"0"))
+        if response.status != 200:
+            raise WrongAnswerError(response.body.decode(errors="replace"))
+        self._session = response.header("mcp-session-id")
+        await self._connection.exchange(self._request("notifications/initialized", b"{}", None))
+
+    async def call(self) -> Answered:
+        """One call.
+
+        Raises:
+            WrongAnswerError: it was not answered as it should.
+        """
+        self._ids += 1
+        request = self._request("tools/call", self._params, str(self._ids).encode())
+        began = perf_counter()
+        response = await self._connection.exchange(request)
+        ended = perf_counter()
+        if self._expected not in response.body or b'"isError":true' in response.body.replace(b" ", b""):
+            raise WrongAnswerError(response.head.decode() + response.body.decode(errors="replace")[:2000])
+        size = len(response.head) + len(response.body)
+        return Answered(began, ended, size, response.body.count(b'"method":'))
+
+    def send_only(self) -> None:
+        """Send a call and hang up."""
+        self._connection._transport.write(self._request("tools/call", self._params, b"1"))
+
+    def _request(self, method: str, params: bytes, request_id: bytes | None) -> bytes:
+        identity = b"" if request_id is None else b'"id":' + request_id + b","
+        body = b'{"jsonrpc":"2.0",' + identity + b'"method":"' + method.encode() + b'","params":' + params + b"}"
+        lines = [
+            f"POST {self._endpoint.path} HTTP/1.1",
+            f"Host: {HOST}:{self._endpoint.process.port}",
+            "Accept: application/json, text/event-stream",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+            *self._era_headers(method),
+        ]
+        return "\r\n".join(lines).encode() + _END_OF_HEAD + body
+
+    def _era_headers(self, method: str) -> list[str]:
+        if self._era == "modern":
+            return [
+                f"MCP-Protocol-Version: {MODERN_VERSION}",
+                f"Mcp-Method: {method}",
+                f"Mcp-Name: {self._endpoint.tool}",
+            ]
+        if method == "initialize":
+            return []
+        session = [f"Mcp-Session-Id: {self._session}"] if self._session else []
+        return [f"MCP-Protocol-Version: {INITIALIZE_VERSION}", *session]
+
+
+@asynccontextmanager
+async def client(endpoint: Endpoint, *, era: Era = "initialize", with_progress: bool = False) -> AsyncIterator[Client]:
+    """A client that has shaken hands."""
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(Connection, HOST, endpoint.process.port)
+    try:
+        opened = Client(endpoint, connection, era, with_progress=with_progress)
+        async with asyncio.timeout(CALL_SECONDS):
+            await opened.shake_hands()
+        yield opened
+    finally:
+        connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How a server is asked: by so many clients, for so long."""
+
+    clients: int = 16
+    seconds: float = 4.0
+    warm_up_seconds: float = 1.0
+    era: Era = "initialize"
+    with_progress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one round came to. CPU is milliseconds per call, of the server's processes and of the generator."""
+
+    calls: int
+    calls_per_second: float
+    p50_ms: float
+    p95_ms: float
+    cpu_ms: float
+    generator_cpu_ms: float
+    bytes_per_call: float
+    notifications_per_call: float
+
+
+async def measure(endpoint: Endpoint, load: Load) -> Sample:
+    """Ask one server for `load.seconds`, after warming up.
+
+    A call counts for the part of it that lies in that time. Servers tend to answer clients in bursts, and whole calls
+    would be counted by where the bursts happen to fall.
+    """
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(client(endpoint, era=load.era, with_progress=load.with_progress))
+            for _ in range(load.clients)
+        ]
+        answered: list[Answered] = []
+        ends = perf_counter() + load.warm_up_seconds + load.seconds
+
+        async def ask(one: Client) -> None:
+            while perf_counter() < ends:
+                async with asyncio.timeout(CALL_SECONDS):
+                    answered.append(await one.call())
+
+        async with asyncio.TaskGroup() as asking:
+            for one in clients:
+                asking.create_task(ask(one))
+            await asyncio.sleep(load.warm_up_seconds)
+            began, cpu, own = perf_counter(), endpoint.process.cpu_seconds, _own_cpu_seconds()
+            await asyncio.sleep(load.seconds)
+            ended, cpu, own = perf_counter(), endpoint.process.cpu_seconds - cpu, _own_cpu_seconds() - own
+    return _sample(answered, (began, ended), cpu, own)
+
+
+async def answers(endpoint: Endpoint, calls: int, *, era: Era = "initialize") -> list[Answered]:
+    """So many calls by one client, one after the other."""
+    async with client(endpoint, era=era) as one:
+        return [await one.call() for _ in range(calls)]
+
+
+def _sample(answered: Sequence[Answered], window: tuple[float, float], cpu: float, own: float) -> Sample:
+    parts = [(one, part) for one in answered if (part := one.part_within(*window))]
+    calls = sum(part for _, part in parts)
+    ordered = sorted(one.seconds for one, _ in parts)
+    return Sample(
+        calls=len(parts),
+        calls_per_second=calls / (window[1] - window[0]),
+        p50_ms=1000 * ordered[len(ordered) // 2],
+        p95_ms=1000 * ordered[int(len(ordered) * 0.95)],
+        cpu_ms=1000 * cpu / calls,
+        generator_cpu_ms=1000 * own / calls,
+        bytes_per_call=sum(one.bytes for one, _ in parts) / len(parts),
+        notifications_per_call=sum(one.notifications for one, _ in parts) / len(parts),
+    )
+
+
+def _own_cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,88 @@
+"""A project of agents on disk, as the gateway and fast-agent's own server both run it."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PACKAGE = "bench_agents"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent of the project.
+
+    `llm_url`: base URL of its LLM; None for fast-agent's `passthrough`. `downstreams`: URLs by server name; a name
+    means one URL throughout a project. `settings`: more of its block in agents.yaml.
+    """
+
+    llm_url: str | None = None
+    downstreams: tuple[tuple[str, str], ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_project(folder: Path, agents: Mapping[str, Agent], *, gateway: Mapping[str, Any] | None = None) -> None:
+    """Write agents.yaml, fastagent.config.yaml and a module per agent to `folder`."""
+    package = folder / PACKAGE
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for name, agent in agents.items():
+        (package / f"{name}.py").write_text(_module(name, agent))
+        (package / f"{name}.config.yaml").write_text(yaml.safe_dump(_settings(agent)))
+    every = {server: url for agent in agents.values() for server, url in agent.downstreams}
+    (folder / "fastagent.config.yaml").write_text(yaml.safe_dump(_settings(Agent(None, tuple(every.items())))))
+    document = {
+        "name": "bench",
+        "agents": {name: {"module": f"{PACKAGE}.{name}", **agent.settings} for name, agent in agents.items()},
+        "gateway": {"port": 0, **(gateway or {})},
+    }
+    (folder / "agents.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def _settings(agent: Agent) -> dict[str, Any]:
+    """What makes fast-agent's own server quiet and stateless; the gateway sets the same by itself."""
+    settings: dict[str, Any] = {
+        "default_model": "generic.scripted" if agent.llm_url else "passthrough",
+        "generic": {"api_key": "not-a-key", "base_url": agent.llm_url or ""},
+        "session_history": False,
+        "logger": {"type": "none", "progress_display": False, "show_chat": False, "show_tools": False},
+    }
+    if agent.downstreams:
+        servers = {name: {"transport": "http", "url": url} for name, url in agent.downstreams}
+        settings["mcp"] = {"servers": servers}
+    return settings
+
+
+def _module(name: str, agent: Agent) -> str:
+    """The gateway imports it; run as a program it is fast-agent's own server."""
+    servers = [server for server, _ in agent.downstreams]
+    return textwrap.dedent(f"""\
+        import asyncio
+        import sys
+        from pathlib import Path
+
+        from fast_agent import FastAgent
+
+        config = Path(__file__).with_name("{name}.config.yaml")
+        fast = FastAgent("{name}", config_path=str(config), parse_cli_args=__name__ == "__main__")
+
+
+        @fast.agent(name="{name}", instruction="You are {name}.", servers={servers!r}, default=True)
+        async def agent() -> None: ...
+
+
+        async def main() -> None:
+            async with fast.run():
+                pass
+
+
+        if __name__ == "__main__":
+            asyncio.run(main())
+        """)

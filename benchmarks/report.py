@@ -1,0 +1,284 @@
+"""docs/performance.md and the table on the terminal, from the results alone: no figure is typed by hand.
+
+`python -m benchmarks.report [FOLDER]` writes the document anew, from a folder of results.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import sizing
+from benchmarks.figures import Verdict, figure
+from benchmarks.processes import REPOSITORY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+RESULTS = REPOSITORY / "benchmarks/results"
+SHORT_RESULTS = RESULTS / "short"
+"""Of short runs, which are rough: never mixed with those of full ones, and not kept in git."""
+DOCUMENT = REPOSITORY / "docs/performance.md"
+PLOTTER = REPOSITORY / "benchmarks/.venv/bin/python"
+_FILE = "latest.json"
+_PLOTS = "../benchmarks/results/"
+_TOP = 15
+_MARKS = {Verdict.REACHED: "reached", Verdict.ENOUGH: "must met", Verdict.MISSED: "**missed**"}
+
+type Results = Mapping[str, Any]
+
+
+def keep(part: str, results: Results, folder: Path) -> None:
+    """Put one part's results beside those of earlier runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {**load(folder), part: results}
+    (folder / _FILE).write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """The kept results, by part; empty before the first run."""
+    file = folder / _FILE
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+def publish(folder: Path) -> Path:
+    """Draw the plots of the kept results and write the document; returns where it is.
+
+    That of a full run is docs/performance.md, that of a short one stays beside its results.
+    """
+    subprocess.run([PLOTTER, "-m", "benchmarks.plots", folder / _FILE, folder], cwd=REPOSITORY, check=True)
+    document = DOCUMENT if folder == RESULTS else folder / DOCUMENT.name
+    text = markdown(load(folder))
+    document.write_text(text if document == DOCUMENT else text.replace(_PLOTS, ""))
+    return document
+
+
+def markdown(results: Results) -> str:
+    """The whole document."""
+    sections = (_opening, _table, _beside, _requests, _growth, _time, sizing.section, _machine, _REPEAT)
+    parts = [section if isinstance(section, str) else section(results) for section in sections]
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def table(results: Results) -> str:
+    """The lines of the table that were measured, with their verdicts."""
+    checks = [check for part in results.values() for check in part["checks"]]
+    rows = [
+        (check["title"], _measured(check), *_bounds(check), _MARKS.get(check["verdict"], check["verdict"]))
+        for check in checks
+    ]
+    return _rows(("", "measured", "must", "reach", ""), rows)
+
+
+def _opening(results: Results) -> str:
+    rough = [name for name, part in results.items() if part["plan"] != "full"]
+    warning = f"\n\nFrom a **short run** ({', '.join(rough)}): the figures are rough." if rough else ""
+    return f"""# Performance
+
+What a call costs in the gateway itself, measured beside other servers of agents on one machine in one run. This page is
+written by `python -m benchmarks.report` from `benchmarks/results/`; no figure in it was typed by hand.{warning}"""
+
+
+def _table(results: Results) -> str:
+    return f"""## What was set and what was measured
+
+{table(results)}
+
+Ratios are medians of rounds that take turns, in brackets their least and most. Every call of the gateway and of
+fast-agent's server has a fresh instance; agno shares its agents and connections between calls."""
+
+
+def _beside(results: Results) -> str:
+    scenarios = results.get("full", {}).get("scenarios", {})
+    if not scenarios:
+        return ""
+    rows = [
+        (scenario, name, *(_spread(samples, key) for key in ("calls_per_second", "p50_ms", "p95_ms", "cpu_ms")))
+        for scenario, contenders in scenarios.items()
+        for name, samples in contenders.items()
+    ]
+    header = ("scenario", "server", "calls/s", "p50 ms", "p95 ms", "CPU ms per call")
+    return f"""## Beside the alternatives
+
+{_pictures("throughput", "cpu", "latency")}
+
+{_rows(header, rows)}
+
+`passthrough` has no LLM; `bare` asks one, once; `tooled` asks it twice and calls one tool of one downstream; `far`
+holds three downstreams, each 50 ms away, and uses none. 16 clients, one process per server; `one client` has one.
+Medians of rounds, in brackets the least and the most. CPU is that of the server's processes. `calibration` is the load
+generator on a stand-in alone, which takes
+{_cost_of_load(scenarios)}"""
+
+
+def _cost_of_load(scenarios: Mapping[str, Any]) -> str:
+    samples = next(iter(scenarios["calibration"].values()))
+    own = figure([sample["generator_cpu_ms"] for sample in samples]).median
+    stand_in = figure([sample["cpu_ms"] for sample in samples]).median
+    rate = figure([sample["calls_per_second"] for sample in samples]).median
+    fastest = max(
+        figure([sample["calls_per_second"] for sample in taken]).median
+        for scenario, contenders in scenarios.items()
+        if scenario != "calibration"
+        for taken in contenders.values()
+    )
+    return (
+        f"{own:.3f} ms of CPU per call in the generator and {stand_in:.3f} ms in the stand-in: together they do\n"
+        f"{rate:,.0f} calls/s, {rate / fastest:.0f} times what the fastest server measured here does."
+    )
+
+
+def _requests(results: Results) -> str:
+    counted = results.get("full", {}).get("requests", [])
+    if not counted:
+        return ""
+    uses = {"tooled": "uses it once", "holding": "does not use it"}
+    rows = [
+        (
+            one["contender"],
+            uses[one["agent"]],
+            f"{sum(one['by_method'].values()):g}",
+            ", ".join(f"{method} {count:g}" for method, count in sorted(one["by_method"].items())) or "none",
+        )
+        for one in counted
+    ]
+    return f"""## Requests a downstream sees per call
+
+{_rows(("server", "a call that", "requests", "which"), rows)}"""
+
+
+def _growth(results: Results) -> str:
+    growth = results.get("growth", {}).get("growth", {})
+    if not growth:
+        return ""
+    titles = {
+        "agents": "Agents of the gateway, one client",
+        "downstreams": "Downstreams of the agent, used by no call, one client",
+        "history": "Entries of history (300 characters each), one client",
+        "images": "An image of so many KB, one client",
+        "clients": "Clients at once",
+    }
+    parts = [f"### {title}\n\n{_pictures(name)}\n\n{_curve(growth[name])}" for name, title in titles.items()]
+    return "## How the cost grows\n\n" + "\n\n".join(parts)
+
+
+def _curve(points: Sequence[Mapping[str, Any]]) -> str:
+    columns = {
+        "at": "",
+        "calls_per_second": "calls/s",
+        "p50_ms": "p50 ms",
+        "p95_ms": "p95 ms",
+        "cpu_ms": "CPU ms per call",
+        "seconds_to_ready": "s to ready",
+        "memory_mb": "MB",
+    }
+    present = {key: title for key, title in columns.items() if key in points[0]}
+    return _rows(tuple(present.values()), [[_number(point[key]) for key in present] for point in points])
+
+
+def _time(results: Results) -> str:
+    profiles = results.get("profile", {}).get("profile", {})
+    if not profiles:
+        return ""
+    parts = [_profile(name, profile) for name, profile in profiles.items()]
+    return (
+        "## Where the time goes\n\nShares of the time the gateway's process runs; waiting is not in it.\n\n"
+        + "\n\n".join(parts)
+    )
+
+
+def _profile(name: str, profile: Mapping[str, Any]) -> str:
+    packages = ", ".join(f"{one['where']} {one['share']:.0%}" for one in profile["packages"][:_TOP])
+    return f"""### {name}: {profile["cpu_ms"]:.1f} ms of CPU per call
+
+![Flame graph]({_PLOTS}flame-{name}.svg)
+
+By package: {packages}.
+
+{_top(profile)}"""
+
+
+def _top(profile: Mapping[str, Any]) -> str:
+    pairs = zip(profile["alone"][:_TOP], profile["in_all"][:_TOP], strict=False)
+    rows = [(_share(alone), _share(in_all)) for alone, in_all in pairs]
+    return _rows(("by itself", "with all it calls"), rows)
+
+
+def _share(entry: Mapping[str, Any]) -> str:
+    return f"{entry['share']:.1%} `{entry['where']}`"
+
+
+def _machine(results: Results) -> str:
+    rows = []
+    for name, part in results.items():
+        machine = part["machine"]
+        what = f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, {machine['system']}"
+        load_before = f"{machine['load_before']:.1f}"
+        python = f"Python {machine['python']}"
+        rows.append((name, part["plan"], part["at"], what, python, load_before, machine["commit"]))
+    last = list(results.values())[-1]["machine"] if results else {"versions": {}, "agno_versions": {}}
+    header = ("part", "run", "when", "machine", "", "load before", "commit")
+    return f"""## The machine
+
+{_rows(header, rows)}
+
+Measured with {_versions(last["versions"])}; agno's environment has {_versions(last["agno_versions"])}."""
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+_REPEAT = """## How to repeat
+
+```
+make bench                  # everything but the soak and the profiles
+make bench FLAGS=--short    # under three minutes, rough, into benchmarks/results/short/
+make bench-soak             # 20,000 calls, 30 % of whose clients hang up
+make bench-profile          # flame graphs; py-spy must be allowed to look at processes
+```
+
+Linux only. Each sets up what it needs: agno and the plotting tools get environments of their own below `benchmarks/`,
+from locks with hashes. Close other programs: the load, the stand-ins and the servers share the machine, so trust
+ratios before figures. fast-agent's server runs with its displays and its session files off, as the gateway sets it."""
+
+
+def _measured(check: Mapping[str, Any]) -> str:
+    if check["measured"] is None:
+        return "-"
+    measured = check["measured"]
+    unit = "x" if check["unit"] == "x" else f" {check['unit']}"
+    spread = "" if measured["low"] == measured["high"] else f" ({_number(measured['low'])}-{_number(measured['high'])})"
+    return f"{_number(measured['median'])}{unit}{spread}"
+
+
+def _bounds(check: Mapping[str, Any]) -> tuple[str, str]:
+    sign = "≥" if check["at_least"] else "≤"
+    return f"{sign} {check['must']:g}", f"{sign} {check['reach']:g}"
+
+
+def _spread(samples: Iterable[Mapping[str, float]], key: str) -> str:
+    values = figure([sample[key] for sample in samples])
+    return f"{_number(values.median)} ({_number(values.low)}-{_number(values.high)})"
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def _pictures(*names: str) -> str:
+    return "\n".join(f"![{name}]({_PLOTS}{name}.svg)" for name in names)
+
+
+def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    publish(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else RESULTS)

@@ -1,0 +1,238 @@
+"""What is measured beside the alternatives: one function per line, or few lines, of the table."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import contenders, load
+from benchmarks.contenders import AGNO, FAKES, FAST_AGENT, FAST_AGENT_SHARED_TRUST, FLOOR, GATEWAY, Endpoint
+from benchmarks.figures import Bounds, Figure, difference, figure, ratio
+from benchmarks.project import Agent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.bench import Bench
+    from benchmarks.load import Load, Sample
+
+MANY_AGENTS = 20
+AT_ONCE = 200
+FAR_MS = 50
+COUNTED_CALLS = 10
+CORES_FOR_WORKERS = 4
+"""Two for the workers, and as many for the load and the stand-ins."""
+_SETTLE_SECONDS = 0.5
+_MEMORY_SECONDS = 0.25
+
+
+async def measure_all(bench: Bench) -> None:
+    """Every line of the table but the soak's."""
+    async with AsyncExitStack() as stack:
+        agents = _agents(bench)
+        await _calibration(bench)
+        floor = await stack.enter_async_context(contenders.floor(bench.folder))
+        gateway = await stack.enter_async_context(contenders.gateway(bench.new_folder(), agents))
+        await _latency(bench, floor, gateway)
+        agno = await stack.enter_async_context(
+            contenders.agno(bench.new_folder(), {name: agents[name] for name in ("bare", "tooled", "holding")})
+        )
+        await _throughput(bench, agents, gateway, agno, floor)
+        await _requests(bench, gateway, agno)
+        await _at_once(bench, gateway)
+    await _memory(bench)
+    await _starts(bench)
+    await _workers(bench)
+
+
+def _agents(bench: Bench) -> dict[str, Agent]:
+    """By name: parrot (no LLM), bare (no tools), tooled (one downstream, one call), holding (a downstream it does not
+    use), far (three slow ones it does not use), slow (an LLM that takes its time, and a tool call)."""
+    answer = contenders.llm_url(bench.llm)
+    near = contenders.downstream(bench.downstreams, "facts")
+    far = tuple(contenders.downstream(bench.downstreams, f"far{i}", FAR_MS) for i in range(3))
+    slow = contenders.llm_url(bench.llm, "tool", bench.plan.slow_call_seconds / 2)
+    return {
+        "parrot": Agent(),
+        "bare": Agent(answer),
+        "tooled": Agent(contenders.llm_url(bench.llm, "tool"), (near,)),
+        "holding": Agent(answer, (near,)),
+        "far": Agent(answer, far),
+        "slow": Agent(slow, (near,)),
+    }
+
+
+async def _calibration(bench: Bench) -> None:
+    """The load generator and a stand-in alone: neither may bound what is measured."""
+    await bench.rounds("calibration", {FAKES: contenders.bare_downstream(bench.downstreams)})
+
+
+async def _throughput(
+    bench: Bench,
+    agents: Mapping[str, Agent],
+    gateway: Mapping[str, Endpoint],
+    agno: Mapping[str, Endpoint],
+    floor: Endpoint,
+) -> None:
+    async with contenders.fast_agent(bench.new_folder(), "parrot", agents["parrot"]) as shipped:
+        samples = await bench.rounds("passthrough", {GATEWAY: gateway["parrot"], FAST_AGENT: shipped})
+        _check_rate(bench, samples, "passthrough", FAST_AGENT, Bounds(1.3, 2, at_least=True))
+    for name, least in (("bare", 3), ("tooled", 6)):
+        async with (
+            contenders.fast_agent(bench.new_folder(), name, agents[name]) as shipped,
+            contenders.fast_agent(bench.new_folder(), name, agents[name], shared_trust=True) as shared,
+        ):
+            floors = {FLOOR: floor} if name == "bare" else {}
+            others = {AGNO: agno[name], FAST_AGENT: shipped, FAST_AGENT_SHARED_TRUST: shared}
+            samples = await bench.rounds(name, {**floors, GATEWAY: gateway[name], **others})
+            if name == "tooled":
+                await _count_requests(bench, FAST_AGENT, name, shipped)
+        _check_rate(bench, samples, name, FAST_AGENT, Bounds(least, least, at_least=True))
+        _check_rate(bench, samples, name, AGNO, Bounds(0.8, 1.2, at_least=True))
+
+
+_TITLES = {
+    "passthrough": "`passthrough` agent",
+    "bare": "agent without tools on the scripted LLM",
+    "tooled": "agent with one downstream and a tool call",
+}
+
+
+def _check_rate(bench: Bench, samples: Mapping[str, list[Sample]], name: str, other: str, bounds: Bounds) -> None:
+    measured = ratio(_rates(samples[GATEWAY]), _rates(samples[other]))
+    bench.check(f"{name}/{other}", f"{_TITLES[name]}, throughput at 16 clients / {other}", measured, bounds)
+
+
+async def _latency(bench: Bench, floor: Endpoint, gateway: Mapping[str, Endpoint]) -> None:
+    """One client: what an agent adds, and what downstreams add that it does not use."""
+    endpoints = {FLOOR: floor, "bare": gateway["bare"], "far": gateway["far"]}
+    samples = await bench.rounds("one client", endpoints, bench.load(1))
+    floor_ms, bare, far = ([one.p50_ms for one in samples[name]] for name in (FLOOR, "bare", "far"))
+    title = "added latency at 1 client over the floor, bare agent, p50"
+    bench.check("latency", title, difference(bare, floor_ms), Bounds(5, 3, at_least=False), "ms")
+    title = f"three unused downstreams, {FAR_MS} ms away, over a bare agent, p50"
+    bench.check("far", title, difference(far, bare), Bounds(20, 5, at_least=False), "ms")
+
+
+async def _requests(bench: Bench, gateway: Mapping[str, Endpoint], agno: Mapping[str, Endpoint]) -> None:
+    """How many requests a downstream sees per call, once everything is warm."""
+    for name, title, bounds in (
+        ("tooled", "requests a downstream sees per call that uses it once", Bounds(2, 1, at_least=False)),
+        ("holding", "requests a downstream sees per call that does not use it", Bounds(1, 0, at_least=False)),
+    ):
+        await _count_requests(bench, AGNO, name, agno[name])
+        measured = await _count_requests(bench, GATEWAY, name, gateway[name])
+        bench.check(f"requests/{name}", title, figure([measured]), bounds, "requests")
+
+
+async def _count_requests(bench: Bench, contender: str, agent: str, endpoint: Endpoint) -> float:
+    counts = await _requests_per_call(bench, endpoint)
+    counted: list[dict[str, Any]] = bench.results.setdefault("requests", [])
+    counted.append({"contender": contender, "agent": agent, "by_method": counts})
+    return sum(counts.values())
+
+
+async def _requests_per_call(bench: Bench, endpoint: Endpoint) -> dict[str, float]:
+    await load.answers(endpoint, 3)
+    await asyncio.sleep(_SETTLE_SECONDS)  # what follows a call, like the end of a session
+    await bench.downstream_counts(anew=True)
+    await load.answers(endpoint, COUNTED_CALLS)
+    await asyncio.sleep(_SETTLE_SECONDS)
+    counts = (await bench.downstream_counts()).get("facts", {})
+    return {method: count / COUNTED_CALLS for method, count in counts.items()}
+
+
+async def _at_once(bench: Bench, gateway: Mapping[str, Endpoint]) -> None:
+    """Many slow calls at once: how long all take beside the LLM's own time, and what each holds in memory."""
+    slow = gateway["slow"]
+    ideal = bench.plan.slow_call_seconds
+    await load.answers(gateway["tooled"], 5)
+    before, peak = slow.process.memory_kb, 0
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(load.client(slow)) for _ in range(AT_ONCE)]
+        began = perf_counter()
+        calls = asyncio.gather(*(client.call() for client in clients))
+        while not calls.done():
+            await asyncio.wait({calls}, timeout=_MEMORY_SECONDS)
+            peak = max(peak, slow.process.memory_kb)
+        await calls
+    times = (perf_counter() - began) / ideal
+    per_call = (peak - before) / AT_ONCE
+    bench.results["at_once"] = {"calls": AT_ONCE, "ideal_seconds": ideal, "times_ideal": times, "kb_per_call": per_call}
+    title = f"{AT_ONCE} calls at once, {ideal:g} s of LLM each: time / the ideal"
+    bench.check("at once/time", title, figure([times]), Bounds(2, 1.5, at_least=False))
+    title = f"{AT_ONCE} calls at once: memory per running call"
+    bench.check("at once/memory", title, figure([per_call]), Bounds(400, 300, at_least=False), "KB")
+
+
+async def _memory(bench: Bench) -> None:
+    """Many agents in one process, after some calls of each."""
+    agents = {f"agent{i}": Agent(contenders.llm_url(bench.llm)) for i in range(MANY_AGENTS)}
+    async with contenders.gateway(bench.new_folder(), agents) as gateway:
+        ours = await _memory_after_calls(bench, list(gateway.values()))
+    async with contenders.agno(bench.new_folder(), agents) as agno:
+        theirs = await _memory_after_calls(bench, list(agno.values()))
+    bench.results["memory"] = {GATEWAY: ours, AGNO: theirs, "agents": MANY_AGENTS, "calls": bench.plan.memory_calls}
+    title = f"memory of {MANY_AGENTS} agents in one process after {bench.plan.memory_calls} calls / agno's"
+    bench.check("memory", title, figure([ours / theirs]), Bounds(1.1, 0.9, at_least=False))
+
+
+async def _memory_after_calls(bench: Bench, endpoints: Sequence[Endpoint]) -> float:
+    """Megabytes, of the whole process tree."""
+    each = bench.plan.memory_calls // len(endpoints)
+    await asyncio.gather(*(load.answers(endpoint, each) for endpoint in endpoints))
+    await asyncio.sleep(_SETTLE_SECONDS)
+    return endpoints[0].process.memory_kb / 1024
+
+
+async def _starts(bench: Bench) -> None:
+    """From the command to ready, with one agent and with many."""
+    seconds: dict[int, list[float]] = {1: [], MANY_AGENTS: []}
+    for _ in range(bench.plan.starts):
+        for count, taken in seconds.items():
+            agents = {f"agent{i}": Agent(contenders.llm_url(bench.llm)) for i in range(count)}
+            async with contenders.gateway(bench.new_folder(), agents) as gateway:
+                taken.append(gateway["agent0"].process.seconds_to_ready)
+    bench.results["starts"] = {str(count): taken for count, taken in seconds.items()}
+    title = f"time to ready, {MANY_AGENTS} agents / 1 agent"
+    bench.check("starts", title, ratio(seconds[MANY_AGENTS], seconds[1]), Bounds(1.5, 1.2, at_least=False))
+
+
+async def _workers(bench: Bench) -> None:
+    """Two worker processes beside one."""
+    throughput = (os.cpu_count() or 1) >= CORES_FOR_WORKERS
+    title = f"2 workers / 1 worker: {'throughput' if throughput else 'CPU-seconds per call'}"
+    bounds = Bounds(1.7, 1.9, at_least=True) if throughput else Bounds(1.1, 1.0, at_least=False)
+    measured: Figure | None = None
+    if contenders.has_workers():
+        measured = await _worker_ratio(bench, throughput=throughput)
+    bench.check("workers", title, measured, bounds)
+
+
+async def _worker_ratio(bench: Bench, *, throughput: bool) -> Figure:
+    agents = {"bare": Agent(contenders.llm_url(bench.llm))}
+    async with AsyncExitStack() as stack:
+        endpoints = {}
+        for count in (1, 2):
+            options = ("--workers", str(count))
+            gateway = contenders.gateway(bench.new_folder(), agents, options=options)
+            endpoints[f"{count} workers"] = (await stack.enter_async_context(gateway))["bare"]
+        samples = await bench.rounds("workers", endpoints, _wide(bench.load()))
+    of = _rates if throughput else _cpu
+    return ratio(of(samples["2 workers"]), of(samples["1 workers"]))
+
+
+def _wide(load_: Load) -> Load:
+    """More clients: the kernel spreads connections over workers unevenly, and a few would leave one of them idle."""
+    return type(load_)(64, load_.seconds, load_.warm_up_seconds)
+
+
+def _rates(samples: Sequence[Sample]) -> list[float]:
+    return [sample.calls_per_second for sample in samples]
+
+
+def _cpu(samples: Sequence[Sample]) -> list[float]:
+    return [sample.cpu_ms for sample in samples]

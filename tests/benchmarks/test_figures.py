@@ -1,0 +1,121 @@
+"""The benchmarks' arithmetic, and the document made of a run that never was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks import report
+from benchmarks.figures import Bounds, Figure, Verdict, difference, figure, ratio
+from benchmarks.load import Answered
+from benchmarks.profiling import top_functions
+
+SAMPLE = {"calls_per_second": 40.0, "p50_ms": 20.0, "p95_ms": 30.0, "cpu_ms": 25.0, "generator_cpu_ms": 0.02}
+SHARES = [{"where": "f (a.py)", "share": 0.5}]
+PART: dict[str, Any] = {
+    "plan": "full",
+    "at": "2026-01-01T00:00:00+00:00",
+    "machine": {
+        "cores": 2,
+        "processor": "a processor",
+        "memory_gib": 8,
+        "system": "Linux 6",
+        "python": "3.13.0",
+        "load_before": 0.1,
+        "commit": "abc",
+        "versions": {"mcp": "2.3.0"},
+        "agno_versions": {"agno": "3.1.10"},
+    },
+    "checks": [],
+}
+CHECK = {"id": "c", "title": "throughput", "unit": "x", "must": 0.8, "reach": 1.2, "at_least": True}
+RESULTS: dict[str, Any] = {
+    "full": {
+        **PART,
+        "checks": [
+            {**CHECK, "measured": {"median": 0.9, "low": 0.8, "high": 1.0}, "verdict": "must met"},
+            {**CHECK, "title": "workers", "measured": None, "verdict": "not measured"},
+        ],
+        "scenarios": {
+            "calibration": {"fakes alone": [{**SAMPLE, "calls_per_second": 8000.0}]},
+            "bare": {"gateway": [{**SAMPLE, "cpu_ms": 10.0}]},
+            "tooled": {"gateway": [SAMPLE]},
+        },
+        "requests": [{"contender": "gateway", "agent": "tooled", "by_method": {"tools/call": 1.0}}],
+        "memory": {"gateway": 200.0, "agno": 180.0, "agents": 20, "calls": 500},
+        "at_once": {"kb_per_call": 256.0},
+    },
+    "profile": {
+        **PART,
+        "plan": "short",
+        "profile": {"bare": {"cpu_ms": 10.0, "packages": SHARES, "alone": SHARES, "in_all": SHARES}},
+    },
+}
+
+
+def test_figure_is_median_and_extremes() -> None:
+    assert figure([3.0, 1.0, 2.0]) == Figure(2.0, 1.0, 3.0)
+
+
+def test_ratio_and_difference_are_taken_round_by_round() -> None:
+    assert ratio([2.0, 6.0, 9.0], [1.0, 2.0, 3.0]) == Figure(3.0, 2.0, 3.0)
+    assert difference([2.0, 6.0], [1.0, 2.0]) == Figure(2.5, 1.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "verdict"),
+    [
+        (2.0, True, Verdict.REACHED),
+        (1.5, True, Verdict.ENOUGH),
+        (0.9, True, Verdict.MISSED),
+        (None, True, Verdict.UNMEASURED),
+        (0.9, False, Verdict.REACHED),
+        (1.5, False, Verdict.ENOUGH),
+        (2.1, False, Verdict.MISSED),
+    ],
+)
+def test_verdict_says_how_a_value_stands(value: float | None, at_least: bool, verdict: Verdict) -> None:
+    must, reach = (1.0, 2.0) if at_least else (2.0, 1.0)
+    assert Bounds(must, reach, at_least=at_least).verdict(value) is verdict
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "part"), [(0, 4, 0.5), (1, 3, 1.0), (2, 8, 1 / 6), (-1, 0.5, 0.0), (4, 5, 0.0)]
+)
+def test_call_counts_for_the_part_of_it_in_the_window(began: float, ended: float, part: float) -> None:
+    assert Answered(began, ended, 0, 0).part_within(1, 3) == pytest.approx(part)
+
+
+def test_profile_leaves_out_the_loop_and_idle_threads() -> None:
+    stacks = [
+        "main (a.py:1);Handle._run (asyncio/events.py:89);call (pkg/b.py:1);dump (lib/c.py:2) 3",
+        "main (a.py:1);Handle._run (asyncio/events.py:89);call (pkg/b.py:7) 1",
+        "run (threading.py:1);_worker (concurrent/futures/thread.py:89) 96",
+    ]
+
+    assert top_functions(stacks) == {
+        "packages": [{"where": "lib", "share": 0.75}, {"where": "pkg", "share": 0.25}],
+        "alone": [{"where": "dump (lib/c.py)", "share": 0.75}, {"where": "call (pkg/b.py)", "share": 0.25}],
+        "in_all": [{"where": "call (pkg/b.py)", "share": 1.0}, {"where": "dump (lib/c.py)", "share": 0.75}],
+    }
+
+
+def test_document_is_made_of_the_results() -> None:
+    text = report.markdown(RESULTS)
+
+    assert "| throughput | 0.90x (0.80-1.00) | ≥ 0.8 | ≥ 1.2 | must met |" in text
+    assert "| workers | - | ≥ 0.8 | ≥ 1.2 | not measured |" in text
+    assert "they do\n8,000 calls/s, 200 times what the fastest server" in text
+    assert "a replica does **24 calls/s** with a tool\ncall each" in text  # 60 % of a core, at 25 ms
+    assert "**one core and 475 MB**" in text  # (200 MB + 720 calls of 256 KB) and a quarter
+    assert "From a **short run** (profile)" in text
+    assert "50.0% `f (a.py)`" in text
+
+
+def test_document_without_results_says_how_to_get_some() -> None:
+    assert "make bench" in report.markdown({})
+
+
+def test_document_is_that_of_the_kept_results() -> None:
+    assert report.DOCUMENT.read_text() == report.markdown(report.load(report.RESULTS))

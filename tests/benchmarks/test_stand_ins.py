@@ -1,0 +1,112 @@
+"""The benchmarks' stand-ins and their load generator, in one process: they understand each other, and real clients."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from benchmarks import load
+from benchmarks.contenders import Endpoint
+from benchmarks.fakes import downstream, llm
+from benchmarks.fakes.http import Connection
+from benchmarks.load import Load, WrongAnswerError
+from benchmarks.processes import HOST, Process
+from tests.support.clients import initialize_client, modern_client, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from benchmarks.fakes.http import Answer
+    from benchmarks.load import Era
+
+ERAS: tuple[Era, ...] = ("initialize", "modern")
+TOOLS = [{"type": "function", "function": {"name": "facts__lookup_fact"}}]
+
+
+@asynccontextmanager
+async def serving(answer: Answer) -> AsyncIterator[Process]:
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(answer), HOST, 0)
+    async with server:
+        yield Process(os.getpid(), server.sockets[0].getsockname()[1], Path(os.devnull), 0.0)
+
+
+def http_client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(trust_env=False, verify=False)  # noqa: S501  plain HTTP on loopback
+
+
+def fact_of(process: Process, expected: str = downstream.FACT) -> Endpoint:
+    return Endpoint(process, "/facts/0/mcp", downstream.TOOL, {"topic": "bees"}, expected)
+
+
+async def ask(process: Process, base: str, messages: list[dict[str, Any]], *, stream: bool = False) -> httpx.Response:
+    async with http_client() as http:
+        body = {"model": "scripted", "messages": messages, "tools": TOOLS, "stream": stream}
+        return await http.post(f"http://{HOST}:{process.port}{base}/chat/completions", json=body)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_load_generator_and_downstream_speak_both_eras(era: Era) -> None:
+    async with serving(downstream.answer) as process:
+        answers = await load.answers(fact_of(process), 3, era=era)
+
+    assert len(answers) == 3
+    assert all(answer.bytes > len(downstream.FACT) for answer in answers)
+
+
+@pytest.mark.parametrize("connect", [initialize_client, modern_client])
+async def test_downstream_answers_a_real_client(connect: Any) -> None:
+    async with serving(downstream.answer) as process, connect(f"http://{HOST}:{process.port}/facts/0/mcp") as client:
+        result = await client.call_tool(downstream.TOOL, {"topic": "bees"})
+
+    assert text_of(result) == downstream.FACT
+
+
+async def test_downstream_counts_requests_by_method() -> None:
+    async with serving(downstream.answer) as process, http_client() as http:
+        url = f"http://{HOST}:{process.port}/counts"
+        await http.post(url)
+        await load.answers(fact_of(process), 3)
+        counts = (await http.get(url)).json()
+
+    assert counts == {"facts": {"initialize": 1, "notifications/initialized": 1, "tools/call": 3}}
+
+
+async def test_wrong_answer_fails_the_run() -> None:
+    async with serving(downstream.answer) as process:
+        with pytest.raises(WrongAnswerError, match="Bees"):
+            await load.answers(fact_of(process, "Bees cannot count."), 1)
+
+
+async def test_measuring_counts_calls_and_cpu() -> None:
+    async with serving(downstream.answer) as process:
+        sample = await load.measure(fact_of(process), Load(clients=2, seconds=0.1, warm_up_seconds=0.01))
+
+    assert sample.calls > 0
+    assert sample.calls_per_second > 0
+    assert 0 < sample.p50_ms <= sample.p95_ms
+
+
+async def test_llm_asks_for_the_tool_once_and_then_answers() -> None:
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "a fact"}
+    async with serving(llm.answer) as process:
+        first = (await ask(process, "/tool/0/v1", [{"role": "user", "content": "?"}])).json()["choices"][0]["message"]
+        second = (await ask(process, "/tool/0/v1", [result])).json()["choices"][0]["message"]
+
+    assert first["tool_calls"][0]["function"]["name"] == "facts__lookup_fact"
+    assert second["content"] == llm.ANSWER
+
+
+@pytest.mark.parametrize("seconds", ["0", "0.01"])
+async def test_llm_streams_its_answer_in_pieces(seconds: str) -> None:
+    async with serving(llm.answer) as process:
+        response = await ask(process, f"/answer/{seconds}/v1", [{"role": "user", "content": "?"}], stream=True)
+
+    assert response.headers["content-type"] == "text/event-stream"
+    assert response.text.endswith("data: [DONE]\n\n")
+    assert '"usage": {' in response.text
