@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import fast_agent.config
 import fast_agent.context
+import httpx
 import httpx._transports.default as httpx_transports
 import httpx2
 import httpx2._transports.default as httpx2_transports
@@ -49,6 +50,9 @@ type Connect = Callable[[MCPAggregator], Awaitable[None]]
 # How aggregators made in this context get their connections; None leaves it to fast-agent.
 _connect: ContextVar[Connect | None] = ContextVar("pallas_connect_downstreams", default=None)
 
+# Each holds the function under a name of its own; providers' clients take that of the package.
+_TRUST_STORE_READERS: tuple[Any, ...] = (httpx, httpx_transports, httpx2, httpx2_transports)
+
 # Whatever prepare() relies on, as "owner, attribute, parameters it must take".
 _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (fast_agent.config, "resolve_env_vars", ("config_item",)),
@@ -66,8 +70,7 @@ _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (Logger, "event", ("self", "etype", "ename", "message", "context", "data")),
     (ToolRunner, "_advance_iteration", ("self",)),
     (fastagent_llm, "_mcp_metadata_var", ()),
-    (httpx_transports, "create_ssl_context", ("verify", "cert", "trust_env")),
-    (httpx2_transports, "create_ssl_context", ("verify", "cert", "trust_env")),
+    *((module, "create_ssl_context", ("verify", "cert", "trust_env")) for module in _TRUST_STORE_READERS),
 )
 _BRACED_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
 _prepared = False
@@ -225,24 +228,19 @@ def _share_trust_store() -> None:
 
     Clients that bring their own settings, or a client certificate, get a context of their own as before.
     """
-    for module in (httpx_transports, httpx2_transports):
+    shared: dict[tuple[Any, ...], ssl.SSLContext] = {}
+    for module in _TRUST_STORE_READERS:
         original = module.create_ssl_context
-        shared: dict[tuple[bool, str | None, str | None], ssl.SSLContext] = {}
 
         def create_ssl_context(
-            verify: Any = True,
-            cert: Any = None,
-            trust_env: bool = True,
-            *,
-            original: Any = original,
-            shared: Any = shared,
+            verify: Any = True, cert: Any = None, trust_env: bool = True, *, original: Any = original
         ) -> ssl.SSLContext:
             if verify is not True or cert is not None:
                 return cast("ssl.SSLContext", original(verify=verify, cert=cert, trust_env=trust_env))
-            key = (trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+            key = (original, trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
             if key not in shared:
                 shared[key] = original(verify=True, cert=None, trust_env=trust_env)
-            return cast("ssl.SSLContext", shared[key])
+            return shared[key]
 
         setattr(module, "create_ssl_context", create_ssl_context)  # noqa: B010  the stubs do not export the name
 
