@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -85,6 +85,7 @@ class HostedAgent:
         self._admission = admission
         self._around = around
         self._runtime: AgentRuntime | None = None
+        self._tried = asyncio.Event()
         around.metrics.expect_agent(name)
         around.metrics.instances_live.labels(name).set_function(self._instances_live)
         self._count_state()
@@ -114,6 +115,8 @@ class HostedAgent:
         """
         reason = cleaned(reason) if reason else None
         before, self._runtime = self.status, runtime
+        if state in {State.READY, State.FAILED}:
+            self._tried.set()
         is_change = state is not before.state
         self.status = Status(state, reason) if is_change else replace(before, reason=reason)
         self._count_state()
@@ -137,6 +140,7 @@ class HostedAgent:
         """The runtime is about to end; calls are refused from here on."""
         _log.info("agent stopping", extra={"agent": self.name})
         self.status, self._runtime = Status(State.PENDING, "the gateway is stopping"), None
+        self._tried.set()
         self._count_state()
 
     @asynccontextmanager
@@ -203,8 +207,8 @@ class HostedAgent:
         self._around.metrics.send_message_seconds.labels(self.name).observe(0)  # the time it took to look at it
 
     async def _run(self, call: Call, channel: Channel, spent: Spent) -> Reply:
-        runtime = self._require_runtime()
         self._refuse_too_deep(call)
+        runtime = await self._first_runtime()
         call = fit_to_model(call, runtime.model)
         async with self._admission.slot(nested=call.is_nested):
             with (
@@ -228,6 +232,13 @@ class HostedAgent:
         finally:
             spent.tell(instance)
             self._count_turns(spent.turns)
+
+    async def _first_runtime(self) -> AgentRuntime:
+        """The runtime. Its first start is waited for like a free place: callers need not notice a restart."""
+        if self._runtime is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._tried.wait(), self._admission.queue_seconds)
+        return self._require_runtime()
 
     def _require_runtime(self) -> AgentRuntime:
         if self._runtime is not None:
