@@ -60,7 +60,7 @@ class Load:
         self._stopping.set()
 
 
-@pytest.mark.no_cover  # as in test_forwarding_load.py
+@pytest.mark.crowd
 @pytest.mark.parametrize("clients", [20, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
 async def test_no_call_fails_and_none_runs_twice_while_each_replica_is_restarted(clients: int, tmp_path: Path) -> None:
     gate = Gate()

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.usefixtures("no_trust_store", "many_descriptors", "patience"),
-    pytest.mark.no_cover,  # single calls go the same ways, and counting lines would double the CPU time
+    pytest.mark.crowd,
 ]
 CALLERS = 100
 SEED = 20260728

@@ -41,7 +41,7 @@ ATTACKS: tuple[Attack, ...] = (
 )
 
 
-@pytest.mark.no_cover  # as in test_forwarding_load.py
+@pytest.mark.crowd
 async def test_a_thousand_hostile_requests_add_no_series(tmp_path: Path) -> None:
     async with running(write_project(tmp_path, {"echo": Agent()})) as served:
         await ask(served.url("echo"))
