@@ -23,6 +23,10 @@ $(READY): requirements-dev.lock pyproject.toml .ci/setup.sh .ci/python.sh
 serve: $(READY) ## run the gateway with the example agents
 	@$(BIN)/pallas-gateway serve --config agents.example.yaml
 
+# Where the environment tells Python to keep no compiled modules, each of the many processes that tests start compiled
+# everything it imports: 3 s more.
+test soak conformance: export PYTHONDONTWRITEBYTECODE =
+
 test: $(READY) ## run the tests, with coverage
 	@$(BIN)/pytest -n 2 --dist loadfile --cov
 

@@ -33,12 +33,13 @@ class Admission:
     """Admits calls of one agent: the agent's own limit first, then the gateway's.
 
     In that order, so that a call waiting for a busy agent holds no slot that another agent's calls could use.
+    `queue_seconds` is how long a call waits at most.
     """
 
     def __init__(self, *, own: Limit, gateway: Limit, queue_seconds: float) -> None:
         self._own = own
         self._gateway = gateway
-        self._queue_seconds = queue_seconds
+        self.queue_seconds = queue_seconds
 
     @asynccontextmanager
     async def slot(self, *, nested: bool) -> AsyncIterator[None]:
@@ -49,7 +50,7 @@ class Admission:
         """
         async with AsyncExitStack() as held:
             try:
-                async with asyncio.timeout(self._queue_seconds):
+                async with asyncio.timeout(self.queue_seconds):
                     await held.enter_async_context(self._own.slot())
                     if not nested:
                         await held.enter_async_context(self._gateway.slot())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -87,6 +87,7 @@ class HostedAgent:
         self._around = around
         self._version: Version | None = None
         self._uses: dict[AgentRuntime, Uses] = {}
+        self._tried = asyncio.Event()
         around.metrics.expect_agent(name)
         around.metrics.instances_live.labels(name).set_function(self._instances_live)
         self._count_state()
@@ -116,6 +117,8 @@ class HostedAgent:
         """
         reason = cleaned(reason) if reason else None
         before, self._version = self.status, self._version_on(runtime)
+        if state in {State.READY, State.FAILED}:
+            self._tried.set()
         is_change = state is not before.state
         self.status = Status(state, reason) if is_change else replace(before, reason=reason)
         self._count_state()
@@ -169,6 +172,7 @@ class HostedAgent:
         """The runtime is about to end; calls are refused from here on."""
         _log.info("agent stopping", extra={"agent": self.name})
         self.status, self._version = Status(State.PENDING, why), None
+        self._tried.set()
         self._count_state()
 
     @asynccontextmanager
@@ -235,8 +239,8 @@ class HostedAgent:
         self._around.metrics.send_message_seconds.labels(self.name).observe(0)  # the time it took to look at it
 
     async def _run(self, call: Call, channel: Channel, spent: Spent) -> Reply:
-        version = self._require_version()
         self._refuse_too_deep(call)
+        version = await self._first_version()
         call = fit_to_model(call, version.runtime.model)
         with version.uses.one_more():
             reply = await self._run_on(version, call, channel, spent)
@@ -265,7 +269,11 @@ class HostedAgent:
             spent.tell(instance)
             self._count_turns(spent.turns)
 
-    def _require_version(self) -> Version:
+    async def _first_version(self) -> Version:
+        """What to run on. An agent's first start is waited for like a free place: callers need not notice a restart."""
+        if self._version is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._tried.wait(), self._admission.queue_seconds)
         if self._version is not None:
             return self._version
         hint = "" if self.status.state is State.FAILED else "; try again in a moment"

@@ -254,7 +254,7 @@ the client is, and by which scheme it comes, is taken from their `Forwarded` or 
     """Calls at once over all agents, per worker process."""
 
     queue_seconds: SecondsOrZero = 5.0
-    """How long a call may wait for a free place before it is refused."""
+    """How long a call may wait for a free place, and for an agent's first start, before it is refused."""
 
     heartbeat_seconds: Seconds = 15.0
     """Longest silence of a running call whose client asked for progress."""

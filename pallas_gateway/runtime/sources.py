@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-_INSTALLED = {"site-packages", "dist-packages"}
+_INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
 _OURS = "pallas_gateway"
 
 type Stamp = tuple[int, int, int] | None
@@ -75,26 +76,34 @@ def _behind(module_name: str) -> Iterator[Path]:
 def loaded_with(module_name: str) -> Iterator[tuple[str, Path]]:
     """Loaded modules of the module's own package, and others that lie in the working directory."""
     package = module_name.rpartition(".")[0]
+    is_of_the_project = _project_files()
     for name, module in list(sys.modules.items()):  # a copy, other threads import
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or name == "__main__":
             continue
         is_beside = bool(package) and (name == package or name.startswith(f"{package}."))
-        if is_beside or (name.partition(".")[0] != _OURS and _is_project_file(file)):
+        if is_beside or (name.partition(".")[0] != _OURS and is_of_the_project(file)):
             yield name, Path(file)
 
 
 def _in_traceback(error: BaseException) -> Iterator[Path]:
     """Files of the project that the failure passed through; one with a syntax error is in no frame."""
+    is_of_the_project = _project_files()
     cause: BaseException | None = error
     while cause is not None:
         names = [frame.f_code.co_filename for frame, _ in walk_tb(cause.__traceback__)]
         if isinstance(cause, SyntaxError) and cause.filename:
             names.append(cause.filename)
-        yield from (Path(name) for name in names if _is_project_file(name))
+        yield from (Path(name) for name in names if is_of_the_project(name))
         cause = cause.__cause__ or cause.__context__
 
 
-def _is_project_file(name: str) -> bool:
-    path = Path(name)
-    return path.is_relative_to(Path.cwd()) and not _INSTALLED & set(path.parts)
+def _project_files() -> Callable[[str], bool]:
+    """Tells a name of a project file. Works on strings: each failed start asks it about every module there is."""
+    inside = os.path.join(Path.cwd(), "")  # noqa: PTH118  a Path has no separator at its end
+
+    def is_of_the_project(name: str) -> bool:
+        path = os.path.normpath(name)
+        return path.startswith(inside) and not any(folder in path for folder in _INSTALLED)
+
+    return is_of_the_project

@@ -60,13 +60,14 @@ class Load:
         self._stopping.set()
 
 
+@pytest.mark.crowd
 @pytest.mark.parametrize("clients", [20, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
 async def test_no_call_fails_and_none_runs_twice_while_each_replica_is_restarted(clients: int, tmp_path: Path) -> None:
     gate = Gate()
     async with AsyncExitStack() as stack:
         at = stack.enter_context(place(tmp_path / "ingress"))
         llm = await stack.enter_async_context(scripted_llm(lambda request: hang(gate, say(request.last_user_text))))
-        gateway = {"public_url": at.url}
+        gateway = {"public_url": at.url, "queue_seconds": 60}  # a busy machine takes its time to start an agent
         project = write_project(tmp_path / "project", {"solo": Agent()}, llm_url=llm.base_url, gateway=gateway)
         ports = [stack.enter_context(reserved_port()) for _ in range(REPLICAS)]
         replicas = [stack.enter_context(serving(project, port)) for port in ports]

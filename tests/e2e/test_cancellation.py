@@ -218,6 +218,7 @@ async def test_a_session_id_is_handed_out_at_initialize_only_and_any_is_accepted
 # --- many ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.crowd
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_100_calls_cancelled_at_random_moments_leave_nothing_behind(version: str, tmp_path: Path) -> None:
     chance = random.Random(20260728)  # noqa: S311  the same moments in every run

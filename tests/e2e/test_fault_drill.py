@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -13,8 +15,10 @@ import pytest
 
 from pallas_gateway.agents import supervisor
 from pallas_gateway.agents.hosted_agent import State
-from pallas_gateway.health import checker, preflight
+from pallas_gateway.health import checker, preflight, probe
+from pallas_gateway.runtime import instances
 from tests.e2e.calling import EACH_VERSION, Answer, ask, health
+from tests.support.clients import raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, module_source, running, until_idle, write_project
 from tests.support.listener import black_hole, reserved_port
@@ -22,9 +26,10 @@ from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, script
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
+    from tests.support.clients import RawCall
     from tests.support.gateway import Project, Running
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
@@ -51,11 +56,17 @@ def use_what_there_is(request: LlmRequest) -> Turn:
     return say("no tools")
 
 
-def project_of(path: Path, llm_url: str, tools_url: str, port: int, **settings: Any) -> Project:
-    """`worker` uses the model and `tools`, `boss` calls `worker`, `archive` is broken, `fine` needs nobody."""
+def project_of(
+    path: Path, llm_url: str, tools_url: str, port: int, timeouts: Mapping[str, int] = MappingProxyType({})
+) -> Project:
+    """`worker` uses the model and `tools`, `boss` calls `worker`, `archive` is broken, `fine` needs nobody.
+
+    `timeouts` are the `call_timeout_seconds` of agents.
+    """
+    limits = {name: {"call_timeout_seconds": seconds} for name, seconds in timeouts.items()}
     agents = {
-        "worker": Agent(servers=["tools"], settings={"port": port, **settings}),
-        "boss": Agent(servers=["peer"], settings={"depends_on": ["worker", "archive"], **settings}),
+        "worker": Agent(servers=["tools"], settings={"port": port, **limits.get("worker", {})}),
+        "boss": Agent(servers=["peer"], settings={"depends_on": ["worker", "archive"], **limits.get("boss", {})}),
         "archive": BROKEN,
         "fine": Agent(model="passthrough"),
     }
@@ -198,27 +209,42 @@ def said_once(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
     return said
 
 
-async def test_what_hangs_ends_in_time_and_holds_up_nobody(tmp_path: Path) -> None:
+async def test_what_hangs_ends_in_time_and_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, limit in ((instances, "ATTACH_SECONDS"), (probe, "PROBE_SECONDS"), (preflight, "PREFLIGHT_SECONDS")):
+        monkeypatch.setattr(module, limit, 0.5)
+    timeouts = {"worker": 3600, "boss": 1}
     with reserved_port() as port, black_hole() as llm, black_hole() as tools:
-        project = project_of(tmp_path, f"{llm}/v1", f"{tools}/mcp", port, call_timeout_seconds=25)
+        project = project_of(tmp_path, f"{llm}/v1", f"{tools}/mcp", port, timeouts)
         async with running(project) as served:
             drill = Drill(served)
-            stuck = asyncio.create_task(ask(served.url("worker")))
-            await eventually(lambda: served.metric("pallas_calls_in_flight", agent="worker") == 1, what="a stuck call")
-            for version in EACH_VERSION:
-                assert (await ask(served.url("fine"), "not me", version=version)).text == "not me"
-            began = monotonic()
-            healths = await drill.healths()
-            assert monotonic() - began < 3.5 + 2  # which is what a busy machine adds
-            expected = {"worker": "degraded", "boss": "degraded", "archive": "error", "fine": "degraded"}
-            assert statuses(healths) == expected
-            assert "LLM: generic: no answer within 5 s" in healths["boss"]["message"]
-            await drill.assert_serving(not_up={"archive"})
-            assert not stuck.done()
-            answer = await stuck
-            assert not answer.is_error
-            assert "did not finish within its 25 s" in answer.text
+            async with a_stuck_call(served) as stuck:
+                for version in EACH_VERSION:
+                    assert (await ask(served.url("fine"), "not me", version=version)).text == "not me"
+                began = monotonic()
+                healths = await drill.healths()
+                assert monotonic() - began < 3.5 + 2  # which is what a busy machine adds
+                expected = {"worker": "degraded", "boss": "degraded", "archive": "error", "fine": "degraded"}
+                assert statuses(healths) == expected
+                assert "LLM: generic: no answer within 0.5 s" in healths["boss"]["message"]
+                await drill.assert_serving(not_up={"archive"})
+                in_time = await ask(served.url("boss"))
+                assert not in_time.is_error
+                assert "did not finish within its 1 s" in in_time.text
+                assert served.metric("pallas_calls_in_flight", agent="worker") == 1
+                assert stuck.messages == []
             await until_idle(served)
+
+
+@asynccontextmanager
+async def a_stuck_call(served: Running) -> AsyncIterator[RawCall]:
+    """A call of `worker`, which waits for its model until the caller leaves."""
+    params = tool_params("send_message", {"message": "hello"})
+    async with (
+        raw_client(served.url("worker"), protocol_version=EACH_VERSION[0]) as client,
+        client.in_flight("tools/call", params) as call,
+    ):
+        await eventually(lambda: served.metric("pallas_calls_in_flight", agent="worker") == 1, what="a stuck call")
+        yield call
 
 
 async def until_ready(served: Running, name: str) -> None:

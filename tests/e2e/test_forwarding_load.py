@@ -56,7 +56,10 @@ if TYPE_CHECKING:
     from tests.support.downstreams import HttpRequest, Recorder
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store", "many_descriptors", "patience")
+pytestmark = [
+    pytest.mark.usefixtures("no_trust_store", "many_descriptors", "patience"),
+    pytest.mark.crowd,
+]
 CALLERS = 100
 SEED = 20260728
 AT_MOST = 1500  # seconds; the 500 calls take two minutes of CPU time

@@ -156,7 +156,7 @@ async def test_health_answers_within_a_second_when_its_downstreams_do(
     gate = Gate()
     gate.open()
     async with well_servers(gate) as servers, serving(tmp_path, servers) as (url, _):
-        assert min([await seconds_of_health(url) for _ in range(ATTEMPTS)]) < 1.0
+        assert await answers_once_within(url, 1.0)
 
 
 async def test_health_answers_within_a_probe_and_a_half_second_whatever_its_downstreams_do(
@@ -167,13 +167,17 @@ async def test_health_answers_within_a_probe_and_a_half_second_whatever_its_down
         servers = {**sick, "hanging_program": python("import time; time.sleep(600)")}
         async with serving(tmp_path, servers) as (url, _):
             assert probe.PROBE_SECONDS == 3.0
-            assert min([await seconds_of_health(url) for _ in range(2)]) < probe.PROBE_SECONDS + 0.5
+            assert await answers_once_within(url, probe.PROBE_SECONDS + 0.5)
 
 
-async def seconds_of_health(url: str) -> float:
-    started = monotonic()
-    await asyncio.wait_for(health(url), 30)
-    return monotonic() - started
+async def answers_once_within(url: str, seconds: float) -> bool:
+    """Whether one of `ATTEMPTS` questions was answered in that time."""
+    for _ in range(ATTEMPTS):
+        started = monotonic()
+        await asyncio.wait_for(health(url), 30)
+        if monotonic() - started < seconds:
+            return True
+    return False
 
 
 # The LLM provider

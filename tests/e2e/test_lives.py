@@ -185,7 +185,7 @@ async def test_import_that_hangs_for_too_long_is_a_failure(tmp_path: Path, monke
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_listener_answers_while_agents_are_starting(version: str, tmp_path: Path) -> None:
     with reserved_port() as port, held_import(tmp_path) as held:
-        project = write_project(tmp_path, {"slow": held.agent}, gateway={"port": port})
+        project = write_project(tmp_path, {"slow": held.agent}, gateway={"port": port, "queue_seconds": 0.05})
         async with starting(project) as gateway, httpx.AsyncClient(base_url=gateway.base_url) as http:
             await gateway.until_live()
             assert (await http.get("/livez")).status_code == 200

@@ -34,6 +34,7 @@ POINTS = ("answer", "tool", "stream")
 SEED = 20260728
 
 
+@pytest.mark.crowd
 async def test_no_answer_holds_anything_of_another_call(tmp_path: Path) -> None:
     async with scripted_llm() as llm:  # repeats every user text it was shown
         project = write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url)
@@ -129,6 +130,7 @@ async def test_client_that_vanishes_while_waiting_gives_its_turn_away(version: s
     assert [request.last_user_text for request in llm.requests] == ["first", "third"]
 
 
+@pytest.mark.crowd
 async def test_hanging_calls_of_one_agent_do_not_delay_another(tmp_path: Path) -> None:
     gate = Gate()
     async with scripted_llm(lambda request: hang(gate) if request.last_user_text == "stay" else say("hi")) as llm:
@@ -144,6 +146,7 @@ async def test_hanging_calls_of_one_agent_do_not_delay_another(tmp_path: Path) -
             gate.open()
 
 
+@pytest.mark.crowd
 async def test_vanished_clients_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In both eras, at seeded points: before the model answered, during a tool call, in the middle of a stream."""
     monkeypatch.setattr(instances, "ATTACH_SECONDS", 60)  # not what is tried here, and everybody shares one process

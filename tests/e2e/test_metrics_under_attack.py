@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.e2e.calling import ask, health
 from tests.e2e.watching import calling, script_of, stage
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
@@ -39,6 +41,7 @@ ATTACKS: tuple[Attack, ...] = (
 )
 
 
+@pytest.mark.crowd
 async def test_a_thousand_hostile_requests_add_no_series(tmp_path: Path) -> None:
     async with running(write_project(tmp_path, {"echo": Agent()})) as served:
         await ask(served.url("echo"))

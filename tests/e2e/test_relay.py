@@ -115,6 +115,7 @@ async def test_progress_of_peers_is_nested_under_the_tools_that_called_them(
     ]
 
 
+@pytest.mark.crowd
 async def test_every_chunk_is_attributed_to_its_call_among_50_parallel_calls_with_two_parallel_calls_each(
     tmp_path: Path,
 ) -> None:

@@ -156,7 +156,9 @@ class Running:
 
     def metric(self, name: str, **labels: str) -> float:
         """The present value of one metric sample, 0 if it has none yet."""
-        return self.gateway.metrics.registry.get_sample_value(name, labels) or 0.0
+        families = self.gateway.metrics.registry.restricted_registry([name]).collect()  # a poll asks for this often
+        samples = (sample for family in families for sample in family.samples)
+        return next((sample.value for sample in samples if (sample.name, sample.labels) == (name, labels)), 0.0)
 
 
 @asynccontextmanager

@@ -183,6 +183,30 @@ async def test_an_agent_that_is_not_ready_refuses_calls_and_says_why(
     assert hosting.metric("calls_refused_total", reason="agent_unavailable") == 1
 
 
+@pytest.mark.parametrize(("state", "reason"), [(State.READY, None), (State.FAILED, "no key")])
+async def test_a_call_waits_for_an_agents_first_start(state: State, reason: str | None) -> None:
+    hosting = pending(admission=Admission(own=Limit(None), gateway=Limit(None), queue_seconds=60))
+    async with hosting.tasks, MemoryRuntime({"echo": MemoryAgent()}).start(a_plan("echo")) as started:
+        answering = asyncio.create_task(hosting.agent.answer(a_call(), a_channel()))
+        hosting.agent.enter(State.STARTING)
+        await tick()
+        assert not answering.done()
+        if state is State.READY:
+            hosting.agent.enter(state, runtime=started)
+            assert (await answering).failure is None
+        else:
+            hosting.agent.enter(state, reason=reason)
+            with pytest.raises(AgentUnavailableError, match="no key"):
+                await answering
+
+
+async def test_an_agent_that_has_left_is_not_waited_for() -> None:
+    hosting = pending(admission=Admission(own=Limit(None), gateway=Limit(None), queue_seconds=60))
+    hosting.agent.leave("the gateway is stopping")
+    with pytest.raises(AgentUnavailableError, match="the gateway is stopping"):
+        await asyncio.wait_for(hosting.agent.answer(a_call(), a_channel()), 20)
+
+
 # Answers
 
 
