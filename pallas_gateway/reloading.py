@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.config.configuration import Configuration
     from pallas_gateway.gateway import Gateway
-    from pallas_gateway.http_server import Listeners
+    from pallas_gateway.listeners import Listeners
     from pallas_gateway.listening import Entrance, Listening
     from pallas_gateway.roster import Changes
     from pallas_gateway.service_manager import ServiceManager
