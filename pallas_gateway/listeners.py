@@ -145,24 +145,21 @@ def share(
 
 
 def keep_shared(configuration: Configuration, _: ExitStack, *, present: Mapping[int, PortRoutes]) -> Listeners:
-    """The ports of a process that shares them, for a configuration that wants no others.
+    """The listeners of a process that shares them, for a configuration that wants the same.
 
     Raises:
         BindError: it wants others; the processes cannot bind them one by one.
     """
     public = {port: routes for port, routes in present.items() if not routes.nested_only}
-    if not same_ports(configuration, public):
+    if dict(_wanted_ports(configuration)) != public:
         raise BindError("the ports of agents change, which needs a restart with several workers")
     nested = next(port for port, routes in present.items() if routes.nested_only)
     return Listeners({}, present, nested, configuration.bind_host)
 
 
-def same_ports(configuration: Configuration, bound: Mapping[int, PortRoutes]) -> bool:
-    """Whether the configuration wants these ports and no other, with these routes; an ephemeral one (0) is any."""
-    wanted = dict(_wanted_ports(configuration))
-    if len(wanted) != len(bound) or set(map(repr, wanted.values())) != set(map(repr, bound.values())):
-        return False
-    return all(port == 0 or bound.get(port) == routes for port, routes in wanted.items())
+def wants_same_ports(one: Configuration, other: Configuration) -> bool:
+    """Whether two configurations want the same of the same ports."""
+    return dict(_wanted_ports(one)) == dict(_wanted_ports(other))
 
 
 def _bind_nested(bound: dict[int, socket.socket], sockets: ExitStack) -> int:

@@ -130,7 +130,7 @@ class _OpenEndpoints:
 
     async def _metrics(self, request: Request) -> Response:
         refused = await metrics_refusal(self._gateway, request.scope)
-        return refused or metrics.exposition(self._gateway.metrics.registry, request)
+        return refused or metrics.exposition(self._gateway.metrics.exposed, request)
 
     async def _well_known(self, request: Request) -> Response:
         viewer = await viewer_of(self._gateway, request.scope)
