@@ -231,11 +231,17 @@ class Fleet:
         if self._failure is None:
             seconds = self._start.configuration.deployment.gateway.drain_seconds + STOP_SECONDS
         _, late = await asyncio.wait(keeping, timeout=seconds)
-        for worker in self._workers.values():
-            _log.error("worker does not end, it is killed", extra={"worker": worker.number, "pid": worker.pid})
-            worker.kill()
+        self._kill([worker for worker in self._workers.values() if not worker.has_stopped])
+        if late:  # the others wait for those to close with them
+            _, late = await asyncio.wait(late, timeout=FAILED_START_SECONDS)
+            self._kill(list(self._workers.values()))
         if late:
             await asyncio.wait(late)
+
+    def _kill(self, workers: Iterable[WorkerProcess]) -> None:
+        for worker in workers:
+            _log.error("worker does not end, it is killed", extra={"worker": worker.number, "pid": worker.pid})
+            worker.kill()
 
     def _fail(self, why: str) -> None:
         if self._failure is None:  # the others' failures are the same, or follow from it

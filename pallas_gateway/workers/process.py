@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.log_relay import write_lines
-from pallas_gateway.workers.messages import LONGEST_LINE, Closed, Failed, Ready, Stopped, line_of, messages_on
+from pallas_gateway.workers.messages import LONGEST_LINE, Alive, Closed, Failed, Ready, Stopped, line_of, messages_on
 from pallas_gateway.workers.start import written
 
 if TYPE_CHECKING:
@@ -145,6 +145,8 @@ class WorkerProcess:
         match message:
             case Ready():
                 self.was_ready = True
+            case Alive(summary):
+                self.summary = summary
             case Failed(why):
                 self._why = why
             case Stopped():
