@@ -200,6 +200,8 @@ async def test_a_drain_ends_the_calls_of_every_worker_and_the_gateway_with_0(tmp
             for n, (agent, message) in enumerate(asked)
         ]
         await leaving.gate.wait_for_entered(len(asked))
+        for pid in leaving.pids:
+            os.kill(pid, signal.SIGINT)  # as a terminal sends it to everybody
         leaving.program.signal(signal.SIGTERM)
         for pid in sorted(leaving.pids):
             with leaving.only(pid):

@@ -40,6 +40,8 @@ class FakeWorker:
         self.channel = socket.socket(fileno=start.channel)
         self.log = LogPipe(start.log, start.worker)
         self.may_close = threading.Event()
+        if "NOTIFY_SOCKET" in os.environ:
+            self.note("NOTIFY_SOCKET")
 
     def run(self) -> int:
         """Behave; the exit code."""
@@ -49,12 +51,13 @@ class FakeWorker:
         """Be ready, stop on SIGTERM, close when told to."""
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
-        signal.signal(signal.SIGHUP, lambda *_: self.note("SIGHUP"))
+        signal.signal(signal.SIGHUP, lambda *_: self.hear_hangup())
         threading.Thread(target=self.listen, args=[stop], daemon=True).start()
         self.tell(Ready(f"announced by {self.start.worker}\n"))
         self.tell(Alive("2 of 2 agents ready"))
         while not stop.wait(0.02):
             pass
+        sys.stderr.write(f"{self.start.worker} stopped\n")
         self.tell(Stopped())
         while not self.may_close.wait(0.02):
             pass
@@ -95,7 +98,7 @@ class FakeWorker:
     def hangs(self) -> int:
         """Be ready and then do nothing at all."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        self.tell(Ready(""))
+        self.tell(Ready(f"announced by {self.start.worker}\n"))
         while True:
             signal.pause()
 
@@ -105,13 +108,18 @@ class FakeWorker:
 
     def listen(self, stop: threading.Event) -> None:
         """Write down what the parent says; stop when it is gone."""
-        with self.channel.makefile("r") as lines:
+        with contextlib.suppress(ConnectionResetError), self.channel.makefile("r") as lines:
             for line in lines:
                 self.note(json.loads(line)["is"])
                 if json.loads(line)["is"] == "Close":
                     self.may_close.set()
         stop.set()
         self.may_close.set()
+
+    def hear_hangup(self) -> None:
+        """Note it, and say so where everybody can see it."""
+        self.note("SIGHUP")
+        sys.stderr.write(f"{self.start.worker} heard SIGHUP\n")
 
     def note(self, text: str) -> None:
         """Write down what was heard."""
