@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pallas_gateway.config.loader import Overrides
 from pallas_gateway.telemetry import logs
 from pallas_gateway.workers import fleet as fleet_module
 from pallas_gateway.workers.fleet import Fleet, Plan, WorkersError
 from pallas_gateway.workers.restarts import LAST_PAUSE_SECONDS, SETTLED_SECONDS, restart_seconds
-from pallas_gateway.workers.start import Start
+from pallas_gateway.workers.start import Rereading, Start
 from tests.support import fake_worker
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
 
+REREADING = Rereading(None, Overrides(), watch=False)
 COMMAND = (sys.executable, str(Path(fake_worker.__file__)))
 
 
@@ -50,7 +52,7 @@ class Run:
         self.stopping: list[bool] = []
         self.stop = asyncio.Event()
         descriptors = tuple(one.fileno() for one in self.sockets)
-        start = Start(configuration(), 0, descriptors, channel=-1, log=-1, metrics=folder, restarts=0)
+        start = Start(configuration(), REREADING, 0, descriptors, channel=-1, log=-1, metrics=folder, restarts=0)
         plan = Plan(
             2, (*COMMAND, str(folder)), {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, start, self.sockets
         )
@@ -235,9 +237,10 @@ async def test_one_that_says_nothing_for_too_long_is_replaced(tmp_path: Path, ca
 async def test_a_new_configuration_is_announced_to_those_that_run_and_given_to_later_ones(tmp_path: Path) -> None:
     async with fleet_of(tmp_path) as run:
         await run.until_announced()
-        run.fleet.configure(configuration(changed=True))
+        run.fleet.configuration = configuration(changed=True)
+        run.fleet.reload()
         await eventually(lambda: run.heard(1) == run.heard(2) == ["SIGHUP"], what="both told")
-        assert run.fleet._start.configuration == configuration(changed=True)
+        assert run.fleet.configuration == configuration(changed=True)
 
 
 @pytest.fixture
