@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 import pytest_asyncio
+import yaml
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -151,6 +152,19 @@ async def test_calls_in_flight_are_those_of_all_workers(served: Fleet) -> None:
 
     await _until_metric(served, "pallas_calls_in_flight", 0, agent="peer")
     await _until_metric(served, "pallas_instances_live", 0, agent="peer")
+
+
+async def test_a_hangup_has_every_worker_reload(served: Fleet) -> None:
+    file = served.folder / "agents.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["agents"]["peer"]["title"] = "Renamed"
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
+    served.program.signal(signal.SIGHUP)
+    await _until_metric(served, "pallas_config_reloads_total", 2, outcome="ok")
+
+    for pid in sorted(served.pids):
+        with served.only(pid):
+            assert '"Renamed"' in (await served.get("/.well-known/mcp/server.json")).text
 
 
 async def test_a_crashed_worker_is_replaced_and_nothing_is_counted_backwards(served: Fleet) -> None:
