@@ -100,7 +100,8 @@ class Fleet:
         """
         self._stop = stop
         keeping = [
-            self._tasks.spawn(self._keep(number), name=f"worker {number}") for number in range(1, self._plan.count + 1)
+            self._tasks.spawn(self._keep(number), name=f"worker {number}", report=True)
+            for number in range(1, self._plan.count + 1)
         ]
         if self._hang_seconds is not None:
             self._tasks.spawn(self._watch(self._hang_seconds), name="watch", report=True)
@@ -168,6 +169,9 @@ class Fleet:
             self._fail(str(error))
         except OSError as error:
             self._fail(f"worker {number} could not start: {error}")
+        except Exception as error:
+            self._fail(f"worker {number} could not be kept running: {error}")
+            raise
 
     async def _run_one(self, number: int) -> Ended:
         carried, self._uncounted_restarts = self._uncounted_restarts, 0
