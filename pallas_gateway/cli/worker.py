@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import sys
 from functools import partial
@@ -72,3 +73,5 @@ async def _serve(start: Start) -> None:
         await server.serve(
             start.configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads, shared=member.shared
         )
+    if member.is_orphan:  # nobody else is left to do it
+        shutil.rmtree(start.metrics, ignore_errors=True)

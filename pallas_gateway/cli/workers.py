@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -71,18 +72,19 @@ async def _run(plan: Plan) -> None:
         fleet = Fleet(plan, on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
         if plan.start.rereading.watch:  # workers reload by themselves, so that one who comes later takes what is there
             fleet.before_replacing = partial(_take_again, fleet, plan.start.rereading)
-        _handle_signals(fleet, stop, service, plan.start.rereading)
+        _handle_signals(fleet, stop, service, plan.start)
         await fleet.run(stop)
 
 
-def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, rereading: Rereading) -> None:
+def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, start: Start) -> None:
     """SIGTERM and SIGINT stop all workers, the second one at once; SIGHUP has them read the configuration again."""
-    loop = asyncio.get_running_loop()
+    loop, metrics, rereading = asyncio.get_running_loop(), start.metrics, start.rereading
 
     def on_stop() -> None:
         if stop.is_set():
             _log.warning("workers stopped at once by a second signal, running calls are cut off")
             fleet.kill()
+            shutil.rmtree(metrics, ignore_errors=True)
             os._exit(1)  # as a single process does
         stop.set()
 

@@ -87,7 +87,8 @@ class WorkersMetrics:
     def collect(self) -> Iterator[Metric]:
         """Every metric, over all workers."""
         self.refresh()
-        shared = MultiProcessCollector(None, str(self._folder)).collect()  # type: ignore[no-untyped-call]
+        # Gone is the folder where the parent is, and another worker ended before this one.
+        shared = MultiProcessCollector(None, str(self._folder)).collect() if self._folder.is_dir() else ()  # type: ignore[no-untyped-call]
         by_name = {family.name: family.samples for family in shared}
         hosted = _agents_of(self._hosted) if self._hosted is not None else set()
         for family in self._own.collect():

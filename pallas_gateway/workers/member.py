@@ -47,6 +47,7 @@ class Member:
         self._stop = stop
         self._reload = reload
         self._may_close = asyncio.Event()
+        self.is_orphan = False
         self._running = RunningCalls()
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # for this process, not for programs that agents start
@@ -108,6 +109,7 @@ class Member:
                     end_cancelled(self._running.cancellations, message.key)
                 case Close():
                     self._may_close.set()
+        self.is_orphan = True
         self._stop.set()
         self._may_close.set()
 

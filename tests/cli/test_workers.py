@@ -62,13 +62,14 @@ def test_the_first_that_was_ready_speaks_for_all_and_a_signal_ends_all_with_0(tm
 
 
 def test_a_second_signal_ends_all_at_once(tmp_path: Path) -> None:
-    with fleet_of(tmp_path, ["serves"], ["hangs"]) as program:
+    with fleet_of(tmp_path, ["serves"], ["hangs"], TMPDIR=str(tmp_path)) as program:
         program.wait_for("announced")
         program.signal(signal.SIGTERM)
         program.wait_for("1 stopped")
         program.signal(signal.SIGTERM)
         ran = program.end(5)  # the hanging one alone would take longer than a minute
     assert ran.code == 1
+    assert list(tmp_path.glob("pallas-workers-*")) == []
     assert ran.err.endswith("workers stopped at once by a second signal, running calls are cut off\n")
 
 
@@ -139,7 +140,7 @@ def test_systemd_hears_of_the_parent_alone(tmp_path: Path) -> None:
 
 
 def test_workers_end_when_their_parent_is_gone(tmp_path: Path) -> None:
-    with fleet_of(tmp_path, ["serves"], ["serves"]) as program:
+    with fleet_of(tmp_path, ["serves"], ["serves"], TMPDIR=str(tmp_path)) as program:
         program.wait_for("announced")
         program.signal(signal.SIGKILL)
         ran = program.end()  # reads to the end of stderr, which the workers hold open

@@ -110,6 +110,9 @@ async def fleet(path: Path, *arguments: str, **gateway: Any) -> AsyncGenerator[F
         program = stack.enter_context(started(["serve", "--workers", "2", *arguments], folder, environ=environ))
         await asyncio.to_thread(program.wait_for, "Try:")
         yield Fleet(program, folder, llm, gate, ports)
+        gate.open()
+        program.signal(signal.SIGTERM)
+        await asyncio.to_thread(program.end, 60)
 
 
 def _script(request: LlmRequest, gate: Gate) -> Turn:
