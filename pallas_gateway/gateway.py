@@ -45,13 +45,19 @@ _IDLE_CONNECTIONS = 20
 class Gateway:
     """Every hosted agent and its MCP server; an async context manager around everything they share."""
 
-    def __init__(self, configuration: Configuration, addresses: Addresses, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        addresses: Addresses,
+        runtime: Runtime,
+        running: RunningCalls | None = None,
+    ) -> None:
         self.configuration = configuration
         self.addresses = addresses
         self.loaded_at = datetime.now(UTC)
         self.metrics = Metrics()
         self.refusals = Refusals(self.metrics)
-        self.running = RunningCalls()
+        self.running = RunningCalls() if running is None else running
         self._runtime = runtime
         self._providers: tuple[LlmProvider, ...] = ()
         self._calls = TaskOwner()

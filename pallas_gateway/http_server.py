@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import hypercorn.asyncio
@@ -18,38 +17,21 @@ import hypercorn.config
 from hypercorn.asyncio.tcp_server import TCPServer
 
 from pallas_gateway.errors import GatewayError, PlatformError
+from pallas_gateway.listeners import BACKLOG, CLOSE_SECONDS, give_up
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.web.guards import RETRY_AFTER_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from starlette.types import ASGIApp
 
     from pallas_gateway.config.configuration import Configuration
-    from pallas_gateway.web.app import PortRoutes
+    from pallas_gateway.listeners import Listeners
 
-BACKLOG = 1024
 KEEP_ALIVE_SECONDS = 120.0
 """Longer than proxies and clients keep idle connections (60 s), else one is closed just as it is used again."""
-CLOSE_SECONDS = 2.0
-"""How long open connections may take to go once everything has been answered."""
 LAST_ANSWERS_SECONDS = 0.2
 """How long requests on the connections accepted last get to arrive; a gateway that stops answers each at once."""
-_STOPPING = (
-    f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {RETRY_AFTER_SECONDS}\r\n"
-    "Connection: close\r\nContent-Length: 0\r\n\r\n"
-).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """Bound sockets with their routes; `nested` is the plain loopback one that TLS needs, `host` the bound address."""
-
-    sockets: Mapping[int, socket.socket]
-    routes: Mapping[int, PortRoutes]
-    nested: int | None
-    host: str
 
 
 class Accepting:
@@ -60,11 +42,8 @@ class Accepting:
 
     def __init__(self, app: ASGIApp, listeners: Listeners, configuration: Configuration) -> None:
         self._app = app
-        self._sockets = listeners.sockets
-        self._encrypted = set(listeners.sockets) - {listeners.nested} if configuration.tls_files else set()
-        # Hypercorn closes what it is given; a duplicate leaves the originals to the one who bound them.
-        self._duplicates = {port: socket.dup(listener.fileno()) for port, listener in listeners.sockets.items()}
-        self._config = _hypercorn_config(self._duplicates, listeners.nested, configuration)
+        self._listeners = listeners
+        self._config = _Config(listeners, configuration)
         self._stop = asyncio.Event()
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
 
@@ -83,53 +62,22 @@ class Accepting:
 
     async def __aexit__(self, *_: object) -> None:
         if not self.serving.done():  # it has closed its descriptors by then
-            self._refuse_connections()
+            self.refuse_connections()
             await asyncio.sleep(LAST_ANSWERS_SECONDS)
         self._stop.set()
         await self._tasks.__aexit__()  # bounded: Hypercorn waits for open connections without end
 
-    def _refuse_connections(self) -> None:
+    def refuse_connections(self) -> None:
         """Before Hypercorn stops: it drops connections that it accepts then, and the ports would queue more.
 
-        A proxy cannot tell a call on such a connection from one that has begun; one that is refused it may send on.
-        Without an await, so that hardly any connection comes between the last that is accepted and the first refused.
+        What is shared with other processes is left alone here, but for accepting; who has bound it gives it up.
         """
         loop = asyncio.get_running_loop()
-        for port, listener in self._sockets.items():
-            loop.remove_reader(self._duplicates[port])
-            late = _queued(listener)
-            with suppress(OSError):  # not listening any more
-                listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
-            for connection in late:
-                if port in self._encrypted:
-                    connection.close()
-                else:
-                    self._tasks.spawn(_turn_away(connection), name="late connection", report=True)
-
-
-def _queued(listener: socket.socket) -> list[socket.socket]:
-    """Connections that wait to be accepted."""
-    found = []
-    while True:
-        try:
-            found.append(listener.accept()[0])
-        except OSError:
-            return found
-
-
-async def _turn_away(connection: socket.socket) -> None:
-    """Answer as a gateway does that stops, then let the client close: data left unread would reset the answer."""
-    with suppress(OSError, TimeoutError):
-        reader, writer = await asyncio.open_connection(sock=connection)
-        try:
-            writer.write(_STOPPING)
-            writer.write_eof()
-            async with asyncio.timeout(CLOSE_SECONDS / 2):
-                while await reader.read(1 << 16):
-                    pass
-        finally:
-            writer.close()
+        for port, listener in self._listeners.sockets.items():
+            if self._config.duplicates[port].fileno() >= 0:
+                loop.remove_reader(self._config.duplicates[port])
+            if not self._listeners.is_shared(port):
+                give_up(listener, self._tasks, encrypted=port in self._config.encrypted)
 
 
 class TlsError(GatewayError):
@@ -155,9 +103,32 @@ def check_tls(configuration: Configuration) -> None:
 
 
 class _Config(hypercorn.config.Config):
-    """Hypercorn's settings, with a certificate that can be renewed while connections are accepted."""
+    """Hypercorn's settings, the sockets it gets, and a certificate that can be renewed while connections are accepted.
 
+    `duplicates` are the sockets, by port: Hypercorn closes what it is given, and the originals stay with whoever bound
+    them. `encrypted` are the ports that speak TLS.
+    """
+
+    backlog = BACKLOG
+    graceful_timeout = CLOSE_SECONDS
+    keep_alive_timeout = KEEP_ALIVE_SECONDS
+    include_server_header = False
     _renewed: ssl.SSLContext | None = None
+
+    def __init__(self, listeners: Listeners, configuration: Configuration) -> None:
+        super().__init__()
+        self.duplicates = {port: _Listening(fileno=os.dup(one.fileno())) for port, one in listeners.sockets.items()}
+        self.encrypted = set(listeners.sockets) - {listeners.nested} if configuration.tls_files else set()
+        if configuration.tls_files is not None and self.encrypted:
+            self.certfile, self.keyfile = map(str, configuration.tls_files)
+        if listeners.sharing is not None:
+            self.backlog = 1
+        self.accesslog = None
+        self.errorlog = logging.getLogger("pallas.server.http")
+
+    def create_sockets(self) -> hypercorn.config.Sockets:
+        """The bound ones, those with TLS first."""
+        return hypercorn.config.Sockets(list(self._bound(encrypted=True)), list(self._bound(encrypted=False)), [])
 
     def create_ssl_context(self) -> ssl.SSLContext | None:
         """What Hypercorn encrypts with: each connection asks here for the certificate it is to get."""
@@ -171,6 +142,9 @@ class _Config(hypercorn.config.Config):
             self.certfile, self.keyfile = map(str, configuration.tls_files)
             self._renewed = super().create_ssl_context()
 
+    def _bound(self, *, encrypted: bool) -> Iterator[socket.socket]:
+        return (one for port, one in self.duplicates.items() if (port in self.encrypted) is encrypted)
+
     def _hand_over(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Called within every handshake, whether the client names a server or not."""
         del name, context
@@ -178,23 +152,17 @@ class _Config(hypercorn.config.Config):
             connection.context = self._renewed
 
 
-def _hypercorn_config(sockets: Mapping[int, int], nested: int | None, configuration: Configuration) -> _Config:
-    config = _Config()
-    descriptors = {port: f"fd://{descriptor}" for port, descriptor in sockets.items()}
-    config.bind = [descriptor for port, descriptor in descriptors.items() if port != nested]
-    if not config.bind:
-        config.bind = [*descriptors.values()]
-    elif configuration.tls_files is not None:
-        certfile, keyfile = configuration.tls_files
-        config.certfile, config.keyfile = str(certfile), str(keyfile)
-        config.insecure_bind = [descriptors[nested]] if nested in descriptors else []
-    config.backlog = BACKLOG
-    config.graceful_timeout = CLOSE_SECONDS
-    config.keep_alive_timeout = KEEP_ALIVE_SECONDS
-    config.include_server_header = False
-    config.accesslog = None
-    config.errorlog = logging.getLogger("pallas.server.http")
-    return config
+class _Listening(socket.socket):
+    """A socket whose queue stays as long as it is.
+
+    asyncio takes its length for the number of connections to accept at once as well. Where processes share a socket
+    that is one, or whoever wakes first would take a whole burst; but the queue must not be that short.
+    """
+
+    def listen(self, backlog: int = BACKLOG, /) -> None:
+        """Listen already, and with another backlog."""
+        del backlog
+        super().listen(BACKLOG)
 
 
 def _end_connections_at_eof() -> None:

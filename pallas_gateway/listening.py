@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from pallas_gateway.http_server import Accepting, Listeners
+from pallas_gateway.http_server import Accepting
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.config.configuration import Configuration
-    from pallas_gateway.web.app import PortRoutes
+    from pallas_gateway.listeners import Listeners, PortRoutes
 
 
 class Entrance:
@@ -60,6 +61,11 @@ class Listening:
     async def __aexit__(self, *_: object) -> None:
         """Stop accepting on all ports at once, and give the last answers their time."""
         await self._tasks.cancel_all()
+        if (sharing := self._listeners.sharing) is not None:
+            await sharing.until_all_stopped()
+            for one in self._accepting.values():
+                one.refuse_connections()
+            sharing.closed()
         await asyncio.gather(*(one.__aexit__() for one in self._accepting.values()))
 
     @property
@@ -75,7 +81,7 @@ class Listening:
         """Accept on more ports."""
         self._routes.update(listeners.routes)
         for port, listener in listeners.sockets.items():
-            one = Listeners({port: listener}, listeners.routes, listeners.nested, listeners.host)
+            one = replace(listeners, sockets={port: listener})
             accepting = Accepting(self._entrance, one, configuration)
             self._accepting[port] = accepting
             serving = await accepting.__aenter__()

@@ -9,22 +9,23 @@ import asyncio
 import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pallas_gateway.config.fastagent_file import settings_files
 from pallas_gateway.config.problems import ConfigurationError
+from pallas_gateway.config.restarting import applicable
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.file_watch import FileWatch
 from pallas_gateway.http_server import check_tls
 from pallas_gateway.web.app import create_app
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pallas_gateway.config.configuration import Configuration
     from pallas_gateway.gateway import Gateway
-    from pallas_gateway.http_server import Listeners
+    from pallas_gateway.listeners import Listeners
     from pallas_gateway.listening import Entrance, Listening
     from pallas_gateway.roster import Changes
     from pallas_gateway.service_manager import ServiceManager
@@ -102,13 +103,10 @@ class Reloader:
 
     def _applicable(self, wanted: Configuration) -> Configuration:
         """As far as it can change without a restart; the rest is said."""
-        present = self._gateway.configuration
-        fixed = list(_needing_a_restart(present, wanted))
-        for key, _, _ in fixed:
+        configuration, fixed = applicable(self._gateway.configuration, wanted)
+        for key in fixed:
             _log.warning("setting needs a restart to change", extra={"key": key})
-        for _, name, value in fixed:
-            wanted = wanted.with_gateway_value(name, value) if name else wanted
-        return wanted if present.bound_port is None else wanted.with_bound_port(present.bound_port)
+        return configuration
 
     async def _go_over(self, configuration: Configuration) -> Changes:
         check_tls(configuration)
@@ -132,21 +130,6 @@ class Reloader:
         configuration = self._gateway.configuration
         files = {configuration.path, *settings_files(configuration.named_fastagent_file)}
         return files | set(configuration.tls_files or ()) | set(self._gateway.files_behind_agents())
-
-
-def _needing_a_restart(present: Configuration, wanted: Configuration) -> Iterator[tuple[str, str, Any]]:
-    """Each setting that differs: its key, its name under `gateway`, and the value that stays in force."""
-    before, after = present.deployment.gateway, wanted.deployment.gateway
-    if present.per_port != wanted.per_port:
-        yield "gateway.per_port", "per_port", before.per_port
-    if present.bind_host != wanted.bind_host:
-        yield "gateway.host", "host", before.host
-    if present.bound_port is not None and present.configured_port != wanted.configured_port:
-        yield "gateway.port", "port", before.port
-    if (before.tls is None) != (after.tls is None):
-        yield "gateway.tls", "tls", before.tls
-    if present.named_fastagent_file != wanted.named_fastagent_file:
-        yield "fastagent_config", "", None
 
 
 def _say(changes: Changes) -> None:

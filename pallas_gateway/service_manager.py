@@ -35,7 +35,7 @@ class ServiceManager:
 
     def __init__(self, environ: Mapping[str, str], status: Callable[[], str]) -> None:
         self._address = _address_of(environ.get("NOTIFY_SOCKET", ""))
-        self._watchdog_seconds = _watchdog_seconds(environ)
+        self.watchdog_seconds = _watchdog_seconds(environ)
         self._status = status
         self._told_status = ""
         self._is_heard = True
@@ -64,9 +64,9 @@ class ServiceManager:
         self._tell("STOPPING=1", *self._changed_status())
 
     async def _keep_telling(self) -> None:
-        watched = self._watchdog_seconds is not None
+        watched = self.watchdog_seconds is not None
         # Half of its time, as sd_watchdog_enabled(3) recommends: one that comes late is not the end yet.
-        pause = min(STATUS_SECONDS, (self._watchdog_seconds or 2 * STATUS_SECONDS) / 2)
+        pause = min(STATUS_SECONDS, (self.watchdog_seconds or 2 * STATUS_SECONDS) / 2)
         while True:
             await asyncio.sleep(pause)
             self._tell(*(["WATCHDOG=1"] if watched else []), *self._changed_status())

@@ -46,7 +46,7 @@ from pallas_gateway.agent_server.tools import (
 from pallas_gateway.agents.call_log import records_of
 from pallas_gateway.agents.version import Uses
 from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.cancellation import Cancellations, RequestKey
+from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Reply
+    from pallas_gateway.calls.cancellation import Cancellations
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.health.verdict import Verdict
     from pallas_gateway.identity.secret import Secret
@@ -99,7 +100,6 @@ class AgentServer:
         self._agent = agent
         self._running = running
         self._check_health = check_health
-        self._cancellations = Cancellations()
         self._requests = Uses()
         self._history_prompt = f"{agent.name}_history"
         self._show(face)
@@ -212,7 +212,7 @@ class AgentServer:
         """
         async with self._agent.channel(ClientOutlet(context), wishes_of(context)) as channel:
             work = self._agent.begin(call, channel)
-            with self._cancellations.listening(self._key(context, context.request_id), call, work.cancel):
+            with self._running.cancellations.listening(self._key(context, context.request_id), call, work.cancel):
                 try:
                     await asyncio.wait({work})
                 except asyncio.CancelledError:
@@ -230,16 +230,16 @@ class AgentServer:
 
     async def _on_cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
         key = self._key(context, params.request_id)
-        for call in self._cancellations.cancel(key) if key is not None else ():
-            with records_of(call):
-                _log.info("client cancelled a call")
+        if key is not None:
+            end_cancelled(self._running.cancellations, key)
+            self._running.cancellations.hand_on(key)
 
     def _key(self, context: Context, request_id: str | int | None) -> RequestKey | None:
         headers = _headers(context)
         session = headers.get(SESSION_HEADER)
         if session is None or request_id is None:
             return None
-        return RequestKey(self._agent.name, session, _bearer(context), request_id)
+        return RequestKey.of(self._agent.name, session, _bearer(context), request_id)
 
     def _asked(self, context: Context, arguments: Mapping[str, Any]) -> Call:
         """What is known of a call before its arguments are checked."""
@@ -278,6 +278,13 @@ class AgentServer:
         if params.name != self._history_prompt:
             raise MCPError(INVALID_PARAMS, f"Unknown prompt '{params.name}'. The prompt is: {self._history_prompt}.")
         return GetPromptResult(messages=[])
+
+
+def end_cancelled(cancellations: Cancellations, key: RequestKey) -> None:
+    """End the calls of this process that a client has cancelled, here or in another process."""
+    for call in cancellations.cancel(key):
+        with records_of(call):
+            _log.info("client cancelled a call")
 
 
 def _headers(context: Context) -> Mapping[str, str]:

@@ -2,12 +2,16 @@
 
 A running call is known by the session id its client was given, its caller and its request id, all three; so nobody
 cancels another's call, and a client that sends no session id cannot cancel this way (closing the stream always works).
+
+Where several processes serve the same port, the other request may reach another one than the call did. So each key it
+hears of it hands on to the others.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,18 +23,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """One client request: the agent it is for, the client's session, its bearer and its JSON-RPC id."""
+    """One client request: the agent it is for, the client's session, its bearer and its JSON-RPC id.
+
+    `bearer` is the SHA-256 of the token: keys leave the process.
+    """
 
     agent: str
     session: str
-    bearer: Secret | None
+    bearer: str | None
     request_id: str | int
+
+    @classmethod
+    def of(cls, agent: str, session: str, bearer: Secret | None, request_id: str | int) -> RequestKey:
+        """The key of a request with this bearer."""
+        return cls(agent, session, sha256(bearer.reveal().encode()).hexdigest() if bearer else None, request_id)
 
 
 class Cancellations:
-    """The running calls of this process that their clients can cancel."""
+    """The running calls of this process that their clients can cancel.
 
-    def __init__(self) -> None:
+    `hand_on` tells other processes of a request that was cancelled here; its call may be theirs.
+    """
+
+    def __init__(self, hand_on: Callable[[RequestKey], object] = lambda _: None) -> None:
+        self.hand_on = hand_on
         self._listeners: dict[RequestKey, list[tuple[Call, Callable[[], object]]]] = {}
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.identity.secret import Secret
 
 if TYPE_CHECKING:
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
 
 
 class RunningCalls:
-    """The running calls of this process by their nested-call token; `draining` says that they are the last ones."""
+    """The running calls of this process by their nested-call token; `draining` says that they are the last ones.
+
+    `cancellations` are those that their clients can cancel from another request.
+    """
 
     def __init__(self) -> None:
+        self.cancellations = Cancellations()
         self._by_token: dict[str, Call] = {}
         self.draining = False
 

@@ -29,11 +29,16 @@ def load_project(config: Path | None, overrides: Overrides) -> Configuration:
         ConfigurationError: with every problem of the files.
     """
     load_dotenv_file(Path.cwd(), os.environ)
+    configuration = load_deployment(config_path(os.environ, config), environ=os.environ, overrides=overrides)
+    make_ready(configuration)
+    return configuration
+
+
+def make_ready(configuration: Configuration) -> None:
+    """Make the project's modules importable; its secrets are hidden from now on."""
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)  # the documented layout keeps agent modules in the working directory
-    configuration = load_deployment(config_path(os.environ, config), environ=os.environ, overrides=overrides)
     redaction.configured.add(configuration.fastagent.secrets | _secrets_of_the_environment())
-    return configuration
 
 
 def _secrets_of_the_environment() -> set[str]:

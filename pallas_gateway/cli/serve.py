@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import logging
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,8 +18,10 @@ from pallas_gateway.cli.doors import warn_of_doors
 from pallas_gateway.cli.output import result, stdout_for_results_only, table
 from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.cli.remote import DEFAULT_URL, WELL_KNOWN
+from pallas_gateway.cli.workers import serve_with_workers
 from pallas_gateway.config.loader import Overrides
 from pallas_gateway.telemetry import logs
+from pallas_gateway.workers.start import Rereading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +44,7 @@ def serve(
     per_port: Annotated[bool, typer.Option("--per-port", help="Each agent at /mcp on its own port.")] = False,
     agent: Annotated[str | None, typer.Option(help="Serve this agent alone, at /mcp on its own port.")] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Reload when a file of the project changes.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that serve the same ports, each all agents.")] = 1,
 ) -> None:
     """Run the gateway until SIGTERM or Ctrl-C; a second one does not wait for running calls. SIGHUP reloads."""
     overrides = Overrides(host=host, port=port, public_url=public_url, per_port=per_port or None, agent=agent)
@@ -47,6 +52,9 @@ def serve(
     logs.set_up(os.environ, configured_level=configuration.fastagent.logger_level)
     logs.report_crashes()
     _warn(configuration)
+    if workers > 1:
+        serve_with_workers(configuration, workers, Rereading(config, overrides, watch=reload))
+        return
     from pallas_gateway.telemetry import traces  # noqa: PLC0415  for the reason in `_serve`
 
     with stdout_for_results_only() as stdout, traces.exporting(os.environ):
@@ -56,7 +64,7 @@ def serve(
                 _announce(gateway)
                 stdout.flush()
 
-        asyncio.run(_serve(configuration, announce, lambda: _read_again(config, overrides), watch=reload))
+        asyncio.run(_serve(configuration, announce, partial(read_again, config, overrides), watch=reload))
 
 
 async def _serve(
@@ -77,11 +85,12 @@ async def _serve(
         await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads)
 
 
-def _read_again(config: Path | None, overrides: Overrides) -> Configuration:
+def read_again(config: Path | None, overrides: Overrides, *, warn: bool = True) -> Configuration:
     """The project for a reload; its log level counts from here on, its variables are those of the start."""
     configuration = load_project(config, overrides)
     logs.set_levels(os.environ, configured_level=configuration.fastagent.logger_level)
-    _warn(configuration)
+    if warn:
+        _warn(configuration)
     return configuration
 
 
@@ -91,6 +100,13 @@ def _warn(configuration: Configuration) -> None:
             extra = {"variable": unset.variable, "key": unset.path, "file": unset.file, "line": unset.line}
             _log.warning("a downstream header names a variable that is not set", extra=extra)
     warn_of_doors(configuration)
+
+
+def announcement(gateway: Gateway) -> str:
+    """What `serve` prints."""
+    with io.StringIO() as text, contextlib.redirect_stdout(text):
+        _announce(gateway)
+        return text.getvalue()
 
 
 def _announce(gateway: Gateway) -> None:

@@ -127,7 +127,7 @@ which peers know the agent."""
     """Longest time one call may run; what there is by then is the answer."""
 
     max_in_flight: Count | None = None
-    """Calls of this agent at once. Without one: only the gateway's own limit."""
+    """Calls of this agent at once, per worker process. Without one: only the gateway's own limit."""
 
     def shown_title(self, name: str) -> str:
         """The title, or the one made from the agent's `name` as documented."""

@@ -28,12 +28,27 @@ BLOCK_BYTES = 65_536
 _log = logging.getLogger("pallas.logs")
 
 
+class FinishedLine(logging.LogRecord):
+    """A record that another process has formatted: it is written as it is."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__("pallas", logging.INFO, "", 0, "", None, None)
+        self.line = line
+
+
+def formatted(handler: logging.Handler, record: logging.LogRecord) -> str:
+    """A record as its handler writes it, or what is written for one that cannot be formatted."""
+    if isinstance(record, FinishedLine):
+        return record.line
+    try:
+        return logging.Handler.format(handler, record)
+    except Exception:  # noqa: BLE001  whatever a library's `extra` or `args` do, others' records are written
+        return logging.Handler.format(handler, _in_place_of(record))
+
+
 class _Formatting(logging.Handler):
     def format(self, record: logging.LogRecord) -> str:
-        try:
-            return super().format(record)
-        except Exception:  # noqa: BLE001  whatever a library's `extra` or `args` do, others' records are written
-            return super().format(_in_place_of(record))
+        return formatted(self, record)
 
 
 class StderrOutput(_Formatting, logging.StreamHandler[TextIO]):

@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.telemetry.current_call import ids_of_the_call
 from pallas_gateway.telemetry.log_outputs import FileOutput, StderrOutput
+from pallas_gateway.telemetry.log_relay import FILE, STDERR
 from pallas_gateway.telemetry.redaction import cleaned, cleaned_fields, hides_its_value
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from pallas_gateway.telemetry.log_relay import LogPipe
 
 DEFAULT_FILE = Path("~/.local/state/pallas/pallas.log")
 FILE_BYTES = 10_000_000
@@ -129,12 +132,13 @@ def _last_line(record: logging.LogRecord) -> str:
     return _on_one_line(lines[-1]) if lines else ""
 
 
-def set_up(environ: Mapping[str, str], *, configured_level: str | None = None) -> None:
+def set_up(environ: Mapping[str, str], *, configured_level: str | None = None, parent: LogPipe | None = None) -> None:
     """Configure the root and `pallas` loggers from the documented variables; replaces what was configured before.
 
     Args:
         environ: where `PALLAS_LOG_*` are read.
         configured_level: `logger.level` of fastagent.config.yaml, used when `PALLAS_LOG_LEVEL` is not set.
+        parent: in a worker, the way to the process that writes its lines.
     """
     root = logging.getLogger()
     for handler in list(root.handlers):
@@ -145,7 +149,11 @@ def set_up(environ: Mapping[str, str], *, configured_level: str | None = None) -
         logging.getLogger(name).setLevel(logging.WARNING)
     root.addHandler(logging.NullHandler())  # without any, logging writes warnings to stderr by itself
     if (stderr := environ.get("PALLAS_LOG_STDERR", "").lower()) not in _NO:
-        _add(root, StderrOutput(sys.__stderr__), JsonFormatter() if stderr in _YES else HumanFormatter())
+        output = parent.output(STDERR) if parent else StderrOutput(sys.__stderr__)
+        _add(root, output, JsonFormatter() if stderr in _YES else HumanFormatter())
+    if parent is not None:
+        _add_parents_file(root, environ.get("PALLAS_LOG_FILE"), parent)
+        return  # the parent has said what there is to say
     _add_file(root, environ.get("PALLAS_LOG_FILE"))
     for variable in ("PALLAS_LOG_LEVEL", "PALLAS_ROOT_LOG_LEVEL"):
         _warn_of_unknown_level(variable, environ.get(variable))
@@ -190,6 +198,11 @@ def _add_file(root: logging.Logger, configured: str | None) -> None:
         logging.getLogger("pallas").warning("no log file, going on without one", extra=extra)
         return
     _add(root, FileOutput(path, max_bytes=FILE_BYTES, backups=FILE_BACKUPS), JsonFormatter())
+
+
+def _add_parents_file(root: logging.Logger, configured: str | None, parent: LogPipe) -> None:
+    if configured != "":
+        _add(root, parent.output(FILE), JsonFormatter())
 
 
 def _add(root: logging.Logger, handler: logging.Handler, formatter: logging.Formatter) -> None:

@@ -8,7 +8,8 @@ has not increased, and no alert would fire for it. docs/operating.md says what t
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import (
     GC_COLLECTOR,
@@ -22,9 +23,15 @@ from prometheus_client import (
 )
 
 from pallas_gateway import __version__
+from pallas_gateway.telemetry import workers_metrics
+from pallas_gateway.telemetry.workers_metrics import WorkersMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from prometheus_client.registry import Collector
+
+    type Across = Literal["livemax", "livemin", "livesum", "livemostrecent"]
 
 DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 """Seconds; a call takes at least one LLM turn and by default at most ten minutes."""
@@ -55,22 +62,32 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped
         self.registry = registry or CollectorRegistry()
-        if registry is None:
+        folder = workers_metrics.joined() if registry is None else None
+        self._everybodys = WorkersMetrics(self.registry, folder) if folder else None
+        if registry is None and folder is None:
             for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
                 self.registry.register(collector)
-        self.up = self._gauge("pallas_up", "1 while the gateway runs.")
-        self.build_info = self._gauge("pallas_build_info", "Version of the gateway and of Python.", "version", "python")
+        self.up = self._gauge("pallas_up", "1 while the gateway runs.", across="livemax")
+        self.build_info = self._gauge(
+            "pallas_build_info", "Version of the gateway and of Python.", "version", "python", across="livemax"
+        )
         self.config_reload_successful = self._gauge(
-            "pallas_config_last_reload_successful", "1 when the last load of the configuration came out whole."
+            "pallas_config_last_reload_successful",
+            "1 when the last load of the configuration came out whole.",
+            across="livemin",
         )
         self.config_reload_time = self._gauge(
-            "pallas_config_last_reload_timestamp_seconds", "When the configuration was last loaded whole."
+            "pallas_config_last_reload_timestamp_seconds",
+            "When the configuration was last loaded whole.",
+            across="livemin",
         )
         self.config_reloads = self._counter("pallas_config_reloads_total", "Reloads, by outcome.", "outcome")
         for outcome in OUTCOMES:
             self.config_reloads.labels(outcome)
-        self.agent_info = self._gauge("pallas_agent_info", "1 per configured agent.", "agent", "port")
-        self.agent_state = self._gauge("pallas_agent_state", "1 for the state an agent is in.", "agent", "state")
+        self.agent_info = self._gauge("pallas_agent_info", "1 per configured agent.", "agent", "port", across="livemax")
+        self.agent_state = self._gauge(
+            "pallas_agent_state", "1 for the state an agent is in.", "agent", "state", across="livemax"
+        )
         self.agent_state_changes = self._counter(
             "pallas_agent_state_changes_total", "Changes of state, by the new one.", "agent", "state"
         )
@@ -91,8 +108,10 @@ class Metrics:
             *("agent", "server", "operation"),
             buckets=OPERATION_BUCKETS,
         )
-        self.calls_in_flight = self._gauge("pallas_calls_in_flight", "Calls running now.", "agent")
-        self.instances_live = self._gauge("pallas_instances_live", "Instances made and not yet released.", "agent")
+        self.calls_in_flight = self._gauge("pallas_calls_in_flight", "Calls running now.", "agent", across="livesum")
+        self.instances_live = self._gauge(
+            "pallas_instances_live", "Instances made and not yet released.", "agent", across="livesum"
+        )
         self.calls_refused = self._counter("pallas_calls_refused_total", "Calls not started.", "agent", "reason")
         self.auth_refused = self._counter(
             "pallas_auth_refused_total", "Requests that authentication turned away.", "reason"
@@ -104,16 +123,40 @@ class Metrics:
         )
         self.heartbeats = self._counter("pallas_heartbeats_total", "Heartbeats sent to waiting clients.", "agent")
         self.health_status = self._gauge(
-            "pallas_agent_health_status", "Last get_health: 1 ok, 0.5 degraded, 0 error.", "agent"
+            "pallas_agent_health_status",
+            "Last get_health: 1 ok, 0.5 degraded, 0 error.",
+            "agent",
+            across="livemostrecent",
         )
         self.downstream_up = self._gauge(
-            "pallas_downstream_up", "1 when a downstream passed its last probe.", "agent", "server"
+            "pallas_downstream_up",
+            "1 when a downstream passed its last probe.",
+            *("agent", "server"),
+            across="livemostrecent",
         )
         self.llm_provider_up = self._gauge(
-            "pallas_llm_provider_up", "1 when the active LLM provider passed its last check.", "provider"
+            "pallas_llm_provider_up",
+            "1 when the active LLM provider passed its last check.",
+            "provider",
+            across="livemostrecent",
         )
+        self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
+        self._of_hosted_agents = (self.agent_info, self.agent_state, self.health_status)
+        if self._everybodys is not None:
+            self._everybodys.add_computed(self.instances_live)
+            self._everybodys.hide_unhosted(self.agent_info, self._of_hosted_agents)
         self.up.set(1)
         self.build_info.labels(__version__, platform.python_version()).set(1)
+
+    @property
+    def exposed(self) -> Collector:
+        """What a scraper gets: these metrics, in one of several workers those of all of them."""
+        return self._everybodys or self.registry
+
+    def refresh(self) -> None:
+        """Write down, for the other workers, what is only known by asking."""
+        if self._everybodys is not None:
+            self._everybodys.refresh()
 
     def expect_agent(self, agent: str) -> None:
         """Begin the series of a hosted agent at 0."""
@@ -129,8 +172,9 @@ class Metrics:
 
     def forget_agent(self, agent: str) -> None:
         """The agent is not hosted any more: its gauges end, its counters stay what they are and never go back."""
-        for gauge in (self.agent_info, self.agent_state, self.health_status):
-            gauge.remove_by_labels({"agent": agent})
+        with warnings.catch_warnings(action="ignore"):  # shared values cannot be removed, and are hidden instead
+            for gauge in self._of_hosted_agents:
+                gauge.remove_by_labels({"agent": agent})
 
     def expect_model(self, agent: str, model: str) -> None:
         """Begin the turns and tokens of an agent with its own model at 0; other models begin with their first turn."""
@@ -148,8 +192,9 @@ class Metrics:
         self.tool_calls.labels(agent, server, operation, "ok" if ok else "error").inc()
         self.tool_call_seconds.labels(agent, server, operation).observe(seconds)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self.registry)
+    def _gauge(self, name: str, text: str, *labels: str, across: Across) -> Gauge:
+        """A gauge; `across` is what several workers make of their values, as prometheus_client calls it."""
+        return Gauge(name, text, labels, registry=self.registry, multiprocess_mode=across)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

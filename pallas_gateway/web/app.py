@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -23,20 +22,11 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.gateway import Gateway
+    from pallas_gateway.listeners import PortRoutes
 
     type Endpoint = Callable[[Request], Awaitable[Response]]
 
 _log = logging.getLogger("pallas.web")
-
-
-@dataclass(frozen=True, slots=True)
-class PortRoutes:
-    """What a listener serves: every agent by path, one agent at `/mcp`, the registry, or nested calls only."""
-
-    agents_by_path: bool = False
-    agent: str | None = None
-    registry: bool = False
-    nested_only: bool = False
 
 
 def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
@@ -140,7 +130,7 @@ class _OpenEndpoints:
 
     async def _metrics(self, request: Request) -> Response:
         refused = await metrics_refusal(self._gateway, request.scope)
-        return refused or metrics.exposition(self._gateway.metrics.registry, request)
+        return refused or metrics.exposition(self._gateway.metrics.exposed, request)
 
     async def _well_known(self, request: Request) -> Response:
         viewer = await viewer_of(self._gateway, request.scope)

@@ -19,6 +19,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.listeners import RETRY_AFTER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pallas_gateway.gateway import Gateway
 
 _log = logging.getLogger("pallas.web")
-RETRY_AFTER_SECONDS = 5
 _ORIGIN = ("origin", "allowed_origins")
 _AFTER_BRACKETS = re.compile(r"\][^:]")
 _LONGEST_NAME = 200

@@ -8,11 +8,11 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encode
 from starlette.responses import Response
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
     from starlette.requests import Request
 
 
-def exposition(registry: CollectorRegistry, request: Request) -> Response:
+def exposition(registry: Collector, request: Request) -> Response:
     """The metrics as text 0.0.4, or in the format the scraper's `Accept` asks for."""
     try:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))

@@ -78,6 +78,11 @@ class Program:
         return "".join(self._printed["err"])
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
     def url(self) -> str:
         """Base URL of a gateway that has said it is ready."""
         return self.out.partition("Registry: ")[2].partition("/.well-known")[0]

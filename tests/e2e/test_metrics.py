@@ -68,11 +68,21 @@ TABLE = {
     "pallas_agent_state_changes_total": row(
         "counter", "agent", "state", agent=HOSTED, state="pending starting ready failed"
     ),
+    "pallas_config_last_reload_successful": row("gauge"),
+    "pallas_config_last_reload_timestamp_seconds": row("gauge"),
+    "pallas_config_reloads_total": row("counter", "outcome", outcome="ok error"),
+    "pallas_worker_restarts_total": row("counter"),
     "pallas_heartbeats_total": row("counter", "agent", agent=HOSTED),
     "pallas_auth_refused_total": row("counter", "reason", reason=" ".join(AUTH_REFUSALS)),
 }
 TOKENS = "pallas_llm_tokens_total"
-STAYS_AT_0 = {"pallas_auth_refused_total", "pallas_calls_in_flight", "pallas_instances_live"}
+STAYS_AT_0 = {
+    "pallas_auth_refused_total",
+    "pallas_calls_in_flight",
+    "pallas_config_reloads_total",
+    "pallas_instances_live",
+    "pallas_worker_restarts_total",
+}
 
 QUERIES = [
     """sum by (agent) (rate(pallas_send_message_total{outcome="error"}[5m]))

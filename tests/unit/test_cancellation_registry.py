@@ -12,12 +12,12 @@ from pallas_gateway.identity.secret import Secret
 from tests.support.memory_runtime import a_call
 
 CALL = a_call()
-KEY = RequestKey("harper", "session-1", Secret("token-1"), 7)
+KEY = RequestKey.of("harper", "session-1", Secret("token-1"), 7)
 
 
 def test_a_request_is_cancelled_by_its_own_key() -> None:
     cancellations, heard = Cancellations(), list[str]()
-    same_key = RequestKey("harper", "session-1", Secret("token-1"), 7)
+    same_key = RequestKey.of("harper", "session-1", Secret("token-1"), 7)
 
     with cancellations.listening(KEY, CALL, lambda: heard.append("stop")):
         assert cancellations.cancel(same_key) == (CALL,)
@@ -30,7 +30,7 @@ def test_a_request_is_cancelled_by_its_own_key() -> None:
     [
         {"agent": "jarvis"},
         {"session": "session-2"},
-        {"bearer": Secret("token-2")},
+        {"bearer": RequestKey.of("harper", "session-1", Secret("token-2"), 7).bearer},
         {"bearer": None},
         {"request_id": 8},
         {"request_id": "7"},

@@ -11,7 +11,7 @@ import httpx
 
 from pallas_gateway.config.loader import load_deployment
 from pallas_gateway.http_server import Accepting
-from pallas_gateway.server import bind
+from pallas_gateway.listeners import bind
 from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.asgi import plain_lifespan, respond_json
 from tests.support.gateway import Agent, write_project

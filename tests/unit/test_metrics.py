@@ -32,6 +32,7 @@ DOCUMENTED = {
     "pallas_calls_refused_total": ("counter", ("agent", "reason")),
     "pallas_agent_loop_aborted_total": ("counter", ("agent", "reason")),
     "pallas_heartbeats_total": ("counter", ("agent",)),
+    "pallas_worker_restarts_total": ("counter", ()),
     "pallas_agent_health_status": ("gauge", ("agent",)),
     "pallas_downstream_up": ("gauge", ("agent", "server")),
     "pallas_llm_provider_up": ("gauge", ("provider",)),

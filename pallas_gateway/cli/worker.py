@@ -1,0 +1,77 @@
+"""One worker of `serve --workers N`: no command, but the program that the parent runs several times."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pallas_gateway.cli.output import stdout_for_results_only
+from pallas_gateway.cli.project import make_ready
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.telemetry import logs, workers_metrics
+from pallas_gateway.telemetry.log_relay import LogPipe
+from pallas_gateway.workers.messages import Failed, Ready, line_of
+from pallas_gateway.workers.start import read
+
+if TYPE_CHECKING:
+    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.workers.start import Start
+
+
+def main() -> None:
+    """Serve as the `Start` on stdin says; ends the process, with 1 where that is not possible."""
+    start = read(sys.stdin.buffer)
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+    with socket.socket(fileno=os.dup(start.channel)) as to_parent:
+        try:
+            _run(start)
+        except GatewayError as error:  # also from an import, which is before there is anybody else to say it
+            to_parent.setblocking(True)
+            to_parent.sendall(line_of(Failed(str(error))))
+            sys.exit(1)
+
+
+def _run(start: Start) -> None:
+    workers_metrics.join(start.metrics, start.worker)
+    make_ready(start.configuration)
+    configured_level = start.configuration.fastagent.logger_level
+    logs.set_up(os.environ, configured_level=configured_level, parent=LogPipe(start.log, start.worker))
+    logs.report_crashes()
+    from pallas_gateway.telemetry import traces  # noqa: PLC0415  for the reason in `_serve`
+
+    with stdout_for_results_only(), traces.exporting(os.environ):
+        asyncio.run(_serve(start))
+
+
+async def _serve(start: Start) -> None:
+    # Imported here: what is wrong with an installation is known by then how to be said.
+    from pallas_gateway import server  # noqa: PLC0415
+    from pallas_gateway.cli.serve import announcement, read_again  # noqa: PLC0415
+    from pallas_gateway.reloading import Reloads  # noqa: PLC0415
+    from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415
+    from pallas_gateway.workers.member import Member  # noqa: PLC0415
+
+    stop, again = asyncio.Event(), start.rereading
+    reloads = Reloads(partial(read_again, again.config, again.overrides, warn=False), watch=again.watch)
+
+    def on_ready(gateway: Gateway) -> None:
+        gateway.metrics.worker_restarts.inc(start.restarts)
+        member.tell(Ready(announcement(gateway)))
+        member.keep_telling(gateway)
+
+    async with (
+        Member(start, stop, reloads.asked) as member,
+        FastAgentRuntime(config_file=start.configuration.named_fastagent_file) as runtime,
+    ):
+        await server.serve(
+            start.configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads, shared=member.shared
+        )
+    if member.is_orphan:  # nobody else is left to do it
+        shutil.rmtree(start.metrics, ignore_errors=True)

@@ -1,0 +1,116 @@
+"""`serve --workers N`, the parent's part: binds the ports, starts the workers, prints for them, hands signals on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pallas_gateway.cli.project import load_project
+from pallas_gateway.config.problems import ConfigurationError
+from pallas_gateway.config.restarting import applicable
+from pallas_gateway.listeners import bind_public, wants_same_ports
+from pallas_gateway.service_manager import ServiceManager
+from pallas_gateway.workers.fleet import Fleet, Plan
+from pallas_gateway.workers.start import Start
+
+if TYPE_CHECKING:
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.workers.start import Rereading
+
+SHORTEST_HANG_SECONDS = 20.0
+"""Workers say every 5 s that they are alive, later where the machine is busy."""
+_NOT_FOR_WORKERS = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
+COMMAND = (sys.executable, "-P", str(Path(__file__).with_name("start_worker.py")))
+_log = logging.getLogger("pallas.workers")
+
+
+def serve_with_workers(configuration: Configuration, count: int, rereading: Rereading) -> None:
+    """Run the gateway in `count` worker processes until a signal.
+
+    Raises:
+        BindError: a port is taken or not allowed; names it.
+        WorkersError: workers cannot start; says why.
+    """
+    with tempfile.TemporaryDirectory(prefix="pallas-workers-") as folder, ExitStack() as stack:
+        sockets = bind_public(configuration, stack)
+        if not configuration.per_port:
+            configuration = configuration.with_bound_port(sockets[0].getsockname()[1])
+        start = Start(
+            configuration=configuration,
+            rereading=rereading,
+            worker=0,
+            listeners=tuple(listener.fileno() for listener in sockets),
+            channel=-1,
+            log=-1,
+            metrics=Path(folder),
+            restarts=0,
+        )
+        environ = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
+        asyncio.run(_run(Plan(count, COMMAND, environ, start, sockets)))
+
+
+async def _run(plan: Plan) -> None:
+    stop = asyncio.Event()
+    async with ServiceManager(os.environ, lambda: fleet.summary) as service:
+
+        def on_ready(announcement: str) -> None:
+            service.ready()
+            sys.stdout.write(announcement)
+            sys.stdout.flush()
+
+        watchdog = service.watchdog_seconds
+        hang_seconds = max(watchdog, SHORTEST_HANG_SECONDS) if watchdog is not None else None
+        fleet = Fleet(plan, on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
+        if plan.start.rereading.watch:  # workers reload by themselves, so that one who comes later takes what is there
+            fleet.before_replacing = partial(_take_again, fleet, plan.start.rereading)
+        _handle_signals(fleet, stop, service, plan.start)
+        await fleet.run(stop)
+
+
+def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, start: Start) -> None:
+    """SIGTERM and SIGINT stop all workers, the second one at once; SIGHUP has them read the configuration again."""
+    loop, metrics, rereading = asyncio.get_running_loop(), start.metrics, start.rereading
+
+    def on_stop() -> None:
+        if stop.is_set():
+            _log.warning("workers stopped at once by a second signal, running calls are cut off")
+            fleet.kill()
+            shutil.rmtree(metrics, ignore_errors=True)
+            os._exit(1)  # as a single process does
+        stop.set()
+
+    def on_hangup() -> None:
+        service.reloading()
+        if _take_again(fleet, rereading):
+            fleet.reload()
+        service.ready()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_stop)
+    loop.add_signal_handler(signal.SIGHUP, on_hangup)
+
+
+def _take_again(fleet: Fleet, rereading: Rereading) -> bool:
+    """Give workers that start from now on what the files say now, if that can be used; whether it can."""
+    try:
+        wanted = load_project(rereading.config, rereading.overrides)
+    except ConfigurationError as error:
+        problems = [str(problem) for problem in error.problems]
+        _log.error("configuration is not taken, workers go on with what they have", extra={"problems": problems})
+        return False
+    configuration, _ = applicable(fleet.configuration, wanted)
+    if not wants_same_ports(fleet.configuration, configuration):
+        problems = ["the ports of agents change, which needs a restart with several workers"]
+        _log.error("configuration is not taken, workers go on with what they have", extra={"problems": problems})
+        return False
+    fleet.configuration = configuration
+    return True

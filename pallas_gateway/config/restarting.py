@@ -1,0 +1,31 @@
+"""What of a configuration only a restart can change."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pallas_gateway.config.configuration import Configuration
+
+
+def applicable(present: Configuration, wanted: Configuration) -> tuple[Configuration, tuple[str, ...]]:
+    """What `wanted` can change without a restart, and the keys that would need one, which stay as they are."""
+    fixed = list(_needing_a_restart(present, wanted))
+    for _, name, value in fixed:
+        wanted = wanted.with_gateway_value(name, value) if name else wanted
+    if present.bound_port is not None:
+        wanted = wanted.with_bound_port(present.bound_port)
+    return wanted, tuple(key for key, _, _ in fixed)
+
+
+def _needing_a_restart(present: Configuration, wanted: Configuration) -> Iterator[tuple[str, str, Any]]:
+    """Each setting that differs: its key, its name under `gateway`, and the value that stays in force."""
+    before, after = present.deployment.gateway, wanted.deployment.gateway
+    if present.per_port != wanted.per_port:
+        yield "gateway.per_port", "per_port", before.per_port
+    if present.bind_host != wanted.bind_host:
+        yield "gateway.host", "host", before.host
+    if present.bound_port is not None and present.configured_port != wanted.configured_port:
+        yield "gateway.port", "port", before.port
+    if (before.tls is None) != (after.tls is None):
+        yield "gateway.tls", "tls", before.tls
+    if present.named_fastagent_file != wanted.named_fastagent_file:
+        yield "fastagent_config", "", None

@@ -1,0 +1,135 @@
+"""The metrics of several workers as those of one gateway, whichever of them is asked.
+
+Each worker keeps its values in mapped files of a folder that all share (prometheus_client's multiprocess mode), so
+nobody has to be asked, and nothing is lost when one dies. The files are named after the worker's number, not its
+process id: who takes its place counts on where it ended. Names, types and texts come from this process' own metrics, so
+that all is as with one process, and what agent modules measure with the same library stays out.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, Counter, Gauge, values
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client whenever it opens one more file
+_ACROSS = {"process_start_time_seconds": "livemin", "process_max_fds": "livemin"}
+
+
+@dataclass
+class _Joined:
+    folder: Path | None = None
+
+
+_joined = _Joined()
+
+
+def join(folder: Path, worker: int) -> None:
+    """Share the metrics of this process, which are yet to be made, as those of a worker with this number."""
+    os.environ[_FOLDER_VARIABLE] = str(folder)
+    values.ValueClass = values.MultiProcessValue(lambda: worker)  # type: ignore[no-untyped-call]  # as documented
+    _joined.folder = folder
+
+
+def joined() -> Path | None:
+    """The folder that the metrics of this process are shared in, if they are."""
+    return _joined.folder
+
+
+def forget_gauges(folder: Path, worker: int) -> None:
+    """A worker has ended: what it was doing then is no more; what it has counted stays."""
+    mark_process_dead(worker, str(folder))  # type: ignore[no-untyped-call]
+
+
+class WorkersMetrics:
+    """What all workers measure, as a collector.
+
+    Args:
+        own: the metrics of this process; those of the process itself are added.
+        folder: as joined.
+    """
+
+    def __init__(self, own: CollectorRegistry, folder: Path) -> None:
+        self._own = own
+        self._folder = folder
+        self._computed: list[Gauge] = []
+        self._hosted: Gauge | None = None
+        self._of_hosted: set[str] = set()
+        self._process = _ProcessMirror(own)
+        own.register(PLATFORM_COLLECTOR)
+
+    def add_computed(self, gauge: Gauge) -> None:
+        """Have a gauge whose values are functions written down at every refresh."""
+        self._computed.append(gauge)
+
+    def hide_unhosted(self, hosted: Gauge, gauges: Iterable[Gauge]) -> None:
+        """Have `gauges` tell only of agents that `hosted` has here: what was shared once cannot be removed."""
+        self._hosted = hosted
+        self._of_hosted = {family.name for gauge in gauges for family in gauge.collect()}
+
+    def refresh(self) -> None:
+        """Write down what is only known by asking, for whoever is scraped next."""
+        self._process.refresh()
+        for gauge in self._computed:
+            for sample in [one for family in gauge.collect() for one in family.samples]:
+                (gauge.labels(**sample.labels) if sample.labels else gauge).set(sample.value)
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, over all workers."""
+        self.refresh()
+        # Gone is the folder where the parent is, and another worker ended before this one.
+        shared = MultiProcessCollector(None, str(self._folder)).collect() if self._folder.is_dir() else ()  # type: ignore[no-untyped-call]
+        by_name = {family.name: family.samples for family in shared}
+        hosted = _agents_of(self._hosted) if self._hosted is not None else set()
+        for family in self._own.collect():
+            family.samples = by_name.get(family.name, family.samples)
+            if family.name in self._of_hosted:
+                family.samples = [sample for sample in family.samples if sample.labels["agent"] in hosted]
+            yield family
+
+
+class _ProcessMirror:
+    """Memory, CPU, files and garbage collection of this process as metrics that can be shared: the library's cannot."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._told: dict[tuple[str, str], float] = {}
+        self._mirrors: dict[str, Counter | Gauge] = {}
+        for family in _of_the_process():
+            labels = tuple(family.samples[0].labels)
+            if family.type == "counter":
+                self._mirrors[family.name] = Counter(family.name, family.documentation, labels, registry=registry)
+            else:
+                across = _ACROSS.get(family.name, "livesum")
+                mirror = Gauge(family.name, family.documentation, labels, registry=registry, multiprocess_mode=across)  # type: ignore[arg-type]  # a literal's value
+                self._mirrors[family.name] = mirror
+
+    def refresh(self) -> None:
+        for family in _of_the_process():
+            for sample in family.samples:
+                mirror = self._mirrors[family.name]
+                one = mirror.labels(**sample.labels) if sample.labels else mirror
+                if isinstance(one, Gauge):
+                    one.set(sample.value)
+                else:
+                    key = (sample.name, str(sample.labels))
+                    one.inc(max(0.0, sample.value - self._told.get(key, 0.0)))
+                    self._told[key] = sample.value
+
+
+def _agents_of(gauge: Gauge) -> set[str]:
+    return {sample.labels["agent"] for family in gauge.collect() for sample in family.samples}
+
+
+def _of_the_process() -> Iterator[Metric]:
+    yield from PROCESS_COLLECTOR.collect()
+    yield from GC_COLLECTOR.collect()

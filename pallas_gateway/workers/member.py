@@ -1,0 +1,124 @@
+"""A worker's side: its channel to the parent, and what that means for the calls and listeners of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING, Self
+
+from pallas_gateway.agent_server.server import end_cancelled
+from pallas_gateway.calls.nesting import RunningCalls
+from pallas_gateway.server import Shared
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.workers.messages import (
+    LONGEST_LINE,
+    Alive,
+    Cancelled,
+    Close,
+    Closed,
+    Stopped,
+    line_of,
+    messages_on,
+)
+
+if TYPE_CHECKING:
+    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.workers.messages import Message
+    from pallas_gateway.workers.start import Start
+
+ALIVE_SECONDS = 5.0
+REFRESH_SECONDS = 1.0
+"""How old what this worker knows of itself may be on a sibling's `/metrics`."""
+
+
+class Member:
+    """One of several workers; an async context manager around all it does.
+
+    Args:
+        start: what it was given.
+        stop: set by SIGTERM, and when the parent is gone.
+        reload: set by SIGHUP.
+    """
+
+    def __init__(self, start: Start, stop: asyncio.Event, reload: asyncio.Event) -> None:
+        self._channel = start.channel
+        self._stop = stop
+        self._reload = reload
+        self._may_close = asyncio.Event()
+        self.is_orphan = False
+        self._running = RunningCalls()
+        self._listeners = [socket.socket(fileno=one) for one in start.listeners]
+        for descriptor in start.descriptors:  # for this process, not for programs that agents start
+            os.set_inheritable(descriptor, False)
+        self._running.cancellations.hand_on = lambda key: self.tell(Cancelled.of(key))
+        self._tasks = TaskOwner(close_seconds=0)
+
+    async def __aenter__(self) -> Self:
+        channel = socket.socket(fileno=self._channel)
+        self._reader, self._writer = await asyncio.open_connection(sock=channel, limit=LONGEST_LINE)
+        self._tasks.spawn(self._listen(), name="parent", report=True)
+        self._listen_to_signals()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._tasks.__aexit__()
+        for listener in self._listeners:
+            listener.close()
+        self._writer.close()
+        await self._writer.wait_closed()  # everything said has been sent
+
+    @property
+    def shared(self) -> Shared:
+        """What this worker has in common with the others."""
+        return Shared(self._listeners, self, self._running)
+
+    def keep_telling(self, gateway: Gateway) -> None:
+        """Say from now on, every few seconds, that this worker is alive and how it is."""
+        self._tasks.spawn(self._keep_telling(gateway), name="alive", report=True)
+
+    def tell(self, message: Message) -> None:
+        """Say something to the parent; nothing if it is gone."""
+        if not self._writer.is_closing():
+            self._writer.write(line_of(message))
+
+    async def until_all_stopped(self) -> None:
+        """Return once no worker has calls any more."""
+        self.tell(Stopped())
+        await self._may_close.wait()
+
+    def closed(self) -> None:
+        """This worker accepts nothing more."""
+        self.tell(Closed())
+
+    def _listen_to_signals(self) -> None:
+        """SIGTERM stops this worker, however often it comes; SIGHUP has it reload.
+
+        SIGINT is the parent's alone: a terminal sends it to both, and it is the parent that counts.
+        """
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    async def _listen(self) -> None:
+        async for message in messages_on(self._reader):
+            match message:
+                case Cancelled():
+                    end_cancelled(self._running.cancellations, message.key)
+                case Close():
+                    self._may_close.set()
+        self.is_orphan = True
+        self._stop.set()
+        self._may_close.set()
+
+    async def _keep_telling(self, gateway: Gateway) -> None:
+        loop = asyncio.get_running_loop()
+        next_at = loop.time()
+        while True:
+            gateway.metrics.refresh()
+            if loop.time() >= next_at:
+                self.tell(Alive(gateway.summary))
+                next_at = loop.time() + ALIVE_SECONDS
+            await asyncio.sleep(REFRESH_SECONDS)

@@ -1,0 +1,174 @@
+"""One worker as its parent sees it: a process, what it says, its log lines, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import TYPE_CHECKING, Self
+
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.log_relay import write_lines
+from pallas_gateway.workers.messages import LONGEST_LINE, Alive, Closed, Failed, Ready, Stopped, line_of, messages_on
+from pallas_gateway.workers.start import written
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.workers.messages import Message
+    from pallas_gateway.workers.start import Start
+
+LAST_LINES_SECONDS = 2.0
+"""How long the pipe of a worker that has ended is read: a child of its own may hold it open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a worker ended: by itself with an exit code, or by a signal."""
+
+    code: int | None
+    signal: str | None
+    was_ready: bool
+    seconds: float
+    why: str | None = None
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """For the log."""
+        how = {"exit_code": self.code, "signal": self.signal, "error": self.why}
+        return {name: value for name, value in how.items() if value is not None}
+
+    def __str__(self) -> str:
+        """In words."""
+        return self.why or (f"it was ended by {self.signal}" if self.signal else f"exit code {self.code}")
+
+
+class WorkerProcess:
+    """A running worker; an async context manager that kills what still runs when its block is left.
+
+    Args:
+        command: the program to run, which reads its `Start` from stdin.
+        environ: its environment.
+        start: all but `channel` and `log`, which are made here.
+    """
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], start: Start) -> None:
+        self.number = start.worker
+        self.heard_at = monotonic()
+        self.summary = "starting"
+        self.was_ready = self.has_stopped = self.has_closed = False
+        self._why: str | None = None
+        self._command = command
+        self._environ = environ
+        self._start = start
+        self._started_at = monotonic()
+        self._tasks = TaskOwner(close_seconds=LAST_LINES_SECONDS)
+
+    @property
+    def configuration(self) -> Configuration:
+        """What it was given."""
+        return self._start.configuration
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    async def __aenter__(self) -> Self:
+        ours, theirs = socket.socketpair()
+        reading, writing = os.pipe()
+        start = replace(self._start, channel=theirs.fileno(), log=writing)
+        try:
+            handed_over = written(start)
+            # Its stdout is stderr from the start: results are the parent's to print.
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=subprocess.PIPE,
+                stdout=2,
+                env=dict(self._environ),
+                pass_fds=start.descriptors,
+            )
+        except BaseException:
+            ours.close()
+            os.close(reading)
+            raise
+        finally:
+            theirs.close()
+            os.close(writing)
+        self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
+        self._tasks.spawn(self._write_lines(reading), name="log lines of a worker", report=True)
+        self._tasks.spawn(self._hand_over(handed_over), name="start of a worker", report=True)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._process.returncode is None:
+            self.kill()
+            await self._process.wait()
+        await self._tasks.__aexit__()
+        self._writer.close()
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """What it says, until it is gone."""
+        async for message in messages_on(self._reader):
+            self.heard_at = monotonic()
+            self._note(message)
+            yield message
+
+    async def ended(self) -> Ended:
+        """Wait for its end."""
+        code = await self._process.wait()
+        by = signal.Signals(-code).name if code < 0 else None
+        return Ended(None if by else code, by, self.was_ready, monotonic() - self._started_at, self._why)
+
+    def tell(self, message: Message) -> None:
+        """Say something to it; nothing if it is gone."""
+        if not self._writer.is_closing():
+            self._writer.write(line_of(message))
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is there."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it whatever it does."""
+        self.signal(signal.SIGKILL)
+
+    def _note(self, message: Message) -> None:
+        match message:
+            case Ready():
+                self.was_ready = True
+            case Alive(summary):
+                self.summary = summary
+            case Failed(why):
+                self._why = why
+            case Stopped():
+                self.has_stopped = True
+            case Closed():
+                self.has_closed = True
+
+    async def _hand_over(self, start: bytes) -> None:
+        if (stdin := self._process.stdin) is None:
+            return
+        with suppress(OSError):  # it is gone already; how it ended says why
+            stdin.write(start)
+            await stdin.drain()
+        stdin.close()
+
+    async def _write_lines(self, descriptor: int) -> None:
+        lines = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(lines)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: protocol, os.fdopen(descriptor, "rb", 0)
+        )
+        try:
+            await write_lines(lines)
+        finally:
+            transport.close()

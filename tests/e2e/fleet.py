@@ -1,0 +1,147 @@
+"""A gateway of several workers in processes of its own, and what is seen of each from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from tests.cli.program import started
+from tests.support.exposition import Exposition
+from tests.support.gateway import Agent, write_project
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Mapping
+
+    from tests.cli.program import Program
+    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A running `serve --workers`."""
+
+    program: Program
+    folder: Path
+    llm: ScriptedLlm
+    gate: Gate
+    ports: Mapping[str, int]
+
+    @property
+    def base_url(self) -> str:
+        """Where all workers answer."""
+        return self.program.url.replace("localhost", "127.0.0.1")
+
+    def url(self, agent: str) -> str:
+        """An agent's MCP endpoint."""
+        return f"{self.base_url}/agents/{agent}/mcp"
+
+    @property
+    def pids(self) -> set[int]:
+        """The process ids of the workers."""
+        return {pid for pid in _children_of(self.program.pid) if b"start_worker" in _command_of(pid)}
+
+    @property
+    def log_text(self) -> str:
+        """The log file so far."""
+        return (self.folder / "pallas.log").read_text()
+
+    def records(self, message: str) -> list[dict[str, Any]]:
+        """The records of the log file with this message; a line that is not whole fails the test."""
+        records = [json.loads(line) for line in self.log_text.splitlines()]
+        return [record for record in records if record["message"] == message]
+
+    async def get(self, path: str) -> httpx.Response:
+        """Ask on a connection of its own: of any worker."""
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+            return await http.get(f"{self.base_url}{path}")
+
+    async def metrics(self) -> Exposition:
+        """`/metrics` of any worker."""
+        return Exposition((await self.get("/metrics")).raise_for_status().text)
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """One sample, 0 if there is none."""
+        return (await self.metrics()).value(name, **labels) or 0.0
+
+    @contextmanager
+    def only(self, pid: int) -> Generator[None]:
+        """Every other worker stands still: what comes meanwhile comes to this one."""
+        others = self.pids - {pid}
+        for other in others:
+            os.kill(other, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for other in others:
+                os.kill(other, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def fleet(path: Path, *arguments: str, **gateway: Any) -> AsyncGenerator[Fleet]:
+    """Serve `root`, which may call its peer `peer`, with two workers; ready when the block begins."""
+    gate = Gate()
+    folder = path / "project"
+    async with AsyncExitStack() as stack:
+        llm = await stack.enter_async_context(scripted_llm(lambda request: _script(request, gate)))
+        ports = {name: stack.enter_context(reserved_port()) for name in ("root", "peer", "registry")}
+        write_project(
+            folder,
+            {
+                "root": Agent(servers=["peer"], settings={"port": ports["root"], "depends_on": ["peer"]}),
+                "peer": Agent(settings={"port": ports["peer"]}),
+            },
+            llm_url=llm.base_url,
+            servers={"peer": {"transport": "http", "url": f"http://localhost:{ports['peer']}/mcp"}},
+            gateway={"host": "127.0.0.1", **gateway},
+            deployment={"registry_port": ports["registry"]},
+        )
+        environ = {"PALLAS_LOG_FILE": str(folder / "pallas.log"), "PALLAS_LOG_STDERR": "1"}
+        program = stack.enter_context(started(["serve", "--workers", "2", *arguments], folder, environ=environ))
+        await asyncio.to_thread(program.wait_for, "Try:")
+        yield Fleet(program, folder, llm, gate, ports)
+        gate.open()
+        program.signal(signal.SIGTERM)
+        await asyncio.to_thread(program.end, 60)
+
+
+def _script(request: LlmRequest, gate: Gate) -> Turn:
+    told = request.last_user_text
+    if told.startswith("hang"):
+        return hang(gate, say("just in time"))
+    if request.tool_results:
+        return say("delegated")
+    if told.startswith("delegate "):
+        return call_tools([("peer__send_message", {"message": told.removeprefix("delegate ")})])
+    if told.startswith("late "):
+        return hang(gate, call_tools([("peer__send_message", {"message": told.removeprefix("late ")})]))
+    return say(f"said {told}")
+
+
+def _children_of(pid: int) -> set[int]:
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after_name = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(after_name[1]) == pid and after_name[0] != "Z":
+            found.add(int(status.parent.name))
+    return found
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

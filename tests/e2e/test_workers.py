@@ -1,0 +1,300 @@
+"""`serve --workers 2`: one gateway to its clients, whichever process a connection comes to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+from collections import Counter
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+import pytest_asyncio
+import yaml
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pallas_gateway.telemetry.metrics import Metrics
+from tests.e2e.calling import EACH_VERSION, answer_of, ask
+from tests.e2e.fleet import fleet
+from tests.e2e.watching import calling
+from tests.support.clients import EACH_ERA, Connect, raw_client, text_of
+from tests.support.exposition import lint
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from tests.e2e.fleet import Fleet
+    from tests.support.clients import RawCall, RawClient
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+INITIALIZE = "2025-06-18"
+TOTAL = "pallas_send_message_total"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Fleet]:
+    async with fleet(tmp_path_factory.mktemp("fleet")) as running:
+        yield running
+
+
+async def test_connections_that_wait_in_a_queue_are_shared_out_among_the_workers(served: Fleet) -> None:
+    pids, address = served.pids, urlsplit(served.base_url)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    with ExitStack() as stack:
+        waiting = [
+            stack.enter_context(socket.create_connection((address.hostname, address.port or 0), timeout=30))
+            for _ in range(60)
+        ]
+        for one in waiting:
+            one.sendall(_call_of("peer", "burst"))
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        for one in waiting:
+            assert "said burst" in await asyncio.to_thread(_read_to_the_end, one)
+
+    workers = Counter(record["worker"] for record in served.records("call ended"))
+    assert min(workers[1], workers[2]) >= 10
+
+
+@pytest.mark.parametrize("connect", EACH_ERA)
+async def test_clients_of_either_era_need_no_sticky_sessions(connect: Connect, served: Fleet) -> None:
+    async with connect(served.url("peer")) as client:
+        for pid in sorted(served.pids):
+            with served.only(pid):  # connections of the other one stay open, and are not answered meanwhile
+                async with connect(served.url("peer")) as second:
+                    answer = await second.call_tool("send_message", {"message": "hello"})
+                assert text_of(answer) == "said hello"
+        assert text_of(await client.call_tool("send_message", {"message": "again"})) == "said again"
+
+
+async def test_the_session_of_one_worker_is_good_for_the_other(served: Fleet) -> None:
+    one, other = sorted(served.pids)
+    with served.only(one):
+        async with raw_client(served.url("peer"), protocol_version=INITIALIZE) as client:
+            await client.initialize()
+            session = client.session_id
+    with served.only(other):
+        async with raw_client(served.url("peer"), protocol_version=INITIALIZE) as client:
+            client.session_id = session
+            assert answer_of(await client.call_tool("send_message", {"message": "hi"})).text == "said hi"
+
+
+async def test_nested_calls_come_back_to_the_worker_that_makes_them(served: Fleet) -> None:
+    answers = []
+    for pid in sorted(served.pids):  # few at once: a busy machine connects slowly, and a peer is waited for 5 s
+        with served.only(pid):
+            answers += await asyncio.gather(*(ask(served.url("root"), f"delegate task {n}") for n in range(10)))
+
+    assert {answer.text for answer in answers} == {"delegated"}
+    ended = {record["call_id"]: record for record in served.records("call ended")}
+    nested = [record for record in ended.values() if record.get("nesting") == 1]
+    assert len(nested) >= 20
+    assert all(record["worker"] == ended[record["parent_call_id"]]["worker"] for record in nested)
+    assert {record["worker"] for record in nested} == {1, 2}
+
+
+async def test_what_a_peer_does_is_relayed(served: Fleet) -> None:
+    async with calling(served.url("root"), "delegate something") as (_, call):
+        await call.reply()
+    told = [one["params"]["message"] for one in call.notifications if one["method"] == "notifications/progress"]
+    assert "peer/send_message: peer step 1 (llm)" in told
+    assert "peer/send_message: completed" in told
+
+
+@pytest.mark.parametrize(("begun", "cancelled"), [(0, 1), (1, 0), (0, 0)])
+async def test_a_call_is_cancelled_whichever_worker_hears_of_it(begun: int, cancelled: int, served: Fleet) -> None:
+    pids, entered = sorted(served.pids), len(served.gate.entered)
+    async with AsyncExitStack() as stack:
+        with served.only(pids[begun]):
+            calls = calling(served.url("root"), "delegate hang", version=INITIALIZE, bearer="alice")
+            client, call = await stack.enter_async_context(calls)
+            await served.gate.wait_for_entered(entered + 1)
+        with served.only(pids[cancelled]):
+            await _cancel(served, client, call, bearer="bob")
+            await _cancel(served, client, call, bearer="alice")
+        reply = answer_of(await call.reply())
+
+    assert reply.meta["stop_reason"] == "cancelled"
+    await served.gate.wait_for_cancelled(len(served.gate.entered) - len(served.gate.passed))
+
+
+async def test_the_metrics_are_those_of_a_single_process(served: Fleet) -> None:
+    exposition = await served.metrics()
+    alone = text_string_to_metric_families(generate_latest(Metrics().registry).decode())
+    expected = {(family.name, family.type, family.documentation) for family in alone}
+
+    told = list(text_string_to_metric_families(exposition.text))
+    assert {(family.name, family.type, family.documentation) for family in told} == expected
+    assert "pid=" not in exposition.text
+    assert lint(exposition.text) == ""
+
+
+async def test_counters_are_summed_and_the_same_whoever_is_asked(served: Fleet) -> None:
+    before = await served.metric(TOTAL, agent="peer", outcome="ok")
+    for pid in sorted(served.pids):
+        with served.only(pid):
+            await asyncio.gather(*(ask(served.url("peer"), "count") for _ in range(5)))
+
+    for pid in sorted(served.pids):
+        with served.only(pid):
+            told = await served.metrics()
+            assert told.value(TOTAL, agent="peer", outcome="ok") == before + 10
+            assert told.value("pallas_send_message_duration_seconds_count", agent="peer") == sum(
+                told.value(TOTAL, agent="peer", outcome=outcome) or 0 for outcome in ("ok", "error")
+            )
+
+
+async def test_calls_in_flight_are_those_of_all_workers(served: Fleet) -> None:
+    pids, calls = sorted(served.pids), []
+    entered = len(served.gate.entered)
+    for number, pid in enumerate(pids, start=1):
+        with served.only(pid):
+            calls.append(asyncio.create_task(ask(served.url("peer"), "hang on")))
+            await served.gate.wait_for_entered(entered + number)
+    assert await served.metric("pallas_calls_in_flight", agent="peer") == 2
+    await _until_metric(served, "pallas_instances_live", 2, agent="peer")
+    served.gate.let_through(2)
+    await asyncio.gather(*calls)
+
+    await _until_metric(served, "pallas_calls_in_flight", 0, agent="peer")
+    await _until_metric(served, "pallas_instances_live", 0, agent="peer")
+
+
+async def test_a_hangup_has_every_worker_reload(served: Fleet) -> None:
+    file = served.folder / "agents.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["agents"]["peer"]["title"] = "Renamed"
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
+    served.program.signal(signal.SIGHUP)
+    await _until_metric(served, "pallas_config_reloads_total", 2, outcome="ok")
+
+    for pid in sorted(served.pids):
+        with served.only(pid):
+            assert '"Renamed"' in (await served.get("/.well-known/mcp/server.json")).text
+
+
+async def test_a_crashed_worker_is_replaced_and_nothing_is_counted_backwards(served: Fleet) -> None:
+    dying, staying = sorted(served.pids)
+    entered = len(served.gate.entered)
+    with served.only(dying):
+        await ask(served.url("peer"), "counted")
+        lost = asyncio.create_task(ask(served.url("peer"), "hang for ever"))
+        await served.gate.wait_for_entered(entered + 1)
+    before = (await served.metrics()).series
+
+    os.kill(dying, signal.SIGKILL)
+    with pytest.raises(httpx.HTTPError):
+        await lost
+    assert (await ask(served.url("peer"), "meanwhile")).text == "said meanwhile"
+    await asyncio.to_thread(served.program.wait_for, "another takes its place")
+    await eventually(lambda: _ready_in_all(served) == 3, 100, what="another worker")
+    await _until_metric(served, "pallas_worker_restarts_total", 1)
+
+    after = await served.metrics()
+    for (name, labels), value in before.items():
+        if name.endswith(("_total", "_count", "_sum", "_bucket")):
+            assert after.series[name, labels] >= value, name
+    assert after.value("pallas_calls_in_flight", agent="peer") == 0
+    assert staying in served.pids
+    [record] = served.records("worker ended, another takes its place")
+    assert (record["signal"], record["level"]) == ("SIGKILL", "ERROR")
+    with served.only(max(served.pids - {staying})):
+        assert (await ask(served.url("peer"), "new")).text == "said new"
+
+
+async def test_every_log_line_is_whole_and_says_its_worker(served: Fleet) -> None:
+    names = [f"{n}-{'x' * 100}" for n in range(20)]
+    await asyncio.gather(*(ask(served.url("peer"), "log", conversation_id=name) for name in names))
+    assert set(names) <= {record["conversation_id"] for record in served.records("call ended")}
+    on_stderr = [json.loads(line) for line in served.program.err.splitlines() if line.startswith("{")]
+    assert len(on_stderr) == len(served.program.err.splitlines())
+    assert {record["worker"] for record in on_stderr if record["logger"] == "pallas.calls"} == {1, 2}
+
+
+async def test_a_drain_ends_the_calls_of_every_worker_and_the_gateway_with_0(tmp_path: Path) -> None:
+    async with fleet(tmp_path, "--per-port") as leaving:
+        folder = _shared_folder(leaving)
+        asked = [("peer", "hang"), ("root", "late errand")] * 4
+        urls = {name: f"http://127.0.0.1:{leaving.ports[name]}/mcp" for name in ("root", "peer")}
+        calls = [
+            asyncio.create_task(ask(urls[agent], f"{message} {n}", version=EACH_VERSION[n % 2]))
+            for n, (agent, message) in enumerate(asked)
+        ]
+        await leaving.gate.wait_for_entered(len(asked))
+        for pid in leaving.pids:
+            os.kill(pid, signal.SIGINT)  # as a terminal sends it to everybody
+        leaving.program.signal(signal.SIGTERM)
+        for pid in sorted(leaving.pids):
+            with leaving.only(pid):
+                await eventually(lambda: _status(leaving, "/readyz", 503), what="a drain")
+        async with httpx.AsyncClient(trust_env=False) as http:
+            refused = await http.post(urls["peer"], json={})
+        leaving.gate.open()
+        answers = await asyncio.gather(*calls)
+        ran = await asyncio.to_thread(leaving.program.end, 30)
+
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    assert Counter(answer.text for answer in answers) == {"just in time": 4, "delegated": 4}
+    assert ran.code == 0
+    assert {record["worker"] for record in leaving.records("stopping")} == {1, 2}
+    assert len(leaving.records("call ended")) == 12  # the nested ones too
+    assert [line for line in leaving.log_text.splitlines() if '"level": "ERROR"' in line] == []
+    assert not folder.exists()
+
+
+def _shared_folder(served: Fleet) -> Path:
+    [pid, *_] = served.pids
+    variables = Path(f"/proc/{pid}/maps").read_text()
+    return Path(re.findall(r"(/\S*pallas-workers-\w+)/", variables)[0])
+
+
+def _call_of(agent: str, message: str) -> bytes:
+    params = {"name": "send_message", "arguments": {"message": message}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    headers = {
+        "Host": "127.0.0.1",
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+    }
+    lines = [f"POST /agents/{agent}/mcp HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", body]
+    return "\r\n".join(lines).encode()
+
+
+def _read_to_the_end(connection: socket.socket) -> str:
+    with connection.makefile("rb") as stream:
+        return stream.read().decode()
+
+
+async def _status(served: Fleet, path: str, status: int) -> bool:
+    return (await served.get(path)).status_code == status
+
+
+async def _cancel(served: Fleet, client: RawClient, call: RawCall, *, bearer: str) -> None:
+    async with raw_client(served.url("root"), protocol_version=INITIALIZE, bearer=bearer) as another:
+        another.session_id = client.session_id
+        response = await another.notify("notifications/cancelled", {"requestId": call.request_id})
+        assert response.status_code == 202
+
+
+def _ready_in_all(served: Fleet) -> int:
+    """How many workers have been ready so far: `root` starts last."""
+    return served.log_text.count('"message": "agent ready", "agent": "root"')
+
+
+async def _until_metric(served: Fleet, name: str, value: float, **labels: str) -> None:
+    async def is_so() -> bool:
+        return await served.metric(name, **labels) == value
+
+    await eventually(is_so, what=f"{name} {value}")

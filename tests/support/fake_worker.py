@@ -1,0 +1,141 @@
+"""A program in place of a worker: it takes its `Start`, speaks to its parent, and behaves as a file tells it to.
+
+Run by its path with one argument, a folder. There `plan.json` holds, for each worker's number, what its first, second
+and further processes do (the last again and again); what a worker hears is written to `heard-<number>`.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from pallas_gateway.telemetry.log_relay import FILE, STDERR, LogPipe
+from pallas_gateway.workers.messages import (
+    Alive,
+    Cancelled,
+    Closed,
+    Failed,
+    Ready,
+    Stopped,
+    line_of,
+)
+from pallas_gateway.workers.start import Start, read
+
+FAILURE = "the certificate does not fit"
+CANCELLED = Cancelled("root", "session-1", "hash-of-a-token", 7)
+
+
+class FakeWorker:
+    """One process of a worker."""
+
+    def __init__(self, folder: Path, start: Start) -> None:
+        """Connect to the parent."""
+        self.folder = folder
+        self.start = start
+        self.channel = socket.socket(fileno=start.channel)
+        self.log = LogPipe(start.log, start.worker)
+        self.may_close = threading.Event()
+        if "NOTIFY_SOCKET" in os.environ:
+            self.note("NOTIFY_SOCKET")
+
+    def run(self) -> int:
+        """Behave; the exit code."""
+        return int(getattr(self, self._behaviour())() or 0)
+
+    def serves(self) -> int:
+        """Be ready, stop on SIGTERM, close when told to."""
+        stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        signal.signal(signal.SIGHUP, lambda *_: self.hear_hangup())
+        threading.Thread(target=self.listen, args=[stop], daemon=True).start()
+        self.tell(Ready(f"announced by {self.start.worker}\n"))
+        self.tell(Alive("2 of 2 agents ready"))
+        while not stop.wait(0.02):
+            pass
+        sys.stderr.write(f"{self.start.worker} stopped\n")
+        self.tell(Stopped())
+        while not self.may_close.wait(0.02):
+            pass
+        self.tell(Closed())
+        return 0
+
+    def fails(self) -> int:
+        """Say why it cannot serve."""
+        self.tell(Failed(FAILURE))
+        return 1
+
+    def crashes(self) -> int:
+        """End before it was ready."""
+        return 3
+
+    def dies(self) -> int:
+        """End after it was ready."""
+        self.tell(Ready("short-lived"))
+        return 3
+
+    def is_killed(self) -> None:
+        """End by a signal before it was ready."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def cancels(self) -> int:
+        """Hear of a client that cancels, then serve."""
+        self.tell(CANCELLED)
+        return self.serves()
+
+    def logs(self) -> int:
+        """Write log lines, the last one long, then serve."""
+        for number in range(200):
+            self.log.send(FILE, json.dumps({"number": number, "worker": self.start.worker}))
+        self.log.send(STDERR, "to stderr")
+        self.log.send(FILE, json.dumps({"long": "x" * 300_000, "worker": self.start.worker}))
+        return self.serves()
+
+    def hangs(self) -> int:
+        """Be ready and then do nothing at all."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self.tell(Ready(f"announced by {self.start.worker}\n"))
+        while True:
+            signal.pause()
+
+    def tell(self, message: object) -> None:
+        """Say something to the parent."""
+        self.channel.sendall(line_of(message))  # type: ignore[arg-type]
+
+    def listen(self, stop: threading.Event) -> None:
+        """Write down what the parent says; stop when it is gone."""
+        with contextlib.suppress(ConnectionResetError), self.channel.makefile("r") as lines:
+            for line in lines:
+                self.note(json.loads(line)["is"])
+                if json.loads(line)["is"] == "Close":
+                    self.may_close.set()
+        stop.set()
+        self.may_close.set()
+
+    def hear_hangup(self) -> None:
+        """Note it, and say so where everybody can see it."""
+        self.note("SIGHUP")
+        sys.stderr.write(f"{self.start.worker} heard SIGHUP\n")
+
+    def note(self, text: str) -> None:
+        """Write down what was heard."""
+        with (self.folder / f"heard-{self.start.worker}").open("a") as file:
+            file.write(f"{text}\n")
+
+    def _behaviour(self) -> str:
+        plan: list[str] = json.loads((self.folder / "plan.json").read_text())[str(self.start.worker)]
+        starts = self.folder / f"starts-{self.start.worker}"
+        with starts.open("a") as file:
+            file.write(f"{self.start.restarts}\n")
+        count = len(starts.read_text().splitlines())
+        return plan[min(count, len(plan)) - 1]
+
+
+if __name__ == "__main__":
+    logging.raiseExceptions = False
+    with contextlib.suppress(BrokenPipeError):
+        sys.exit(FakeWorker(Path(sys.argv[1]), read(sys.stdin.buffer)).run())

@@ -1,0 +1,275 @@
+"""The parent of several workers, with programs that only behave like workers."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pallas_gateway.config.loader import Overrides
+from pallas_gateway.telemetry import logs
+from pallas_gateway.workers import fleet as fleet_module
+from pallas_gateway.workers.fleet import Fleet, Plan, WorkersError
+from pallas_gateway.workers.restarts import LAST_PAUSE_SECONDS, SETTLED_SECONDS, restart_seconds
+from pallas_gateway.workers.start import Rereading, Start
+from tests.support import fake_worker
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Sequence
+
+REREADING = Rereading(None, Overrides(), watch=False)
+COMMAND = (sys.executable, str(Path(fake_worker.__file__)))
+
+
+def configuration(**more: Any) -> Any:
+    """What a fleet looks at of one; a real one would have each fake import what checks it."""
+    gateway = SimpleNamespace(drain_seconds=0.1)
+    return SimpleNamespace(deployment=SimpleNamespace(gateway=gateway), tls_files=None, **more)
+
+
+class Run:
+    """A fleet of fakes that runs."""
+
+    def __init__(self, folder: Path, stack: ExitStack, hang_seconds: float | None) -> None:
+        """Bind a port and start the fleet."""
+        self.folder = folder
+        self.sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0)))]
+        self.sockets[0].setblocking(False)
+        self.port = self.sockets[0].getsockname()[1]
+        self.announced: list[str] = []
+        self.stopping: list[bool] = []
+        self.stop = asyncio.Event()
+        descriptors = tuple(one.fileno() for one in self.sockets)
+        start = Start(configuration(), REREADING, 0, descriptors, channel=-1, log=-1, metrics=folder, restarts=0)
+        plan = Plan(
+            2, (*COMMAND, str(folder)), {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, start, self.sockets
+        )
+        self.fleet = Fleet(
+            plan,
+            on_ready=self.announced.append,
+            on_stop=lambda: self.stopping.append(True),
+            hang_seconds=hang_seconds,
+        )
+        self.running = asyncio.create_task(self.fleet.run(self.stop))
+
+    def heard(self, number: int) -> list[str]:
+        """What a worker has heard."""
+        file = self.folder / f"heard-{number}"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def starts(self, number: int) -> list[str]:
+        """The restarts that each process with this number was told to count."""
+        file = self.folder / f"starts-{number}"
+        return file.read_text().splitlines() if file.exists() else []
+
+    async def until_announced(self) -> None:
+        """Wait until all were ready."""
+        await eventually(lambda: self.announced or self.running.done(), what="an announcement")
+
+    async def ends(self) -> None:
+        """Wait for the end."""
+        await asyncio.wait_for(asyncio.shield(self.running), 20)
+
+
+@asynccontextmanager
+async def fleet_of(
+    folder: Path,
+    one: Sequence[str] = ("serves",),
+    two: Sequence[str] = ("serves",),
+    *,
+    hang_seconds: float | None = None,
+) -> AsyncGenerator[Run]:
+    (folder / "plan.json").write_text(json.dumps({"1": list(one), "2": list(two)}))
+    with ExitStack() as stack:
+        run = Run(folder, stack, hang_seconds)
+        try:
+            yield run
+        finally:
+            run.stop.set()
+            await asyncio.wait({run.running}, timeout=20)
+            run.running.exception()
+
+
+async def test_the_announcement_is_made_once_when_every_worker_is_ready(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path) as run:
+        await run.until_announced()
+        await eventually(lambda: run.fleet.summary == "2 workers, each: 2 of 2 agents ready", what="the summary")
+        run.stop.set()
+        await run.ends()
+    assert run.announced in (["announced by 1\n"], ["announced by 2\n"])
+    assert run.stopping == [True]
+
+
+async def test_all_stop_then_close_and_the_port_refuses_when_they_have(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path) as run:
+        await run.until_announced()
+        run.stop.set()
+        await run.ends()
+        assert "Close" in run.heard(1)
+        assert "Close" in run.heard(2)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", run.port), timeout=5)
+
+
+async def test_who_waits_to_be_accepted_at_the_end_is_told_that_the_gateway_stops(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path) as run:
+        await run.until_announced()
+        with socket.create_connection(("127.0.0.1", run.port), timeout=20) as late:  # fakes accept nobody
+            late.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            run.stop.set()
+            said = (await asyncio.to_thread(late.recv, 4096)).decode()
+        await run.ends()
+    assert said.startswith("HTTP/1.1 503 ")
+
+
+async def test_a_worker_that_cannot_start_ends_the_fleet_with_its_reason(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, ["fails"], ["fails"]) as run:
+        with pytest.raises(WorkersError, match=f"worker . could not start: {fake_worker.FAILURE}$"):
+            await run.ends()
+    assert run.announced == []
+
+
+async def test_one_that_ends_by_itself_before_any_was_ready_ends_the_fleet_too(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, ["crashes"], ["crashes"]) as run:
+        with pytest.raises(WorkersError, match="could not start: exit code 3"):
+            await run.ends()
+
+
+async def test_a_program_that_is_not_there_ends_the_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.COMMAND", ("/nowhere/python",))
+    async with fleet_of(tmp_path) as run:
+        with pytest.raises(WorkersError, match="No such file"):
+            await run.ends()
+
+
+async def test_one_that_is_killed_at_its_start_is_tried_again(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, ["is_killed", "serves"]) as run:
+        await run.until_announced()
+        assert run.announced
+
+
+async def test_one_that_ends_is_replaced_at_once_and_the_next_start_counts_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet_of(tmp_path, ["dies", "serves"]) as run:
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        await run.until_announced()
+    assert run.starts(1) == ["0", "1"]
+    [record] = [one for one in caplog.records if one.message == "worker ended, another takes its place"]
+    assert vars(record).items() >= {"worker": 1, "exit_code": 3, "pause": 0.0}.items()
+    assert record.levelno == logging.ERROR
+
+
+async def test_a_restart_that_nobody_lived_to_count_is_counted_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "restart_seconds", lambda *_: (1, 0.0))
+    async with fleet_of(tmp_path, ["dies", "is_killed", "serves"]) as run:
+        await run.until_announced()
+        await eventually(lambda: len(run.starts(1)) == 3, what="a third start")
+    assert run.starts(1) == ["0", "1", "2"]
+
+
+def test_the_first_early_death_costs_no_time_and_each_further_one_more_up_to_a_limit() -> None:
+    deaths, pauses = 0, []
+    for _ in range(8):
+        deaths, pause = restart_seconds(deaths, 0.5)
+        pauses.append(pause)
+    assert pauses == [0, 1, 2, 4, 8, LAST_PAUSE_SECONDS, LAST_PAUSE_SECONDS, LAST_PAUSE_SECONDS]
+    assert restart_seconds(deaths, SETTLED_SECONDS) == (1, 0)
+
+
+async def test_a_stop_does_not_wait_for_the_next_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "restart_seconds", lambda *_: (1, 3600.0))
+    async with fleet_of(tmp_path, ["dies"]) as run:
+        await run.until_announced()
+        run.stop.set()
+        await run.ends()
+
+
+async def test_a_cancelled_request_is_handed_to_the_others_and_not_back(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, two=["cancels"]) as run:
+        await eventually(lambda: "Cancelled" in run.heard(1), what="a cancellation")
+        assert "Cancelled" not in run.heard(2)
+
+
+async def test_one_that_somebody_stops_alone_may_close_and_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet_of(tmp_path) as run:
+        await run.until_announced()
+        run.fleet._workers[1].signal(signal.SIGTERM)
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        assert run.heard(2) == []
+    [record] = [one for one in caplog.records if one.message == "worker ended, another takes its place"]
+    assert vars(record)["exit_code"] == 0
+
+
+async def test_one_that_does_not_stop_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fleet_module, "STOP_SECONDS", 0.2)
+    async with fleet_of(tmp_path, ["hangs"]) as run:
+        await run.until_announced()
+        run.stop.set()
+        await run.ends()
+    assert [vars(one)["worker"] for one in caplog.records if one.message == "worker does not end, it is killed"] == [1]
+
+
+async def test_one_that_says_nothing_for_too_long_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with fleet_of(tmp_path, ["hangs", "serves"], hang_seconds=0.4) as run:
+        await eventually(lambda: len(run.starts(1)) >= 2, what="a second start")
+    assert "worker hangs, it is killed" in {one.message for one in caplog.records}
+
+
+async def test_a_new_configuration_is_announced_to_those_that_run_and_given_to_later_ones(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path) as run:
+        await run.until_announced()
+        run.fleet.configuration = configuration(changed=True)
+        run.fleet.reload()
+        await eventually(lambda: run.heard(1) == run.heard(2) == ["SIGHUP"], what="both told")
+        assert run.fleet.configuration == configuration(changed=True)
+
+
+@pytest.fixture
+def restored_logging() -> Generator[None]:
+    """`set_up` closes what it replaces, and these handlers are pytest's."""
+    root, pallas = logging.getLogger(), logging.getLogger("pallas")
+    handlers, levels = list(root.handlers), (root.level, pallas.level)
+    root.handlers.clear()
+    yield
+    for handler in root.handlers:
+        handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    pallas.setLevel(levels[1])
+
+
+async def test_lines_of_all_workers_are_written_whole_by_the_parent(
+    tmp_path: Path, restored_logging: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "__stderr__", stderr)
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": ""})
+    async with fleet_of(tmp_path, ["logs"], ["logs"]) as run:
+        await run.until_announced()
+        run.stop.set()
+        await run.ends()
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    for worker in (1, 2):
+        own = [line for line in lines if line["worker"] == worker]
+        assert [line["number"] for line in own[:-1]] == list(range(200))
+        assert len(own[-1]["long"]) == 300_000
+    assert stderr.getvalue().splitlines().count("to stderr") == 2
