@@ -162,11 +162,11 @@ class FastAgentInstance:
         """Answer the call; see `Instance.generate`."""
         self._generation = self._tasks.spawn(self._answer(call), name=f"generate {call.call_id}")
         try:
-            done, _ = await asyncio.wait({self._generation}, timeout=timeout_seconds)
+            is_over = await ends_within(self._generation, timeout_seconds)
         except asyncio.CancelledError:
             self._generation.cancel()
             raise
-        if done:
+        if is_over:
             reply = _reply_of(self._generation)
             if self._is_workflow and reply.failure is None and self._observer.failed_turn is not None:
                 reply = workflow_failure(self._observer.failed_turn)
@@ -215,6 +215,12 @@ class FastAgentInstance:
             raise
         finally:
             slow.cancel()
+
+
+async def ends_within(generation: asyncio.Task[PromptMessageExtended], seconds: float) -> bool:
+    """Wait for the end of `generation`, `seconds` at most; whether it has ended."""
+    done, _ = await asyncio.wait({generation}, timeout=seconds)
+    return bool(done)
 
 
 def _say_slow() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,3 +31,21 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(instances, limit, 300)
     monkeypatch.setattr(probe, "PROBE_SECONDS", 60)
     monkeypatch.setattr(clients, "READ_SECONDS", 300)
+
+
+@pytest.fixture
+def deadline(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """The deadline of every call: over when the test sets it, however long `call_timeout_seconds` is.
+
+    A call that must have come somewhere before its deadline would race against the clock on a busy machine.
+    """
+    over = asyncio.Event()
+
+    async def ends_within(generation: asyncio.Task[object], seconds: float) -> bool:
+        waiting = asyncio.ensure_future(over.wait())
+        await asyncio.wait({generation, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        return generation.done()
+
+    monkeypatch.setattr(instances, "ends_within", ends_within)
+    return over

@@ -675,19 +675,22 @@ async def test_a_model_that_is_not_there_is_an_error_of_one_sentence_and_soon(tm
 
 @each_version
 async def test_a_model_that_hangs_ends_at_the_deadline_with_a_success_that_says_so(
-    version: str, tmp_path: Path
+    version: str, tmp_path: Path, deadline: asyncio.Event
 ) -> None:
-    agent = Agent(settings={"call_timeout_seconds": 0.8})
-    async with scripted_llm(lambda _: hang(Gate())) as llm:
+    agent, gate = Agent(settings={"call_timeout_seconds": 300.8}), Gate()
+    async with scripted_llm(lambda _: hang(gate)) as llm:
         project = write_project(tmp_path, {"scribe": agent}, llm_url=llm.base_url)
         async with running(project) as served:
+            asking = asyncio.create_task(ask(served.url("scribe"), "hello", version=version))
+            await gate.wait_for_entered()
+            deadline.set()
             async with asyncio.timeout(FAILURE_SECONDS):
-                answer = await ask(served.url("scribe"), "hello", version=version)
+                answer = await asking
             ok = served.metric("pallas_send_message_total", agent="scribe", outcome="ok")
             await until_idle(served)
             await eventually(lambda: len(llm.aborted) == len(llm.requests), what="nobody waiting for the model")
 
     assert not answer.is_error
-    assert "0.8 s" in answer.text
+    assert "300.8 s" in answer.text
     assert answer.meta["stop_reason"] == "endTurn"
     assert ok == 1

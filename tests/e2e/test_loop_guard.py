@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import itertools
 import logging
@@ -337,10 +338,14 @@ async def test_an_inner_agent_stops_at_the_limit_and_whoever_reads_it_learns_tha
 
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_a_call_that_takes_too_long_with_nothing_to_show_says_so(
-    version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    version: str, tmp_path: Path, deadline: asyncio.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with stage(tmp_path, lambda _: hang(Gate()), solo(call_timeout_seconds=0.5)) as staged:
-        watched = await watch(staged.url("solo"), version=version)
+    gate = Gate()
+    async with stage(tmp_path, lambda _: hang(gate), solo(call_timeout_seconds=450.5)) as staged:
+        watching = asyncio.create_task(watch(staged.url("solo"), version=version))
+        await gate.wait_for_entered()
+        deadline.set()
+        watched = await watching
         await staged.llm.wait_for_aborted()
         await until_idle(staged.served)
 
@@ -348,22 +353,27 @@ async def test_a_call_that_takes_too_long_with_nothing_to_show_says_so(
         assert aborted(staged, "solo", "deadline") == 1
         assert staged.served.metric("pallas_send_message_total", agent="solo", outcome="ok") == 1
     assert not watched.is_error
-    assert watched.text.startswith("[Stopped: the agent did not finish within its 0.5 s")
+    assert watched.text.startswith("[Stopped: the agent did not finish within its 450.5 s")
     assert "no answer yet" in watched.text
     assert (watched.call["stop_reason"], watched.call["iterations"]) == ("endTurn", 1)
     [halt] = halts(caplog)
     assert (halt["event"], halt["reason"], halt["call_id"]) == ("loop_halt", "deadline", watched.call["call_id"])
 
 
-async def test_a_call_that_takes_too_long_returns_what_the_agent_has_said_and_ends_its_tools(tmp_path: Path) -> None:
+async def test_a_call_that_takes_too_long_returns_what_the_agent_has_said_and_ends_its_tools(
+    tmp_path: Path, deadline: asyncio.Event
+) -> None:
     script = script_of(solo=[call_tools([("tools__slow", {})], text="So far: 42.")])
-    async with stage(tmp_path, script, solo(call_timeout_seconds=2)) as staged:
-        watched = await watch(staged.url("solo"))
+    async with stage(tmp_path, script, solo()) as staged:
+        watching = asyncio.create_task(watch(staged.url("solo")))
+        await staged.tools.gate.wait_for_entered()
+        deadline.set()
+        watched = await watching
         await staged.tools.gate.wait_for_cancelled()
         await until_idle(staged.served)
 
         assert len(staged.llm.requests) == 1
-    assert watched.text.startswith("So far: 42.[Stopped: the agent did not finish within its 2 s")
+    assert watched.text.startswith("So far: 42.[Stopped: the agent did not finish within its 600 s")
     assert watched.call["usage"]["input"] == 10
     assert watched.progress == [
         "solo step 1 (llm)",
@@ -373,22 +383,29 @@ async def test_a_call_that_takes_too_long_returns_what_the_agent_has_said_and_en
     ]
 
 
-async def test_what_inner_agents_had_spent_until_the_deadline_is_counted(tmp_path: Path) -> None:
+async def test_what_inner_agents_had_spent_until_the_deadline_is_counted(
+    tmp_path: Path, deadline: asyncio.Event
+) -> None:
     script = script_of(
         desk=[call_tools([("agent__scout", {"message": "find it"})])], scout=[call_tools([("tools__slow", {})])]
     )
-    agents = {"desk": Agent(source=DESK, settings={"call_timeout_seconds": 2})}
-    async with stage(tmp_path, script, agents) as staged:
-        watched = await watch(staged.url("desk"))
+    async with stage(tmp_path, script, {"desk": Agent(source=DESK)}) as staged:
+        watching = asyncio.create_task(watch(staged.url("desk")))
+        await staged.tools.gate.wait_for_entered()
+        deadline.set()
+        watched = await watching
         await until_idle(staged.served)
 
     assert (watched.call["iterations"], watched.call["usage"]["input"]) == (2, 20)
 
 
-async def test_the_live_text_of_an_unfinished_turn_is_no_answer(tmp_path: Path) -> None:
-    script = script_of(solo=[stream(["Half a", " sentence."], Gate())])
-    async with stage(tmp_path, script, solo(call_timeout_seconds=1)) as staged:
-        watched = await watch(staged.url("solo"))
+async def test_the_live_text_of_an_unfinished_turn_is_no_answer(tmp_path: Path, deadline: asyncio.Event) -> None:
+    gate = Gate()
+    async with stage(tmp_path, script_of(solo=[stream(["Half a", " sentence."], gate)]), solo()) as staged:
+        watching = asyncio.create_task(watch(staged.url("solo")))
+        await gate.wait_for_entered()
+        deadline.set()
+        watched = await watching
         await staged.llm.wait_for_aborted()
 
-    assert watched.text.startswith("[Stopped: the agent did not finish within its 1 s")
+    assert watched.text.startswith("[Stopped: the agent did not finish within its 600 s")

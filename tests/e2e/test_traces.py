@@ -112,16 +112,20 @@ async def test_a_client_that_goes_away_ends_every_span_of_its_call(tmp_path: Pat
     assert spans.errors == {"chat test-model": "cancelled", "invoke_agent slow": "cancelled"}
 
 
-async def test_a_deadline_cuts_off_what_runs_and_is_no_failure_of_the_call(tmp_path: Path, spans: Spans) -> None:
+async def test_a_deadline_cuts_off_what_runs_and_is_no_failure_of_the_call(
+    tmp_path: Path, spans: Spans, deadline: asyncio.Event
+) -> None:
     async with (
         scripted_llm([call_tools([("tools__slow", {})])]) as llm,
         stateless_downstream() as tools,
     ):
-        agents = {"slow": Agent(servers=["tools"], settings={"call_timeout_seconds": 1})}
         servers = {"tools": {"transport": "http", "url": tools.url}}
-        project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)
+        project = write_project(tmp_path, {"slow": Agent(servers=["tools"])}, llm_url=llm.base_url, servers=servers)
         async with running(project) as served:
-            assert not (await ask(served.url("slow"))).is_error
+            calling = asyncio.create_task(ask(served.url("slow")))
+            await tools.gate.wait_for_entered()
+            deadline.set()
+            assert not (await calling).is_error
     assert spans.errors == {"tools/call slow": "cancelled"}
 
 

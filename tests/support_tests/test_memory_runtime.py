@@ -33,7 +33,7 @@ async def test_an_agent_answers_what_its_function_says_and_shows_what_it_was_giv
 
     async with runtime.start(a_plan("loud")) as started, started.open(call, credentials, a_channel()) as instance:
         assert (started.model, started.downstreams) == (facts, tools)
-        assert text_of(await instance.generate(call, timeout_seconds=1)) == "HI"
+        assert text_of(await instance.generate(call, timeout_seconds=60)) == "HI"
 
     assert (agent.calls, agent.credentials) == ([call], [credentials])
     assert (agent.starts, agent.leaves, agent.opened, agent.disposed) == (1, 1, 1, 1)
@@ -60,7 +60,7 @@ async def test_starts_and_calls_wait_at_their_gates() -> None:
             runtime.start(a_plan("echo")) as started,
             started.open(a_call("hi"), NOBODY, a_channel()) as instance,
         ):
-            return text_of(await instance.generate(a_call("hi"), timeout_seconds=5))
+            return text_of(await instance.generate(a_call("hi"), timeout_seconds=60))
 
     using = asyncio.create_task(use())
     await starting.wait_for_entered()
@@ -79,7 +79,7 @@ async def test_whoever_waits_for_an_agent_sees_its_changes() -> None:
     async with MemoryRuntime({"echo": agent}).start(a_plan("echo")) as started:
         waiting = asyncio.create_task(agent.until(lambda agent: agent.disposed == 1))
         async with started.open(a_call(), NOBODY, a_channel()) as instance:
-            reply = await instance.generate(a_call(), timeout_seconds=1)
+            reply = await instance.generate(a_call(), timeout_seconds=60)
         await waiting
     assert (text_of(reply), reply.failure) == ("The model could not answer: overloaded", "llm_error")
 
@@ -93,7 +93,7 @@ async def test_an_agent_tells_its_channel_what_its_function_tells_before_it_answ
         (channel := a_channel(outlet)).open(tasks),
         started.open(call, NOBODY, channel) as instance,
     ):
-        answering = asyncio.create_task(instance.generate(call, timeout_seconds=5))
+        answering = asyncio.create_task(instance.generate(call, timeout_seconds=60))
         await gate.wait_for_entered()
         await eventually(lambda: outlet.payloads, what="what it told")
         gate.open()

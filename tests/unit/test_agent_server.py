@@ -179,7 +179,7 @@ async def test_a_call_that_is_cancelled_by_others_is_a_sentence_that_says_why(
         await serving.gate.wait_for_entered()
         serving.running.draining = draining
         await serving.tasks.cancel_all()
-        result = await asyncio.wait_for(calling, 5)
+        result = await asyncio.wait_for(calling, 20)
 
     wire = result.model_dump(by_alias=True)
     assert result.is_error
@@ -209,7 +209,7 @@ async def test_a_call_is_cancelled_by_its_own_session_and_caller_only(
         await serving.gate.wait_for_entered()
         await serving.cancel(request(OLDER, None, **cancelled_by), request_id)
         serving.gate.open()
-        result = await asyncio.wait_for(calling, 5)
+        result = await asyncio.wait_for(calling, 20)
 
     assert result.is_error is works
     assert serving.gate.cancelled == (["wait"] if works else [])
@@ -283,7 +283,7 @@ async def test_a_cancelled_call_is_said_with_all_its_ids(logged: Logged) -> None
         calling = asyncio.create_task(serving.call(a_traced_request(), conversation_id="talk"))
         await serving.gate.wait_for_entered()
         await serving.cancel(request(OLDER, None, **CALLERS_OWN), 7)
-        await asyncio.wait_for(calling, 5)
+        await asyncio.wait_for(calling, 20)
     [ended], [cancelled] = logged("call ended"), logged("client cancelled a call")
     for name in ("agent", "call_id", "conversation_id", "trace_id"):
         assert cancelled[name] == ended[name]

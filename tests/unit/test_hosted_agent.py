@@ -412,7 +412,7 @@ async def test_a_call_that_was_begun_is_one_the_gateway_waits_for() -> None:
         await tick()
         assert not idle.done()
         gate.open()
-        await asyncio.wait_for(idle, 5)
+        await asyncio.wait_for(idle, 20)
         assert text_of(work.result()) == "wait"
 
 

@@ -42,7 +42,7 @@ async def test_an_instance_that_is_slow_to_be_released_is_said_and_released_all_
         disposing = tasks.spawn(instance_of(session, tasks).dispose(), name="dispose")
         await eventually(lambda: "instance is slow to be released" in caplog.text, what="the line in the log")
         session.may_end.set()
-        await asyncio.wait_for(disposing, 5)
+        await asyncio.wait_for(disposing, 20)
     assert session.ended
     assert "could not be released" not in caplog.text
 

@@ -290,7 +290,7 @@ async def test_all_providers_are_asked_at_once_and_each_is_a_line(caplog: pytest
         running = asyncio.create_task(one.preflight.run([OPENAI, replace(CLAUDE, model=None)]))
         await gate.wait_for_entered(2)
         gate.open()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 20)
     assert lines(caplog) == [("WARNING", "openai"), ("INFO", "anthropic")]
     assert KEY not in caplog.text + repr([vars(record) for record in caplog.records])
 

@@ -150,7 +150,7 @@ async def test_an_agent_starts_answers_and_disposes_of_its_instance(make: Make, 
         call = a_call("hello", history=history)
 
         async with agent.open(call, NOBODY, a_channel()) as instance:
-            reply = await instance.generate(call, timeout_seconds=5)
+            reply = await instance.generate(call, timeout_seconds=60)
             assert agent.instances_live == 1
 
         assert (text_of(reply), reply.stop_reason) == ("hello", "endTurn")
@@ -164,12 +164,12 @@ async def test_two_instances_share_nothing(make: Make, folder: Path) -> None:
         # passthrough keeps this answer for as long as its instance lives
         first, second = a_call("***FIXED_RESPONSE of the first"), a_call("hello")
         async with agent.open(first, NOBODY, a_channel()) as one, agent.open(second, NOBODY, a_channel()) as another:
-            await one.generate(first, timeout_seconds=5)
+            await one.generate(first, timeout_seconds=60)
             assert agent.instances_live == 2
-            assert text_of(await another.generate(second, timeout_seconds=5)) == "hello"
+            assert text_of(await another.generate(second, timeout_seconds=60)) == "hello"
         third = a_call("hello again")
         async with agent.open(third, NOBODY, a_channel()) as later:
-            assert text_of(await later.generate(third, timeout_seconds=5)) == "hello again"
+            assert text_of(await later.generate(third, timeout_seconds=60)) == "hello again"
         await until_disposed(agent)
 
 
@@ -177,7 +177,7 @@ async def test_what_an_agent_does_is_told_to_its_channel(make: Make, folder: Pat
     outlet, call = RecordingOutlet(), a_call("hello")
     async with make(folder) as subject, subject.start("echo") as agent, TaskOwner() as tasks:
         async with (channel := a_channel(outlet)).open(tasks), agent.open(call, NOBODY, channel) as instance:
-            await instance.generate(call, timeout_seconds=5)
+            await instance.generate(call, timeout_seconds=60)
         await until_disposed(agent)
 
     assert [event.message for event in outlet.events] == ["echo step 1 (llm)"]
@@ -190,7 +190,7 @@ async def test_a_failing_call_is_a_reply_of_one_sentence_and_leaves_no_instance(
     async with make(folder) as subject, subject.start("failing") as agent:
         call = a_call(agent="failing")
         async with agent.open(call, NOBODY, a_channel()) as instance:
-            reply = await instance.generate(call, timeout_seconds=5)
+            reply = await instance.generate(call, timeout_seconds=60)
 
         assert text_of(reply) == "The agent failed: out of paper"
         assert (reply.failure, reply.stop_reason) == ("runtime_error", "runtime_error")
@@ -255,7 +255,7 @@ async def test_a_generator_closed_half_way_leaves_no_instance(make: Make, folder
 
         async def answers() -> AsyncGenerator[str]:
             async with agent.open(a_call(), NOBODY, a_channel()) as instance:
-                yield text_of(await instance.generate(a_call(), timeout_seconds=5))
+                yield text_of(await instance.generate(a_call(), timeout_seconds=60))
                 yield "never asked for"
 
         generator = answers()
@@ -283,7 +283,7 @@ async def test_leaving_one_agent_does_not_disturb_another(make: Make, folder: Pa
             async with subject.start("other") as leaving:
                 assert leaving.instances_live == 0
             async with staying.open(a_call("still here?"), NOBODY, a_channel()) as instance:
-                reply = await instance.generate(a_call("still here?"), timeout_seconds=5)
+                reply = await instance.generate(a_call("still here?"), timeout_seconds=60)
             assert text_of(reply) == "still here?"
         await until_disposed(staying)
 
@@ -300,7 +300,7 @@ async def test_leaving_an_agent_ends_its_running_calls_with_a_sentence(folder: P
 
             asking = asyncio.create_task(ask())
             await subject.held_at().wait_for_entered()
-        reply = await asyncio.wait_for(asking, 5)
+        reply = await asyncio.wait_for(asking, 20)
         assert text_of(reply) == "The agent stopped by itself before it answered."
         assert reply.failure == "runtime_error"
         assert agent.instances_live == 0

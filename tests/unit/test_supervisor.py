@@ -241,7 +241,7 @@ async def test_no_agent_is_started_before_what_they_wait_for_and_its_failure_is_
 )
 async def test_stopping_does_not_wait_for_agents_that_are_not_up(stuck: dict[str, MemoryAgent]) -> None:
     some = fleet(stuck, depends_on={"b": ["a"]})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         async with some.supervisor:
             await stuck["a"].until(lambda agent: agent.starts == 1)
             await tick()

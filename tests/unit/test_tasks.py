@@ -95,7 +95,7 @@ async def test_closing_does_not_wait_for_ever_for_work_that_refuses_to_end() -> 
             except asyncio.CancelledError:
                 continue
 
-    async with asyncio.timeout(5), TaskOwner(close_seconds=0.02) as owner:
+    async with asyncio.timeout(20), TaskOwner(close_seconds=0.02) as owner:
         task = owner.spawn(stubborn(), name="stubborn")
         await tick()
     assert not task.done()
@@ -126,7 +126,7 @@ async def test_waiting_until_idle_waits_for_what_is_started_meanwhile() -> None:
         await tick()
         assert not idle.done()
         second.gate.open()
-        await asyncio.wait_for(idle, 5)
+        await asyncio.wait_for(idle, 20)
 
 
 async def test_whoever_awaits_a_task_has_its_result_or_its_error() -> None:
