@@ -242,9 +242,7 @@ class Roster:
         return HostedAgent(name, settings, self._admission(settings), self._surroundings())
 
     def _tell_port(self, name: str, settings: AgentSettings) -> None:
-        port = settings.port or self._addresses.registry_port
-        self._shared.metrics.agent_info.remove_by_labels({"agent": name})
-        self._shared.metrics.agent_info.labels(name, str(port)).set(1)
+        self._shared.metrics.tell_agent(name, settings.port or self._addresses.registry_port)
 
     def _new_server(self, name: str) -> AgentServer:
         return AgentServer(

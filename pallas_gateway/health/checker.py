@@ -69,7 +69,7 @@ class HealthChecker:
         for server in self._latest.keys() - set(still_used):
             del self._latest[server]
             self._program_answered.pop(server, None)
-            self._metrics.downstream_up.remove(self._agent, server)
+            self._metrics.forget_downstream(self._agent, server)
         self._round = None
 
     def _counted(self, verdict: Verdict) -> Verdict:

@@ -144,7 +144,7 @@ class Metrics:
         self._of_hosted_agents = (self.agent_info, self.agent_state, self.health_status)
         if self._everybodys is not None:
             self._everybodys.add_computed(self.instances_live)
-            self._everybodys.hide_unhosted(self.agent_info, self._of_hosted_agents)
+            self._everybodys.hide_unhosted(self.agent_info, (*self._of_hosted_agents, self.downstream_up))
         self.up.set(1)
         self.build_info.labels(__version__, platform.python_version()).set(1)
 
@@ -170,11 +170,19 @@ class Metrics:
         for reason in REFUSALS:
             self.calls_refused.labels(agent, reason)
 
+    def tell_agent(self, agent: str, port: int) -> None:
+        """The agent is configured, with this port."""
+        _end(self.agent_info, agent=agent)
+        self.agent_info.labels(agent, str(port)).set(1)
+
     def forget_agent(self, agent: str) -> None:
         """The agent is not hosted any more: its gauges end, its counters stay what they are and never go back."""
-        with warnings.catch_warnings(action="ignore"):  # shared values cannot be removed, and are hidden instead
-            for gauge in self._of_hosted_agents:
-                gauge.remove_by_labels({"agent": agent})
+        for gauge in self._of_hosted_agents:
+            _end(gauge, agent=agent)
+
+    def forget_downstream(self, agent: str, server: str) -> None:
+        """The agent does not use the server any more."""
+        _end(self.downstream_up, agent=agent, server=server)
 
     def expect_model(self, agent: str, model: str) -> None:
         """Begin the turns and tokens of an agent with its own model at 0; other models begin with their first turn."""
@@ -201,3 +209,9 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
+
+def _end(gauge: Gauge, **labels: str) -> None:
+    """Remove what a gauge says of something that is gone."""
+    with warnings.catch_warnings(action="ignore"):  # shared values cannot be removed, and are hidden instead
+        gauge.remove_by_labels(labels)

@@ -17,7 +17,7 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTO
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
@@ -90,11 +90,14 @@ class WorkersMetrics:
         # Gone is the folder where the parent is, and another worker ended before this one.
         shared = MultiProcessCollector(None, str(self._folder)).collect() if self._folder.is_dir() else ()  # type: ignore[no-untyped-call]
         by_name = {family.name: family.samples for family in shared}
-        hosted = _agents_of(self._hosted) if self._hosted is not None else set()
+        hosted = _agents_of(self._hosted) if self._hosted is not None else {}
         for family in self._own.collect():
             family.samples = by_name.get(family.name, family.samples)
             if family.name in self._of_hosted:
-                family.samples = [sample for sample in family.samples if sample.labels["agent"] in hosted]
+                present = [sample for sample in family.samples if sample.labels["agent"] in hosted]
+                family.samples = [
+                    one for one in present if one.labels.get("port") in {None, hosted[one.labels["agent"]]}
+                ]
             yield family
 
 
@@ -126,8 +129,15 @@ class _ProcessMirror:
                     self._told[key] = sample.value
 
 
-def _agents_of(gauge: Gauge) -> set[str]:
-    return {sample.labels["agent"] for family in gauge.collect() for sample in family.samples}
+def _is_of(hosted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    agent = labels["agent"]
+    return agent in hosted and labels.get("port", hosted[agent]) == hosted[agent]
+
+
+def _agents_of(gauge: Gauge) -> dict[str, str]:
+    """The agents that are hosted here, and their ports."""
+    samples = (sample for family in gauge.collect() for sample in family.samples)
+    return {sample.labels["agent"]: sample.labels["port"] for sample in samples}
 
 
 def _of_the_process() -> Iterator[Metric]:
