@@ -82,17 +82,18 @@ class HostedAgent:
     def __init__(self, name: str, settings: AgentSettings, admission: Admission, around: Surroundings) -> None:
         self.name = name
         self.settings = settings
-        self.status = Status(State.PENDING)
         self._admission = admission
         self._around = around
         self._version: Version | None = None
         self._uses: dict[AgentRuntime, Uses] = {}
+        self.host()
+
+    def host(self) -> None:
+        """It is hosted from here on; again maybe, while calls from before still run."""
+        self.status = Status(State.PENDING)
         self._tried = asyncio.Event()
-        around.metrics.expect_agent(name)
-        around.metrics.instances_live.labels(name).set_function(self._instances_live)
+        self._around.metrics.expect_agent(self.name, self._instances_live)
         self._count_state()
-        for state in State:
-            around.metrics.agent_state_changes.labels(name, state.value)
 
     @property
     def runtime(self) -> AgentRuntime | None:

@@ -24,13 +24,14 @@ from prometheus_client import (
 from pallas_gateway import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 """Seconds; a call takes at least one LLM turn and by default at most ten minutes."""
 OPERATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Seconds; a downstream may answer from memory, or be a peer that takes as long as a call."""
 
+STATES = ("pending", "starting", "ready", "failed")
 OUTCOMES = ("ok", "error")
 HALTS = ("repeat", "oscillation", "deadline")
 REFUSALS = (
@@ -115,9 +116,12 @@ class Metrics:
         self.up.set(1)
         self.build_info.labels(__version__, platform.python_version()).set(1)
 
-    def expect_agent(self, agent: str) -> None:
-        """Begin the series of a hosted agent at 0."""
+    def expect_agent(self, agent: str, instances_live: Callable[[], float]) -> None:
+        """Begin the series of a hosted agent at 0; `instances_live` is asked at each look."""
+        self.instances_live.labels(agent).set_function(instances_live)
         self.calls_in_flight.labels(agent)
+        for state in STATES:
+            self.agent_state_changes.labels(agent, state)
         self.heartbeats.labels(agent)
         self.send_message_seconds.labels(agent)
         for outcome in OUTCOMES:
@@ -129,7 +133,12 @@ class Metrics:
 
     def forget_agent(self, agent: str) -> None:
         """The agent is not hosted any more: its gauges end, its counters stay what they are and never go back."""
-        for gauge in (self.agent_info, self.agent_state, self.health_status):
+        for gauge in (self.agent_info, self.agent_state):
+            gauge.remove_by_labels({"agent": agent})
+
+    def forget_calls(self, agent: str) -> None:
+        """The last call of an agent that is not hosted any more has ended."""
+        for gauge in (self.calls_in_flight, self.instances_live):
             gauge.remove_by_labels({"agent": agent})
 
     def expect_model(self, agent: str, model: str) -> None:
