@@ -42,6 +42,7 @@ class FileWatch:
         self._again = asyncio.Event()
         self._is_told = True
         self._known = files()
+        self._modules: Files = {}
 
     def look_again(self) -> None:
         """The set of files may be another one from here on."""
@@ -54,14 +55,14 @@ class FileWatch:
             if self._have_changed():  # while nobody watched
                 yield
             folders = _folders(self._known)
-            async for written in self._looks(folders):
-                if self._have_changed() or (self._suspects_modules() and _has_module(written)):
+            async for _ in self._looks(folders):
+                if self._have_changed():
                     yield
                 if _folders(self._known) != folders:  # an agent has come up, by itself
                     self._again.set()
 
-    async def _looks(self, folders: Collection[Path]) -> AsyncIterator[Collection[str]]:
-        """One item, the files it was about, for each time to look; ends when the folders may be others."""
+    async def _looks(self, folders: Collection[Path]) -> AsyncIterator[None]:
+        """One item for each time to look; ends when the folders may be others."""
         try:
             watching = awatch(
                 *folders,
@@ -71,15 +72,15 @@ class FileWatch:
                 recursive=False,
                 stop_event=self._again,
             )
-            async for changed in watching:
+            async for _ in watching:
                 self._tell(None)
-                yield [path for _, path in changed]
+                yield
         except (OSError, RuntimeError) as error:  # no watch is left to be had, a folder went that moment
             self._tell(error)
             try:
                 await asyncio.wait_for(self._again.wait(), LOOK_SECONDS)
             except TimeoutError:
-                yield ()
+                yield
 
     def _tell(self, error: Exception | None) -> None:
         """Say once that folders cannot be watched, and once that they can again."""
@@ -95,12 +96,12 @@ class FileWatch:
         wanted = self._files()
         now = {path: stamp(path) for path in wanted}
         known, self._known = {**wanted, **{p: s for p, s in self._known.items() if p in wanted}}, now
-        return known != now
+        modules = {path: stamp(path) for folder in _folders(now) for path in folder.glob("*.py")}
+        has_changed = known != now or (self._suspects_modules() and modules != self._modules)
+        if has_changed:
+            self._modules = modules  # as they are for who is told now
+        return has_changed
 
 
 def _folders(files: Collection[Path]) -> set[Path]:
     return {path.parent for path in files if path.parent.is_dir()}
-
-
-def _has_module(paths: Collection[str]) -> bool:
-    return any(path.endswith(".py") for path in paths)

@@ -139,6 +139,9 @@ class Supervisor:
         tried = asyncio.ensure_future(life.tried.wait())
         try:
             await asyncio.wait({starting, tried}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            life.end()  # nobody will take it
+            raise
         finally:
             tried.cancel()
         if life.runtime is None:
