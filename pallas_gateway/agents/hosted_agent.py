@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from pallas_gateway.agents.version import Uses, Version
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
-from pallas_gateway.telemetry.redaction import cleaned
+from pallas_gateway.telemetry.redaction import cleaned, without_numbers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 
-_NUMBER = re.compile(r"\b(?:0x)?[0-9a-f-]*\d[0-9a-f-]*\b", re.IGNORECASE)
 _log = logging.getLogger("pallas.agents")
 
 
@@ -126,7 +124,7 @@ class HostedAgent:
         self._around.on_state(self)
         if is_change:
             self._around.metrics.agent_state_changes.labels(self.name, state.value).inc()
-        if is_change or _without_numbers(reason) != _without_numbers(before.reason):
+        if is_change or without_numbers(reason) != without_numbers(before.reason):
             level = logging.ERROR if state is State.FAILED else logging.INFO
             extra = {"agent": self.name, **({"reason": reason} if reason else {})}
             _log.log(level, "agent %s", state.value, extra=extra)
@@ -209,8 +207,7 @@ class HostedAgent:
             AgentUnavailableError: the agent is not ready; says why.
         """
         metrics = self._around.metrics
-        started = monotonic()
-        outcome, spent = "error", Spent()
+        started, outcome, spent = monotonic(), "error", Spent()
         try:
             reply = await self._run(call, channel, spent)
             outcome = "ok" if reply.failure is None else "error"
@@ -300,7 +297,3 @@ class HostedAgent:
 
     def _instances_live(self) -> float:
         return float(sum(runtime.instances_live for runtime in self._uses))
-
-
-def _without_numbers(reason: str | None) -> str:
-    return _NUMBER.sub("#", reason or "")
