@@ -7,34 +7,42 @@ folder counts only if one of the files is another by then, so a log written besi
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from watchfiles import awatch
 
+from pallas_gateway.runtime.sources import stamp
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection
     from pathlib import Path
+
+    from pallas_gateway.runtime.sources import Files
 
 SETTLE_MILLISECONDS = 200
 """How long files must have been left alone: several are often written in one go."""
-LOOK_MILLISECONDS = 5_000
+LOOK_SECONDS = 5.0
 """How often files are looked at where nobody says that they change, as on a file system of another machine."""
 
-type _Stamps = Mapping[Path, tuple[int, int, int] | None]
+_log = logging.getLogger("pallas.reload")
 
 
 class FileWatch:
     """Watches a set of files that may be another one after each change.
 
     Args:
-        files: the files of the moment, whether they are there or not.
-        suspects_all: whether any change beside them counts, because what is wanted may be a file nobody knows of yet.
+        files: the files of the moment, whether they are there or not, each as it was when it was read.
+        suspects_modules: whether any Python file beside them counts, because what is wanted may be one nobody knows of.
     """
 
-    def __init__(self, files: Callable[[], Collection[Path]], *, suspects_all: Callable[[], bool]) -> None:
+    def __init__(self, files: Callable[[], Files], *, suspects_modules: Callable[[], bool]) -> None:
         self._files = files
-        self._suspects_all = suspects_all
+        self._suspects_modules = suspects_modules
         self._again = asyncio.Event()
+        self._is_told = True
+        self._known = files()
+        self._modules: Files = {}
 
     def look_again(self) -> None:
         """The set of files may be another one from here on."""
@@ -42,44 +50,58 @@ class FileWatch:
 
     async def changes(self) -> AsyncIterator[None]:
         """One item for each time that something changed, without end."""
-        before = self._stamps()
         while True:
             self._again.clear()
-            folders = _folders(before)
+            if self._have_changed():  # while nobody watched
+                yield
+            folders = _folders(self._known)
+            async for _ in self._looks(folders):
+                if self._have_changed():
+                    yield
+                if _folders(self._known) != folders:  # an agent has come up, by itself
+                    self._again.set()
+
+    async def _looks(self, folders: Collection[Path]) -> AsyncIterator[None]:
+        """One item for each time to look; ends when the folders may be others."""
+        try:
             watching = awatch(
                 *folders,
                 step=SETTLE_MILLISECONDS,
-                rust_timeout=LOOK_MILLISECONDS,
+                rust_timeout=int(LOOK_SECONDS * 1000),
                 yield_on_timeout=True,
                 recursive=False,
                 stop_event=self._again,
             )
-            async for changed in watching:
-                known, before = before, self._stamps()
-                if _differ(known, before) or (changed and self._suspects_all()):
-                    yield
-                if _folders(before) != folders:  # an agent has come up, by itself
-                    self._again.set()
-            known, before = before, self._stamps()
-            if _differ(known, before):  # while nobody watched
+            async for _ in watching:
+                self._tell(None)
+                yield
+        except (OSError, RuntimeError) as error:  # no watch is left to be had, a folder went that moment
+            self._tell(error)
+            try:
+                await asyncio.wait_for(self._again.wait(), LOOK_SECONDS)
+            except TimeoutError:
                 yield
 
-    def _stamps(self) -> _Stamps:
-        return {path: _stamp(path) for path in self._files()}
+    def _tell(self, error: Exception | None) -> None:
+        """Say once that folders cannot be watched, and once that they can again."""
+        if error is not None and self._is_told:
+            extra = {"error": str(error), "seconds": LOOK_SECONDS}
+            _log.warning("files cannot be watched, they are looked at now and then", extra=extra)
+        elif error is None and not self._is_told:
+            _log.info("files can be watched again")
+        self._is_told = error is None
+
+    def _have_changed(self) -> bool:
+        """Whether a file is another one than when it was last looked at, or when it was read."""
+        wanted = self._files()
+        now = {path: stamp(path) for path in wanted}
+        known, self._known = {**wanted, **{p: s for p, s in self._known.items() if p in wanted}}, now
+        modules = {path: stamp(path) for folder in _folders(now) for path in folder.glob("*.py")}
+        has_changed = known != now or (self._suspects_modules() and modules != self._modules)
+        if has_changed:
+            self._modules = modules  # as they are for who is told now
+        return has_changed
 
 
-def _folders(stamps: _Stamps) -> set[Path]:
-    return {path.parent for path in stamps if path.parent.is_dir()}
-
-
-def _differ(known: _Stamps, now: _Stamps) -> bool:
-    """Whether a file that was known already is another one; those that only come to be known were just read."""
-    return any(known.get(path, stamp) != stamp for path, stamp in now.items())
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+def _folders(files: Collection[Path]) -> set[Path]:
+    return {path.parent for path in files if path.parent.is_dir()}

@@ -26,8 +26,7 @@ from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.telemetry.refusals import Refusals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from pallas_gateway.addresses import Addresses
     from pallas_gateway.agent_server.server import AgentServer
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.roster import Changes
     from pallas_gateway.runtime.ports import LlmProvider, Runtime
+    from pallas_gateway.runtime.sources import Files
 
 
 _IDLE_CONNECTIONS = 20
@@ -129,10 +129,14 @@ class Gateway:
         if successful:
             self.metrics.config_reload_time.set(self.loaded_at.timestamp())
 
-    def files_behind_agents(self) -> set[Path]:
-        """The files that agents which are up were made of."""
+    def when_outdated(self, ask: Callable[[], None]) -> None:
+        """Have `ask` called when an agent comes up by files that were changed before the latest reload."""
+        self._roster.on_outdated = ask
+
+    def files_behind_agents(self) -> Files:
+        """The files that agents which are up were made of, as they were when they were read."""
         up = (agent.runtime for agent in self.agents.values())
-        return {path for runtime in up if runtime is not None for path in runtime.files}
+        return {path: stamp for runtime in up if runtime is not None for path, stamp in runtime.files.items()}
 
     @property
     def agents(self) -> Mapping[str, HostedAgent]:
@@ -185,7 +189,9 @@ class Gateway:
     def refuse_call(self, agent: str, caller: Caller) -> None:
         """Count and log a call of somebody who may only view the agent."""
         refusal = CallRefusedError(f"You may not call agent '{agent}'.", reason="insufficient_scope")
-        self.agents[agent].refuse(Call(agent, Message("user", ""), caller=caller), refusal)
+        if (asked := self.agents.get(agent)) is None:  # gone with a reload meanwhile
+            return
+        asked.refuse(Call(agent, Message("user", ""), caller=caller), refusal)
         self.metrics.auth_refused.labels(refusal.reason).inc()
 
     def _authenticator(self) -> Authenticator | None:

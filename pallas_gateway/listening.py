@@ -11,7 +11,7 @@ from pallas_gateway.http_server import Accepting
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Collection, Mapping
     from contextlib import ExitStack
 
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -50,7 +50,10 @@ class Listening:
         self._sockets = sockets
         self._accepting: dict[int, Accepting] = {}
         self._routes: dict[int, PortRoutes] = {}
+        self._closing: dict[int, asyncio.Task[None]] = {}
+        self._staying = asyncio.Lock()
         self._tasks = TaskOwner(close_seconds=0)
+        self._last = TaskOwner()
         self.failed: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> Self:
@@ -67,18 +70,30 @@ class Listening:
                 one.refuse_connections()
             sharing.closed()
         await asyncio.gather(*(one.__aexit__() for one in self._accepting.values()))
+        await self._last.__aexit__()
+
+    def steady(self) -> asyncio.Lock:
+        """Hold it for a block in which no port closes."""
+        return self._staying
 
     @property
     def routes(self) -> Mapping[int, PortRoutes]:
         """What each port serves, those as well that are about to close."""
         return self._routes
 
+    @property
+    def closing(self) -> Collection[int]:
+        """The ports that close after their last answers."""
+        return self._closing.keys()
+
     def keep(self, sockets: ExitStack) -> None:
         """Have more sockets closed in the end."""
         self._sockets.enter_context(sockets)
 
     async def open(self, listeners: Listeners, configuration: Configuration) -> None:
-        """Accept on more ports."""
+        """Accept on more ports, and stay on those that were to close and are wanted again."""
+        for port in self._closing.keys() & listeners.routes.keys():
+            self._closing.pop(port).cancel()
         self._routes.update(listeners.routes)
         for port, listener in listeners.sockets.items():
             one = replace(listeners, sockets={port: listener})
@@ -89,7 +104,8 @@ class Listening:
 
     def close_later(self, port: int, last_answers: Awaitable[object], seconds: float) -> None:
         """Stop accepting on a port once the last answers have gone out by it, at the latest after `seconds`."""
-        self._tasks.spawn(self._close(port, last_answers, seconds), name=f"port {port} closing", report=True)
+        closing = self._close(port, last_answers, seconds)
+        self._closing[port] = self._tasks.spawn(closing, name=f"port {port} closing", report=True)
 
     def renew_tls(self, configuration: Configuration) -> None:
         """Use the certificate's files as they are now for new connections."""
@@ -99,8 +115,11 @@ class Listening:
     async def _close(self, port: int, last_answers: Awaitable[object], seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(last_answers, seconds)
-        self._routes.pop(port)
-        await self._accepting.pop(port).__aexit__()
+        async with self._staying:
+            del self._closing[port], self._routes[port]
+            accepting = self._accepting.pop(port)
+        # In a task that nobody cancels: the gateway may stop meanwhile, and the port must be closed all the same.
+        await asyncio.shield(self._last.spawn(accepting.__aexit__(), name=f"port {port} closed", report=True))
 
     def _note_end(self, serving: asyncio.Task[None]) -> None:
         error = None if serving.cancelled() else serving.exception()

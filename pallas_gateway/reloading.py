@@ -17,17 +17,19 @@ from pallas_gateway.config.restarting import applicable
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.file_watch import FileWatch
 from pallas_gateway.http_server import check_tls
+from pallas_gateway.runtime.sources import stamp
+from pallas_gateway.telemetry.redaction import cleaned
 from pallas_gateway.web.app import create_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pallas_gateway.config.configuration import Configuration
     from pallas_gateway.gateway import Gateway
     from pallas_gateway.listeners import Listeners
     from pallas_gateway.listening import Entrance, Listening
     from pallas_gateway.roster import Changes
+    from pallas_gateway.runtime.sources import Files
     from pallas_gateway.service_manager import ServiceManager
 
 _log = logging.getLogger("pallas.reload")
@@ -64,7 +66,8 @@ class Reloader:
         self._service = service
         self._bind = bind
         self._kept_back = False
-        self._watch = FileWatch(self._files, suspects_all=lambda: self._kept_back)
+        self._watch = FileWatch(self._files, suspects_modules=lambda: self._kept_back)
+        gateway.when_outdated(reloads.asked.set)
 
     async def run(self) -> None:
         """Reload whenever it is asked for, until cancelled."""
@@ -73,7 +76,8 @@ class Reloader:
             self._reloads.asked.clear()
             self._service.reloading()
             self._gateway.note_reload(successful=await self._reload())
-            self._service.ready()
+            if self._gateway.all_tried:  # else it is not ready yet, and will be said to be
+                self._service.ready()
             self._watch.look_again()
 
     async def ask_after_changes(self) -> None:
@@ -110,31 +114,38 @@ class Reloader:
 
     async def _go_over(self, configuration: Configuration) -> Changes:
         check_tls(configuration)
+        async with self._listening.steady():
+            return await self._exchange(configuration)
+
+    async def _exchange(self, configuration: Configuration) -> Changes:
         with ExitStack() as sockets:
             listeners = self._bind(configuration, sockets)
             servers = self._gateway.servers
             changes = await self._gateway.reload(configuration)
             # Without an await until the app is the new one as well.
-            gone = {port: routes for port, routes in self._listening.routes.items() if port not in listeners.routes}
+            before = self._listening.routes
+            gone = {port: routes for port, routes in before.items() if port not in listeners.routes}
             self._entrance.app = create_app(self._gateway, {**gone, **listeners.routes})
             self._listening.renew_tls(configuration)
             self._listening.keep(sockets.pop_all())
             await self._listening.open(listeners, configuration)
-        for port, routes in gone.items():
-            last_answers = servers[routes.agent].wait_until_idle() if routes.agent else asyncio.sleep(0)
+        for port in gone.keys() - self._listening.closing:
+            agent = gone[port].agent
+            last_answers = servers[agent].wait_until_idle() if agent else asyncio.sleep(0)
             seconds = configuration.deployment.gateway.drain_seconds
             self._listening.close_later(port, last_answers, seconds)
         return changes
 
-    def _files(self) -> set[Path]:
+    def _files(self) -> Files:
         configuration = self._gateway.configuration
-        files = {configuration.path, *settings_files(configuration.named_fastagent_file)}
-        return files | set(configuration.tls_files or ()) | set(self._gateway.files_behind_agents())
+        files = [configuration.path, *settings_files(configuration.named_fastagent_file)]
+        now = {path: stamp(path) for path in (*files, *(configuration.tls_files or ()))}
+        return {**self._gateway.files_behind_agents(), **now}
 
 
 def _say(changes: Changes) -> None:
     for agent, reason in changes.kept_back.items():
-        _log.error("agent keeps its earlier version", extra={"agent": agent, "reason": reason})
+        _log.error("agent keeps its earlier version", extra={"agent": agent, "reason": cleaned(str(reason))})
     by_kind = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
     named = {kind: ", ".join(agents) for kind, agents in by_kind.items() if agents}
     _log.info("configuration reloaded", extra=named)

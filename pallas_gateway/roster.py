@@ -16,17 +16,17 @@ from mcp_types import Icon
 
 from pallas_gateway import plans
 from pallas_gateway.agent_server.server import AgentServer, Face
-from pallas_gateway.agents.admission import Admission, Limit
+from pallas_gateway.agents.admission import Admission, Limits
 from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
 from pallas_gateway.agents.supervisor import Supervisor
+from pallas_gateway.departures import Departed, Departures
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.health.checker import HealthChecker
-from pallas_gateway.health.verdict import Life
+from pallas_gateway.health.verdict import Life, judge
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     import httpx
 
@@ -61,7 +61,7 @@ class Changes:
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    kept_back: Mapping[str, str] = field(default_factory=dict)
+    kept_back: Mapping[str, AgentStartError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Prepared:
     configuration: Configuration
     addresses: Addresses
     successors: dict[str, Successor]
-    failures: dict[str, str]
+    failures: dict[str, AgentStartError]
 
     def drop(self) -> None:
         """It is not put in place after all."""
@@ -88,7 +88,11 @@ class Roster:
         self._shared = shared
         self._serving = TaskOwner()
         self._supervisor: Supervisor | None = None
-        self._limit = Limit(configuration.deployment.gateway.max_in_flight)
+        self._limits = Limits()
+        self._departures = Departures(shared.background, shared.metrics)
+        self._coming_up: set[str] = set()
+        self.on_outdated: Callable[[], None] = lambda: None
+        """Called when an agent came up by files that were changed before the latest reload."""
         self.agents: Mapping[str, HostedAgent] = {name: self._new_agent(name) for name in configuration.hosted_agents}
         self.servers: Mapping[str, AgentServer] = {name: self._new_server(name) for name in self.agents}
         self._health = {name: self._new_checker(name) for name in self.agents}
@@ -119,14 +123,20 @@ class Roster:
 
     async def check_health(self, agent: HostedAgent) -> Verdict:
         """What `get_health` of one agent says."""
+        if self.agents.get(agent.name) is not agent:  # gone with a reload, and this request came before
+            return judge(life_of(agent), (), None)
         downstreams = agent.runtime.downstreams if agent.runtime else None
         return await self._health[agent.name].check(downstreams, life_of(agent), self._shared.preflight.latest())
 
     async def prepare(self, configuration: Configuration, addresses: Addresses) -> Prepared:
         """Start other versions beside those that the configuration, or a file behind them, has put out of date."""
         prepared = Prepared(configuration, addresses, {}, {})
-        while outdated := self._outdated(prepared):  # again: an agent may have come up by its old plan meanwhile
-            await asyncio.gather(*(self._start_beside(plan, prepared) for plan in outdated))
+        try:
+            while outdated := self._outdated(prepared):  # again: an agent may have come up by its old plan meanwhile
+                await asyncio.gather(*(self._start_beside(plan, prepared) for plan in outdated))
+        except BaseException:
+            prepared.drop()
+            raise
         return prepared
 
     def go_over(self, prepared: Prepared) -> Changes:
@@ -135,7 +145,6 @@ class Roster:
         plans_before = {name: self._present_plan(name) for name in before}
         settings_before = {name: agent.settings for name, agent in before.items()}
         self._configuration, self._addresses = prepared.configuration, prepared.addresses
-        self._renew_limit()
         hosted = self._configuration.hosted_agents
         removed = [name for name in before if name not in hosted]
         added = [name for name in hosted if name not in before]
@@ -150,6 +159,7 @@ class Roster:
         kept = [name for name in hosted if name in before]
         for name in kept:
             self._go_on(name, plans_before[name], prepared)
+        self._coming_up = {name for name in kept if self.agents[name].runtime is None}
         changed = [n for n in kept if n in prepared.successors or self.agents[n].settings != settings_before[n]]
         return Changes(tuple(added), tuple(changed), tuple(removed), prepared.failures)
 
@@ -157,27 +167,26 @@ class Roster:
         """An agent that was there and still is: on its new version, the one it has, or with another try to start."""
         agent = self.agents[name]
         agent.move_to(self._surroundings())
-        if name in prepared.failures:  # what runs goes on by the settings it was started with
-            return
-        settings = self._configuration.hosted_agents[name]
+        wanted = self._configuration.hosted_agents[name]
+        settings = agent.settings if name in prepared.failures else wanted  # what runs goes on as it was started
         successor = prepared.successors.get(name)
         was_other = agent.settings != settings or not plans.same(plan_before, self._present_plan(name))
-        self._tell_port(name, settings)
-        agent.take_over(settings, self._admission(settings), successor.runtime if successor else None)
+        self._tell_port(name, wanted)
+        if successor is not None:
+            self._health[name].forget([one.name for one in successor.runtime.downstreams])
+        agent.take_over(settings, self._admission(name, settings), successor.runtime if successor else None)
         if successor is not None:
             successor.take()
-            self._health[name].forget([one.name for one in successor.runtime.downstreams])
         elif agent.status.state is State.FAILED or (agent.runtime is None and was_other):
             self._begin(name)
-        self.servers[name].present(self._face(name))
+        self.servers[name].present(self._face(name), self._configuration.deployment.gateway.max_body_bytes)
 
     def _remove(self, name: str) -> None:
-        server = self.servers[name]
-        self.agents[name].leave("it is not configured any more")
-        if self._supervisor is not None:
-            self._supervisor.end(name)
-        self._shared.background.spawn(_close_when_idle(server), name=f"last requests of {name}", report=True)
-        self._health[name].forget(())
+        agent = self.agents[name]
+        agent.leave("it is not configured any more")
+        leaving = self._supervisor.end(name) if self._supervisor is not None else None
+        self._departures.see_off(Departed(agent, self.servers[name]), leaving)
+        self._health[name].end()
         self._shared.metrics.forget_agent(name)
 
     def _begin(self, name: str) -> None:
@@ -201,7 +210,7 @@ class Roster:
                 raise AgentStartError("the gateway is not up")
             prepared.successors[plan.name] = await self._supervisor.start_beside(self.agents[plan.name], plan)
         except AgentStartError as error:
-            prepared.failures[plan.name] = cleaned(str(error))
+            prepared.failures[plan.name] = error
 
     def _present_plan(self, name: str) -> AgentPlan:
         return self._plan(self._configuration, self._addresses, name)
@@ -210,15 +219,10 @@ class Roster:
         count = partial(self._shared.metrics.count_operation, name)
         return replace(plans.agent_plan(configuration, addresses, name), on_operation=count)
 
-    def _renew_limit(self) -> None:
-        """Another limit begins empty: calls that hold a slot of the one before are not counted by it."""
-        wanted = self._configuration.deployment.gateway.max_in_flight
-        if self._limit.at_once != wanted:
-            self._limit = Limit(wanted)
-
-    def _admission(self, settings: AgentSettings) -> Admission:
-        queue_seconds = self._configuration.deployment.gateway.queue_seconds
-        return Admission(own=Limit(settings.max_in_flight), gateway=self._limit, queue_seconds=queue_seconds)
+    def _admission(self, name: str, settings: AgentSettings) -> Admission:
+        gateway = self._configuration.deployment.gateway
+        own, shared = self._limits.of(name, settings.max_in_flight), self._limits.of(None, gateway.max_in_flight)
+        return Admission(own=own, gateway=shared, queue_seconds=gateway.queue_seconds)
 
     def _surroundings(self) -> Surroundings:
         settings, shared = self._configuration.deployment.gateway, self._shared
@@ -233,13 +237,24 @@ class Roster:
         )
 
     def _note_state(self, agent: HostedAgent) -> None:
-        if agent.status.state in (State.READY, State.FAILED) and self.agents.get(agent.name) is agent:
-            self._health[agent.name].note(life_of(agent), self._shared.preflight.known)
+        if agent.status.state not in (State.READY, State.FAILED) or self.agents.get(agent.name) is not agent:
+            return
+        self._health[agent.name].note(life_of(agent), self._shared.preflight.known)
+        if agent.name in self._coming_up and agent.runtime is not None:
+            self._coming_up.discard(agent.name)
+            if not agent.runtime.is_current(self._present_plan(agent.name)):  # it had read files before that reload
+                self.on_outdated()
 
     def _new_agent(self, name: str) -> HostedAgent:
         settings = self._configuration.hosted_agents[name]
         self._tell_port(name, settings)
-        return HostedAgent(name, settings, self._admission(settings), self._surroundings())
+        admission = self._admission(name, settings)
+        if (agent := self._departures.agent(name)) is None:
+            return HostedAgent(name, settings, admission, self._surroundings())
+        agent.move_to(self._surroundings())
+        agent.take_over(settings, admission)
+        agent.host()
+        return agent
 
     def _tell_port(self, name: str, settings: AgentSettings) -> None:
         self._shared.metrics.tell_agent(name, settings.port or self._addresses.registry_port)
@@ -271,11 +286,6 @@ class Roster:
     def _peer_problem(self, peer: str) -> str | None:
         agent = self.agents.get(peer)
         return agent.why_not_ready if agent else "it is not hosted here any more"
-
-
-async def _close_when_idle(server: AgentServer) -> None:
-    await server.wait_until_idle()
-    server.close()
 
 
 def life_of(agent: HostedAgent) -> Life:

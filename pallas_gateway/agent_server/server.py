@@ -129,10 +129,11 @@ class AgentServer:
             await self._opened.wait()
             await self._manager.handle_request(scope, receive, send)
 
-    def present(self, face: Face) -> None:
+    def present(self, face: Face, max_body_bytes: int) -> None:
         """Show the agent by its present settings from the next request on; those being answered stay as they began."""
         self._show(face)
         self._manager.app = self._server(face)  # read anew for each request; without sessions nothing else holds it
+        self._manager.asgi_app.max_body_size = max_body_bytes
 
     def _show(self, face: Face) -> None:
         agent = self._agent

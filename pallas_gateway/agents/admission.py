@@ -29,6 +29,22 @@ class Limit:
             yield
 
 
+class Limits:
+    """The limits in force by whose they are, the gateway's under None.
+
+    Another one begins empty: calls that hold a slot of the one before are not counted by it.
+    """
+
+    def __init__(self) -> None:
+        self._limits: dict[str | None, Limit] = {}
+
+    def of(self, holder: str | None, at_once: int | None) -> Limit:
+        """The holder's limit: the one there is, if it is to let as many in."""
+        if (known := self._limits.get(holder)) is None or known.at_once != at_once:
+            known = self._limits[holder] = Limit(at_once)
+        return known
+
+
 class Admission:
     """Admits calls of one agent: the agent's own limit first, then the gateway's.
 

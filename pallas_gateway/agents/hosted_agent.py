@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from pallas_gateway.agents.version import Uses, Version
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
-from pallas_gateway.telemetry.redaction import cleaned
+from pallas_gateway.telemetry.redaction import cleaned, without_numbers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 
-_NUMBER = re.compile(r"\b(?:0x)?[0-9a-f-]*\d[0-9a-f-]*\b", re.IGNORECASE)
 _log = logging.getLogger("pallas.agents")
 
 
@@ -82,17 +80,18 @@ class HostedAgent:
     def __init__(self, name: str, settings: AgentSettings, admission: Admission, around: Surroundings) -> None:
         self.name = name
         self.settings = settings
-        self.status = Status(State.PENDING)
         self._admission = admission
         self._around = around
         self._version: Version | None = None
         self._uses: dict[AgentRuntime, Uses] = {}
+        self.host()
+
+    def host(self) -> None:
+        """It is hosted from here on; again maybe, while calls from before still run."""
+        self.status = Status(State.PENDING)
         self._tried = asyncio.Event()
-        around.metrics.expect_agent(name)
-        around.metrics.instances_live.labels(name).set_function(self._instances_live)
+        self._around.metrics.expect_agent(self.name, self._instances_live)
         self._count_state()
-        for state in State:
-            around.metrics.agent_state_changes.labels(name, state.value)
 
     @property
     def runtime(self) -> AgentRuntime | None:
@@ -125,7 +124,7 @@ class HostedAgent:
         self._around.on_state(self)
         if is_change:
             self._around.metrics.agent_state_changes.labels(self.name, state.value).inc()
-        if is_change or _without_numbers(reason) != _without_numbers(before.reason):
+        if is_change or without_numbers(reason) != without_numbers(before.reason):
             level = logging.ERROR if state is State.FAILED else logging.INFO
             extra = {"agent": self.name, **({"reason": reason} if reason else {})}
             _log.log(level, "agent %s", state.value, extra=extra)
@@ -208,8 +207,7 @@ class HostedAgent:
             AgentUnavailableError: the agent is not ready; says why.
         """
         metrics = self._around.metrics
-        started = monotonic()
-        outcome, spent = "error", Spent()
+        started, outcome, spent = monotonic(), "error", Spent()
         try:
             reply = await self._run(call, channel, spent)
             outcome = "ok" if reply.failure is None else "error"
@@ -299,7 +297,3 @@ class HostedAgent:
 
     def _instances_live(self) -> float:
         return float(sum(runtime.instances_live for runtime in self._uses))
-
-
-def _without_numbers(reason: str | None) -> str:
-    return _NUMBER.sub("#", reason or "")

@@ -35,9 +35,13 @@ _log = logging.getLogger("pallas.supervisor")
 
 @dataclass(eq=False)
 class _Life:
-    """One agent's, or one version's of it: `over` ends it, `tried` says that its start has come out either way."""
+    """One agent's, or one version's of it: `over` ends it, `tried` says that its start has come out either way.
+
+    With `anew` its files are read again, though they were before.
+    """
 
     agent: HostedAgent
+    anew: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
     tried: asyncio.Event = field(default_factory=asyncio.Event)
     runtime: AgentRuntime | None = None
@@ -46,8 +50,20 @@ class _Life:
     def end(self) -> None:
         """Leave the runtime, if it is not in use any more; a start that is not done is not waited for, it may hang."""
         self.over.set()
+        self.tried.set()  # whoever waits for it would wait for ever
         if self.runtime is None and self.task is not None:
             self.task.cancel()
+
+    def failed(self, reason: str) -> None:
+        """The start, or what came of it, failed; of interest to the agent only as long as this is its life."""
+        if not self.over.is_set():
+            self.agent.enter(State.FAILED, reason=reason)
+
+    def left(self) -> None:
+        """The runtime, if there was one, has been left."""
+        if self.runtime is not None:
+            self.agent.forget(self.runtime)
+        self.runtime = None
 
 
 class Supervisor:
@@ -69,7 +85,7 @@ class Supervisor:
         self._plan_for = plan_for
         self._lives = {name: _Life(agent) for name, agent in agents.items()}
         self._every_life: set[_Life] = set()
-        self._all_tried = False
+        self._all_tried = asyncio.Event()
         self._stopping = asyncio.Event()
         self._tasks = TaskOwner(close_seconds=30.0)
 
@@ -77,6 +93,7 @@ class Supervisor:
         """Begin starting the agents."""
         for life in self._lives.values():
             self._spawn(life, self._live(life))
+        self._tasks.spawn(self._note_when_all_are_tried(), name="agents tried")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -89,24 +106,27 @@ class Supervisor:
     @property
     def all_tried(self) -> bool:
         """Whether every agent of the start has been ready or failed once; one that is added later changes nothing."""
-        self._all_tried = self._all_tried or all(life.tried.is_set() for life in self._lives.values())
-        return self._all_tried
+        return self._all_tried.is_set() or all(life.tried.is_set() for life in self._lives.values())
 
     async def wait_until_tried(self) -> None:
         """Return once every agent has been ready or failed once."""
-        for life in list(self._lives.values()):
-            await life.tried.wait()
+        await self._all_tried.wait()
 
     def begin(self, agent: HostedAgent) -> None:
-        """Start an agent, and retry it while that fails; instead of a life of the same agent that did not come up."""
+        """Start an agent by its files as they are now, and retry it while that fails.
+
+        Instead of a life of the same agent that did not come up.
+        """
         if (before := self._lives.get(agent.name)) is not None:
             before.end()
-        life = self._lives[agent.name] = _Life(agent)
+        life = self._lives[agent.name] = _Life(agent, anew=True)
         self._spawn(life, self._live(life))
 
-    def end(self, name: str) -> None:
-        """Leave an agent once its last call has ended."""
-        self._lives.pop(name).end()
+    def end(self, name: str) -> asyncio.Task[None] | None:
+        """Leave an agent once its last call has ended; returns the task that does."""
+        life = self._lives.pop(name)
+        life.end()
+        return life.task
 
     async def start_beside(self, agent: HostedAgent, plan: AgentPlan) -> Successor:
         """Start another version of an agent that is up; the present one goes on until the new one is taken.
@@ -119,11 +139,19 @@ class Supervisor:
         tried = asyncio.ensure_future(life.tried.wait())
         try:
             await asyncio.wait({starting, tried}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            life.end()  # nobody will take it
+            raise
         finally:
             tried.cancel()
         if life.runtime is None:
             raise _failure_of(starting)
         return Successor(life.runtime, life, self._lives)
+
+    async def _note_when_all_are_tried(self) -> None:
+        while waiting := [life for life in self._lives.values() if not life.tried.is_set()]:
+            await waiting[0].tried.wait()
+        self._all_tried.set()
 
     def _spawn(self, life: _Life, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self._every_life.add(life)
@@ -142,13 +170,13 @@ class Supervisor:
             try:
                 await self._start_and_stay(life)
             except AgentStartError as error:
-                agent.enter(State.FAILED, reason=str(error))
+                life.failed(str(error))
                 may_be_mended = error.may_be_mended
             except Exception as error:  # noqa: BLE001  one agent's surprise is never another's
                 reason = cleaned(f"unexpected {type(error).__name__}: {error}")
                 if agent.status.reason != reason:  # the same again at each retry is not worth its traceback
                     _log.exception("agent left unexpectedly", extra={"agent": agent.name})
-                agent.enter(State.FAILED, reason=reason)
+                life.failed(reason)
             finally:
                 life.tried.set()
             failures += 1
@@ -160,12 +188,16 @@ class Supervisor:
         agent = life.agent
         if agent.status.state is not State.FAILED:  # a retry that fails again is not a change worth a line
             agent.enter(State.STARTING)
-        async with self._runtime.start(self._plan_for(agent.name)) as runtime:
-            life.runtime = runtime
-            agent.enter(State.READY, runtime=runtime)
-            life.tried.set()
-            await self._stay(life, runtime)
-        life.runtime = None
+        try:
+            async with self._runtime.start(self._plan_for(agent.name), anew=life.anew) as runtime:
+                if life.over.is_set():  # ended while it started, and would not be interrupted
+                    return
+                life.runtime = runtime
+                agent.enter(State.READY, runtime=runtime)
+                life.tried.set()
+                await self._stay(life, runtime)
+        finally:
+            life.left()
 
     async def _live_beside(self, life: _Life, plan: AgentPlan) -> None:
         try:
@@ -177,6 +209,8 @@ class Supervisor:
             if not life.tried.is_set():
                 raise  # to who waits for the start
             _log.exception("agent left unexpectedly", extra={"agent": life.agent.name})
+        finally:
+            life.left()
 
     async def _stay(self, life: _Life, runtime: AgentRuntime) -> None:
         """Until the version's life is over and its last call has ended; a gateway that stops has waited for those."""
@@ -188,7 +222,6 @@ class Supervisor:
             stopping = waiting.spawn(self._stopping.wait(), name="stopping")
             unused = waiting.spawn(agent.wait_until_unused(runtime), name="last calls")
             await asyncio.wait({stopping, unused}, return_when=asyncio.FIRST_COMPLETED)
-        agent.forget(runtime)
 
     async def _wait_for_dependencies(self, agent: HostedAgent) -> None:
         """Until each dependency was tried; one that failed is retried beside this agent, not waited for."""
@@ -220,7 +253,7 @@ class Successor:
 
 
 def _failure_of(starting: asyncio.Task[None]) -> AgentStartError:
-    if starting.cancelled() or (error := starting.exception()) is None:
+    if not starting.done() or starting.cancelled() or (error := starting.exception()) is None:
         return AgentStartError("the gateway is stopping")
     if isinstance(error, AgentStartError):
         return error

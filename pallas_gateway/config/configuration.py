@@ -42,6 +42,11 @@ class Configuration:
         gateway = self.deployment.gateway.model_copy(update={key: value})
         return replace(self, deployment=self.deployment.model_copy(update={"gateway": gateway}))
 
+    def with_fastagent_of(self, other: "Configuration") -> "Configuration":
+        """The same configuration with another one's `fastagent_config`, and what was read of that file."""
+        named = {"fastagent_config": other.deployment.fastagent_config}
+        return replace(self, deployment=self.deployment.model_copy(update=named), fastagent=other.fastagent)
+
     @property
     def hosted_agents(self) -> Mapping[str, AgentSettings]:
         """The agents to serve, by name."""

@@ -8,15 +8,15 @@ from pallas_gateway.config.configuration import Configuration
 
 def applicable(present: Configuration, wanted: Configuration) -> tuple[Configuration, tuple[str, ...]]:
     """What `wanted` can change without a restart, and the keys that would need one, which stay as they are."""
-    fixed = list(_needing_a_restart(present, wanted))
+    fixed = list(needing_a_restart(present, wanted))
     for _, name, value in fixed:
-        wanted = wanted.with_gateway_value(name, value) if name else wanted
+        wanted = wanted.with_gateway_value(name, value) if name else wanted.with_fastagent_of(present)
     if present.bound_port is not None:
         wanted = wanted.with_bound_port(present.bound_port)
     return wanted, tuple(key for key, _, _ in fixed)
 
 
-def _needing_a_restart(present: Configuration, wanted: Configuration) -> Iterator[tuple[str, str, Any]]:
+def needing_a_restart(present: Configuration, wanted: Configuration) -> Iterator[tuple[str, str, Any]]:
     """Each setting that differs: its key, its name under `gateway`, and the value that stays in force."""
     before, after = present.deployment.gateway, wanted.deployment.gateway
     if present.per_port != wanted.per_port:

@@ -50,6 +50,7 @@ class HealthChecker:
         self._began = 0.0
         self._latest: dict[str, ProbeResult] = {}
         self._program_answered: dict[str, float] = {}
+        self._is_over = False
 
     async def check(self, downstreams: tuple[Downstream, ...] | None, life: Life, llm: LlmResult | None) -> Verdict:
         """The verdict now; `downstreams` is None for an agent that was not started, which is not probed."""
@@ -72,8 +73,15 @@ class HealthChecker:
             self._metrics.forget_downstream(self._agent, server)
         self._round = None
 
+    def end(self) -> None:
+        """The agent is hosted no more, its gauges end; who waits for an answer gets it all the same."""
+        self.forget(())
+        self._is_over = True
+        self._metrics.forget_health(self._agent)
+
     def _counted(self, verdict: Verdict) -> Verdict:
-        self._metrics.health_status.labels(self._agent).set(WORTH[verdict.status])
+        if not self._is_over:
+            self._metrics.health_status.labels(self._agent).set(WORTH[verdict.status])
         return verdict
 
     def _current_round(self, downstreams: tuple[Downstream, ...]) -> Round:

@@ -30,7 +30,7 @@ from pallas_gateway.runtime.settings import (
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.channel import Channel
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.runtime.ports import AgentPlan, Downstream, LlmProvider
+    from pallas_gateway.runtime.sources import Files
 
 _log = logging.getLogger("pallas.runtime")
 START_SECONDS = 60.0
@@ -122,7 +123,7 @@ class FastAgentRuntime:
         addresses = frozenset((configured[name].url or "").rstrip("/") for name in servers & configured.keys())
         return Origin(
             plan,
-            self._imports.files_behind(plan.module),
+            self._imports.files_behind(fast),
             config_file,
             servers,
             addresses,
@@ -189,9 +190,9 @@ class FastAgentAgentRuntime:
         return self._live
 
     @property
-    def files(self) -> Collection[Path]:
+    def files(self) -> Files:
         """The project's files that it was made of."""
-        return self._origin.files.keys()
+        return self._origin.files
 
     def is_current(self, plan: AgentPlan) -> bool:
         """Whether a start by `plan` would make the same agent."""

@@ -7,9 +7,11 @@ import importlib
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from time import time_ns
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 from fast_agent.core.fastagent import FastAgent
 from pydantic import ValidationError
@@ -24,12 +26,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from pallas_gateway.runtime.project_modules import Files
+    from pallas_gateway.runtime.sources import Files
 
 IMPORT_SECONDS = 60.0
 """How long an import may take before the agent counts as failed."""
 IMPORT_TURN_SECONDS = 5.0
 """How long the others wait for an import that is under way before they begin theirs beside it: it may hang."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """An import that has begun and not ended."""
+
+    task: asyncio.Task[FastAgent]
+    began: float = field(default_factory=monotonic)
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.began + IMPORT_SECONDS - monotonic())
 
 
 class Imports:
@@ -41,7 +55,8 @@ class Imports:
         self._sources: dict[str, Sources] = {}
         self._project = ProjectModules()
         self._turn = asyncio.Lock()
-        self._running: dict[str, asyncio.Task[FastAgent]] = {}
+        self._running: dict[str, _Loading] = {}
+        self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
 
     async def load_fast(self, module_name: str, *, anew: bool = False) -> FastAgent:
         """Import `module_name` and return its `fast`.
@@ -57,7 +72,7 @@ class Imports:
         if loading is None:  # else an earlier try still hangs in it; a second thread would hang beside it
             loading = await self._begin(module_name, anew=anew)
         try:
-            return await asyncio.wait_for(asyncio.shield(loading), IMPORT_SECONDS - IMPORT_TURN_SECONDS)
+            return await asyncio.wait_for(asyncio.shield(loading.task), loading.seconds_left)
         except TimeoutError:
             message = f"module '{module_name}' is still importing after {IMPORT_SECONDS:.0f} s"
             raise AgentStartError(message, reason="import_failed") from None
@@ -70,20 +85,20 @@ class Imports:
         self._sources[module_name] = sources = Sources(module_name, cause or error, self._settings_files)
         error.may_be_mended = sources.changed
 
-    def files_behind(self, module_name: str) -> Files:
-        """Every file that a loaded module and those it imports came from, as they were when they were read."""
-        return self._project.files_behind(module_name)
+    def files_behind(self, fast: FastAgent) -> Files:
+        """Every file that the module of `fast` and those it imports came from, as they were when they were read."""
+        return self._files[fast]
 
-    async def _begin(self, module_name: str, *, anew: bool) -> asyncio.Task[FastAgent]:
+    async def _begin(self, module_name: str, *, anew: bool) -> _Loading:
         async with self._turn:
             if (sources := self._sources.pop(module_name, None)) is not None and sources.changed():
                 sources.forget(but=self._running)
             self._project.forget_outdated(but=self._running)
             work = partial(self._load_and_note, module_name, anew=anew)
-            loading = asyncio.create_task(_in_thread(work), name=f"import {module_name}")
+            loading = _Loading(asyncio.create_task(_in_thread(work), name=f"import {module_name}"))
             self._running[module_name] = loading
-            loading.add_done_callback(lambda done: self._forget(module_name, done))
-            await asyncio.wait({loading}, timeout=IMPORT_TURN_SECONDS)
+            loading.task.add_done_callback(lambda done: self._forget(module_name, done))
+            await asyncio.wait({loading.task}, timeout=IMPORT_TURN_SECONDS)
         return loading
 
     def _load_and_note(self, module_name: str, *, anew: bool) -> FastAgent:
@@ -92,6 +107,7 @@ class Imports:
             forget(module_name)
         fast = _load(module_name)
         self._project.note(module_name, since=since)
+        self._files[fast] = self._project.files_behind(module_name)  # now: another import may forget some of them
         return fast
 
     def _forget(self, module_name: str, loading: asyncio.Task[FastAgent]) -> None:
@@ -102,7 +118,7 @@ class Imports:
     def give_up(self) -> None:
         """Stop waiting for imports that hang; their threads end with the process."""
         for loading in list(self._running.values()):
-            loading.cancel()
+            loading.task.cancel()
 
 
 def forget(module_name: str) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fast_agent.config import Settings
 
     from pallas_gateway.runtime.ports import AgentPlan
-    from pallas_gateway.runtime.project_modules import Files
+    from pallas_gateway.runtime.sources import Files
 
 type Digests = Mapping[str, str]
 

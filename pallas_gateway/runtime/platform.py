@@ -14,6 +14,7 @@ import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
 import fast_agent.config
@@ -24,7 +25,9 @@ import httpx2
 import httpx2._transports.default as httpx2_transports
 from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.core.core_app import Core
+from fast_agent.core.fastagent import FastAgent
 from fast_agent.core.logging.logger import Logger
+from fast_agent.io.source_resolver import materialize_text_source
 from fast_agent.llm import fastagent_llm
 from fast_agent.mcp import client_gateway
 from fast_agent.mcp.client_gateway import PreparedHttpAuth
@@ -43,8 +46,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fast_agent.config import MCPServerSettings, Settings
-    from fast_agent.core.fastagent import FastAgent
-
 type Connect = Callable[[MCPAggregator], Awaitable[None]]
 
 # How aggregators made in this context get their connections; None leaves it to fast-agent.
@@ -56,7 +57,8 @@ _TRUST_STORE_READERS: tuple[Any, ...] = (httpx, httpx_transports, httpx2, httpx2
 # Whatever prepare() relies on, as "owner, attribute, parameters it must take".
 _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (fast_agent.config, "resolve_env_vars", ("config_item",)),
-    (fast_agent.config, "get_settings", ("config_path",)),
+    (fast_agent.config, "get_settings", ("config_path", "home", "no_home")),
+    (FastAgent, "_load_config", ("self",)),
     (fast_agent.config, "_settings", ()),
     (fast_agent.context, "cleanup_context", ()),
     (client_gateway, "_prepare_headers_and_auth", ("server_config",)),
@@ -87,6 +89,7 @@ def prepare() -> None:
         return
     check()
     _expand_braced_defaults()
+    _read_settings_apart()
     _authorise_each_request()
     _let_calls_connect()
     _time_operations()
@@ -120,11 +123,21 @@ def read_settings(config_file: Path | None) -> Settings:
     Raises:
         Exception: whatever fast-agent raises over a file it cannot use.
     """
-    before, fast_agent.config._settings = fast_agent.config._settings, None
-    try:
-        return fast_agent.config.get_settings(str(config_file) if config_file else None, no_home=True)
-    finally:
-        fast_agent.config._settings = before
+    return _get_settings_apart(str(config_file) if config_file else None, no_home=True)
+
+
+def use_settings(config_file: Path) -> Settings:
+    """The settings of a named file, which are the process-wide ones from here on."""
+    settings = fast_agent.config._settings = _get_settings_apart(str(config_file))
+    return settings
+
+
+def _get_settings_apart(config_path: Any, **options: Any) -> Settings:
+    """`get_settings` on a copy of its module's names: it clears the process-wide settings, which calls look at."""
+    original = fast_agent.config.get_settings
+    apart = FunctionType(original.__code__, {**vars(fast_agent.config), "_settings": None})
+    apart.__defaults__, apart.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
+    return cast("Settings", apart(config_path, **options))
 
 
 def keep_globals_when_leaving(fast: FastAgent) -> None:
@@ -173,6 +186,18 @@ def _expand_braced_defaults() -> None:
 
     # The original recurses through its module's global, so containers come back here item by item.
     fast_agent.config.resolve_env_vars = resolve_env_vars
+
+
+def _read_settings_apart() -> None:
+    """Modules are imported in threads while calls run."""
+
+    def load_config(self: FastAgent) -> Settings:
+        path = self.config_path
+        source = materialize_text_source(path, label="config file", suffix=".yaml") if path is not None else None
+        no_home = bool(getattr(self.args, "no_home", False))
+        return _get_settings_apart(source, home=self._home_override, no_home=no_home)
+
+    FastAgent._load_config = load_config  # type: ignore[method-assign]
 
 
 def _authorise_each_request() -> None:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.calls.channel import Channel
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.schema import ModelCapabilities
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.identity.token_exchange import TokenExchange
+    from pallas_gateway.runtime.sources import Files
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,8 @@ class AgentRuntime(Protocol):
         """Instances made for calls and not yet disposed of."""
 
     @property
-    def files(self) -> Collection[Path]:
-        """The project's files that it was made of."""
+    def files(self) -> Files:
+        """The project's files that it was made of, each as it was when it was read."""
 
     def is_current(self, plan: AgentPlan) -> bool:
         """Whether a start by `plan` would make the same agent: neither the plan nor a file behind it has changed."""

@@ -11,23 +11,22 @@ import importlib.util
 import os
 import sys
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import time_ns
 from typing import TYPE_CHECKING
 
 from pallas_gateway.runtime.sources import forget_compiled, loaded_with, stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from types import ModuleType
 
-    from pallas_gateway.runtime.sources import Stamp
+    from pallas_gateway.runtime.sources import Files, Stamp
 
 _LONGEST_FILE_NAME = 255
 _READ_BY_MODULES = (".md", ".txt", ".j2", ".jinja", ".json", ".toml", ".yaml", ".yml")
 """How names of files end that are read for an agent, unlike those that an agent may write, such as a log."""
-
-type Files = Mapping[Path, Stamp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,7 @@ class ProjectModules:
 
     def __init__(self) -> None:
         self._loaded: dict[str, _Loaded] = {}
+        self._written: dict[str, set[Path]] = {}
 
     def note(self, module_name: str, *, since: int) -> None:
         """Remember the module and what it brought along.
@@ -60,7 +60,14 @@ class ProjectModules:
             module = sys.modules.get(name)
             known = self._loaded.get(name)
             if module is not None and (known is None or known.module() is not module):
-                self._loaded[name] = _looked_at(module, path, since)
+                self._loaded[name] = self._without_its_own(name, _looked_at(module, path, since))
+
+    def _without_its_own(self, name: str, loaded: _Loaded) -> _Loaded:
+        """Without files that one import after the other writes: they would make the module out of date for ever."""
+        written = {path for path, before in loaded.files.items() if before is None and path.suffix != ".py"}
+        again = written & self._written.get(name, set())
+        self._written[name] = written
+        return replace(loaded, files={path: before for path, before in loaded.files.items() if path not in again})
 
     def files_behind(self, module_name: str) -> Files:
         """Every file that the module and those it imports came from, as they were then."""
@@ -95,6 +102,8 @@ class ProjectModules:
 
 
 def _looked_at(module: ModuleType, path: Path, since: int) -> _Loaded:
+    if path.suffix != ".py":  # compiled: no source to look into
+        return _Loaded(weakref.ref(module), {path: stamp(path)}, frozenset())
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):  # gone or edited since it was imported: out of date at the next look
@@ -105,7 +114,8 @@ def _looked_at(module: ModuleType, path: Path, since: int) -> _Loaded:
 
 
 def _unless_newer(found: Stamp, since: int) -> Stamp:
-    return found if found is not None and found[0] < since else None
+    """None if the file may have been written after it was read; a time in the future tells nothing of that."""
+    return None if found is not None and since <= found[0] <= time_ns() else found
 
 
 def _imports(tree: ast.AST, module: ModuleType) -> Iterator[str]:
@@ -116,10 +126,16 @@ def _imports(tree: ast.AST, module: ModuleType) -> Iterator[str]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield from _and_its_packages(alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+        elif isinstance(node, ast.ImportFrom) and (base := _base(node, package)) is not None:
             yield from _and_its_packages(base)
             yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _base(node: ast.ImportFrom, package: str) -> str | None:
+    try:
+        return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+    except ImportError:  # beyond the top; it stands where it was tried in vain, or never ran
+        return None
 
 
 def _and_its_packages(name: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from fast_agent.config import MCPServerAuthSettings, get_settings
+from fast_agent.config import MCPServerAuthSettings
 from mcp.client.stdio import get_default_environment
 from mcp_types import Implementation
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from pallas_gateway.config.secret_values import secret_values
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
+from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.ports import Downstream, StdioProgram
 from pallas_gateway.telemetry import redaction, traces
@@ -47,7 +48,7 @@ def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settin
     """
     settings = fast._settings
     if config_file is not None and fast.config_path is None:
-        settings = get_settings(str(config_file))
+        settings = platform.use_settings(config_file)
         # These two are where FastAgent keeps its settings; it offers no way to change them after the import.
         fast._settings = settings
         fast.app._config_or_path = settings

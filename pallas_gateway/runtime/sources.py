@@ -10,12 +10,13 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
 _OURS = "pallas_gateway"
 
 type Stamp = tuple[int, int, int] | None
+type Files = Mapping[Path, Stamp]
 
 
 class Sources:

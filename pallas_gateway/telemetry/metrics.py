@@ -27,7 +27,7 @@ from pallas_gateway.telemetry import workers_metrics
 from pallas_gateway.telemetry.workers_metrics import WorkersMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from prometheus_client.registry import Collector
 
@@ -38,6 +38,7 @@ DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 6
 OPERATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Seconds; a downstream may answer from memory, or be a peer that takes as long as a call."""
 
+STATES = ("pending", "starting", "ready", "failed")
 OUTCOMES = ("ok", "error")
 HALTS = ("repeat", "oscillation", "deadline")
 REFUSALS = (
@@ -141,10 +142,10 @@ class Metrics:
             across="livemostrecent",
         )
         self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
-        self._of_hosted_agents = (self.agent_info, self.agent_state, self.health_status)
         if self._everybodys is not None:
             self._everybodys.add_computed(self.instances_live)
-            self._everybodys.hide_unhosted(self.agent_info, (*self._of_hosted_agents, self.downstream_up))
+            of_hosted = (self.agent_info, self.agent_state, self.health_status, self.downstream_up)
+            self._everybodys.hide_unhosted(self.agent_info, of_hosted)
         self.up.set(1)
         self.build_info.labels(__version__, platform.python_version()).set(1)
 
@@ -158,9 +159,12 @@ class Metrics:
         if self._everybodys is not None:
             self._everybodys.refresh()
 
-    def expect_agent(self, agent: str) -> None:
-        """Begin the series of a hosted agent at 0."""
+    def expect_agent(self, agent: str, instances_live: Callable[[], float]) -> None:
+        """Begin the series of a hosted agent at 0; `instances_live` is asked at each look."""
+        self.instances_live.labels(agent).set_function(instances_live)
         self.calls_in_flight.labels(agent)
+        for state in STATES:
+            self.agent_state_changes.labels(agent, state)
         self.heartbeats.labels(agent)
         self.send_message_seconds.labels(agent)
         for outcome in OUTCOMES:
@@ -177,8 +181,17 @@ class Metrics:
 
     def forget_agent(self, agent: str) -> None:
         """The agent is not hosted any more: its gauges end, its counters stay what they are and never go back."""
-        for gauge in self._of_hosted_agents:
+        for gauge in (self.agent_info, self.agent_state):
             _end(gauge, agent=agent)
+
+    def forget_calls(self, agent: str) -> None:
+        """The last call of an agent that is not hosted any more has ended."""
+        for gauge in (self.calls_in_flight, self.instances_live):
+            _end(gauge, agent=agent)
+
+    def forget_health(self, agent: str) -> None:
+        """Nobody asks after the agent any more."""
+        _end(self.health_status, agent=agent)
 
     def forget_downstream(self, agent: str, server: str) -> None:
         """The agent does not use the server any more."""

@@ -28,6 +28,7 @@ HIDDEN = "****"
 SHORTEST_KNOWN = 6
 """Characters; hiding every occurrence of a shorter value would make a log unreadable, and it is no secret."""
 
+_NUMBER = re.compile(r"\b(?:0x)?[0-9a-f-]*\d[0-9a-f-]*\b", re.IGNORECASE)
 _START = r"(?:\b|(?<=\\[nrt]))"  # of a word, also behind the letter of a newline that JSON has escaped
 _WORD = r"""[^\s"'\\,;&)}\]<>]+"""
 _NAMED = re.compile(
@@ -128,6 +129,11 @@ def hide_in_this_call(secret: str) -> None:
 def _known_here() -> tuple[str, ...]:
     of_the_call = _of_the_call.get()
     return (*of_the_call.forms, *configured.forms) if of_the_call is not None else configured.forms
+
+
+def without_numbers(reason: str | None) -> str:
+    """A reason by which to tell whether another one says the same: an address or a time is new at every try."""
+    return _NUMBER.sub("#", reason or "")
 
 
 def cleaned(text: str) -> str:

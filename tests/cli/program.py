@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +96,16 @@ class Program:
         with self._changed:
             self._changed.wait_for(is_there, READY_SECONDS)
         assert text in self.out or text in self.err, f"no {text!r} in:\n{self.out}\n{self.err}"
+
+    def wait_until(self, predicate: Callable[[], bool], what: str) -> None:
+        """Return once `predicate` holds, asked whenever a line is printed."""
+        with self._changed:
+            self._changed.wait_for(lambda: predicate() or self._has_ended, READY_SECONDS)
+        assert predicate(), f"no {what!r} in:\n{self.out}\n{self.err}"
+
+    @property
+    def _has_ended(self) -> bool:
+        return not any(reader.is_alive() for reader in self._readers)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
+from pallas_gateway.config.loader import Overrides
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
-from tests.support.scripted_llm import LlmRequest, Turn, echo, hang, say, scripted_llm
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, echo, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -115,6 +118,7 @@ async def test_calls_in_flight_end_on_the_version_they_began_with(version: str, 
     ("file", "text"),
     [
         ("agents.yaml", "agents: ["),
+        ("agents.yaml", ""),
         ("agents.yaml", "agents: {echo: {modul: agents.echo}}"),
         ("fastagent.config.yaml", "mcp: ["),
     ],
@@ -292,6 +296,124 @@ async def test_changes_of_files_are_noticed(tmp_path: Path) -> None:
         project.write_module("echo", saying("echo", "'three'"))
         await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") == 2, 30, what="a third")
         assert (await ask(served.url("echo"), SAY_THE_WORD)).text == "three"
+
+
+async def test_an_agent_kept_back_does_not_make_the_gateway_reload_again_and_again(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"echo": Agent(source=saying("echo", "'one'"))})
+    async with running(project, watch=True) as served:
+        project.write_module("echo", "from .missing import WORD\n" + saying("echo", "WORD"))
+        await eventually(
+            lambda: served.metric("pallas_config_reloads_total", outcome="error") == 1, 30, what="a reload"
+        )
+        (tmp_path / "pallas.log").write_text("ERROR agent keeps its earlier version")
+        (tmp_path / project.package / "memory.sqlite").write_text("what an agent remembers")
+        project.write_module("missing", "WORD = 'two'")
+        await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") == 1, 30, what="the repair")
+        assert (await ask(served.url("echo"), SAY_THE_WORD)).text == "two"
+        assert served.metric("pallas_config_reloads_total", outcome="error") == 1
+
+
+async def test_what_is_edited_while_agents_start_is_noticed(tmp_path: Path) -> None:
+    second = saying("quick", "'two'")
+    edits = f"import pathlib\npathlib.Path(__file__).with_name('quick.py').write_text({second!r})\n"
+    agents = {
+        "quick": Agent(source=saying("quick", "'one'")),
+        "slow": Agent(source=edits + saying("slow", "'up'"), settings={"depends_on": ["quick"]}),
+    }
+    project = write_project(tmp_path, agents)
+    async with running(project, watch=True) as served:
+        await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") >= 1, 30, what="a reload")
+        assert (await ask(served.url("quick"), SAY_THE_WORD)).text == "two"
+
+
+async def test_a_smaller_limit_of_bodies_counts_with_the_next_request(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"echo": Agent()}, gateway={"max_body_bytes": 100_000})
+    large = {**A_CALL, "params": {"name": "send_message", "arguments": {"message": "x" * 50_000}}}
+    async with running(project) as served, httpx.AsyncClient(trust_env=False) as client:
+        for limit, status in ((100_000, 200), (10_000, 413), (60_000, 200)):
+            project.edit(partial(set_limit, limit))
+            await served.reload()
+            answer = await client.post(served.url("echo"), json=large, headers=JSON)
+            assert answer.status_code == status
+
+
+def set_limit(limit: int, document: dict[str, Any]) -> None:
+    document["gateway"]["max_body_bytes"] = limit
+
+
+async def test_an_agent_that_comes_back_has_its_peers_again(tmp_path: Path) -> None:
+    servers = {"research": {"url": "http://localhost:24211/mcp"}}
+    agents = {"lead": Agent(servers=["research"]), "research": Agent(settings={"port": 24211})}
+    project = write_project(tmp_path, agents, servers=servers)
+    async with running(project) as served:
+        entries: dict[str, Any] = {}
+        project.edit(lambda document: entries.update(document["agents"]))
+        project.edit(lambda document: document["agents"].pop("lead"))
+        await served.reload()
+        project.edit(lambda document: document["agents"].update(entries))
+        await served.reload()
+        await eventually(lambda: served.gateway.agents["lead"].runtime is not None, what="the agent up")
+        lead = served.gateway.agents["lead"].runtime
+        assert lead is not None
+        assert [one.peer for one in lead.downstreams] == ["research"]
+
+
+async def test_two_agents_of_one_module_change_each_by_itself(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"one": Agent(source=saying("one", "'first'"))})
+    project.edit(lambda document: document["agents"].update(other={**document["agents"]["one"]}))
+    async with running(project) as served:
+        other = served.gateway.agents["other"].runtime
+        project.edit(lambda document: document["agents"]["one"].update(max_iterations=7))
+        await served.reload()
+        assert served.gateway.agents["other"].runtime is other
+        project.write_module("one", saying("one", "'second'"))
+        await served.reload()
+        for name in ("one", "other"):
+            assert (await ask(served.url(name), SAY_THE_WORD)).text == "second"
+
+
+async def test_a_peer_may_change_while_it_answers_a_nested_call(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        if "You are lead" in str(request.messages[0]["content"]):
+            return (
+                say("told") if request.tool_results else call_tools([("research__send_message", {"message": "look"})])
+            )
+        return hang(gate, say("found"))
+
+    servers = {"research": {"url": "http://localhost:24211/mcp"}}
+    agents = {"lead": Agent(servers=["research"]), "research": Agent(settings={"port": 24211})}
+    async with scripted_llm(script) as llm:
+        project = write_project(tmp_path, agents, servers=servers, llm_url=llm.base_url)
+        async with running(project) as served:
+            call = asyncio.create_task(ask(served.url("lead"), "go"))
+            await gate.wait_for_entered()
+            source = module_source("research", Agent()).replace("You are", "You became")
+            project.write_module("research", source)
+            await served.reload()
+            gate.open()
+            answer = await call
+            assert (answer.text, answer.is_error) == ("told", False)
+            assert served.metric("pallas_send_message_total", agent="research", outcome="ok") == 1
+            await until_idle(served)
+
+
+async def test_an_agent_alone_is_reloaded_and_what_is_wrong_with_its_name_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    agents = {"alone": Agent(source=saying("alone", "'one'")), "other": Agent()}
+    project = write_project(tmp_path, agents, gateway={"host": "127.0.0.1"})
+    with reserved_port() as port:
+        project.edit(lambda document: document["agents"]["alone"].update(port=port))
+        async with running(project, overrides=Overrides(agent="alone")) as served:
+            project.write_module("alone", saying("alone", "'two'"))
+            await served.reload()
+            assert (await ask(f"http://127.0.0.1:{port}/mcp", SAY_THE_WORD)).text == "two"
+            project.edit(lambda document: document["agents"].pop("alone"))
+            await served.reload()
+            assert (await ask(f"http://127.0.0.1:{port}/mcp", SAY_THE_WORD)).text == "two"
+    assert any("--agent: no agent 'alone'" in str(vars(record).get("problem")) for record in caplog.records)
 
 
 async def test_reloads_under_load_fail_no_call_and_leave_nothing_behind(tmp_path: Path) -> None:

@@ -84,6 +84,46 @@ async def test_ports_come_and_go_with_their_agents(ports: list[int], tmp_path: P
             assert served.metric("pallas_config_last_reload_successful") == 1
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_a_port_about_to_close_stands_another_reload(
+    comes_back: bool, ports: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry, stays, goes, _ = ports
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate, say("the last answer")) if request.last_user_text == "wait" else say("an answer")
+
+    async with scripted_llm(script) as llm:
+        project = write_project(
+            tmp_path,
+            {"stays": Agent(settings={"port": stays}), "goes": Agent(settings={"port": goes})},
+            llm_url=llm.base_url,
+            gateway={"host": LOCAL},
+            deployment={"registry_port": registry, "host": LOCAL},
+        )
+        async with running(project, overrides=PER_PORT) as served:
+            last = asyncio.create_task(ask(url(goes), "wait"))
+            await gate.wait_for_entered()
+            entries: dict[str, Any] = {}
+            project.edit(lambda document: entries.update(goes=document["agents"].pop("goes")))
+            await served.reload()
+            if comes_back:
+                project.edit(lambda document: document["agents"].update(entries))
+            await served.reload()
+            assert served.metric("pallas_config_reloads_total", outcome="ok") == 2
+            gate.open()
+            assert (await last).text == "the last answer"
+            if comes_back:
+                await eventually(lambda: served.gateway.agents["goes"].runtime is not None, what="the agent up")
+                assert (await ask(url(goes))).text == "an answer"
+                assert (await ask(url(goes))).text == "an answer"
+            else:
+                await eventually(lambda: refuses(goes), what="the port closed")
+            assert (await ask(url(stays))).text == "an answer"
+    assert [record.message for record in caplog.records if record.name == "pallas.tasks"] == []
+
+
 async def test_two_agents_may_swap_their_ports(ports: list[int], tmp_path: Path) -> None:
     registry, one, other, _ = ports
     project = write_project(

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from mcp_types import ContentBlock, TextContent
 
@@ -18,6 +17,7 @@ from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.calls.progress import ProgressEvent, agent_step
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.ports import AgentPlan, Downstream, LlmProvider, ModelFacts
+from pallas_gateway.runtime.sources import Files
 
 from .waiting import Changes, Gate
 
@@ -188,9 +188,9 @@ class MemoryAgentRuntime:
     instances_live: int = 0
 
     @property
-    def files(self) -> tuple[Path, ...]:
+    def files(self) -> Files:
         """None."""
-        return ()
+        return {}
 
     def is_current(self, plan: AgentPlan) -> bool:
         """Whether the test has not said otherwise, and the plan is the same."""

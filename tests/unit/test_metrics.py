@@ -47,7 +47,7 @@ def metrics() -> Metrics:
     metrics = Metrics(CollectorRegistry())
     metrics.agent_info.labels("echo", "24200").set(1)
     metrics.agent_state.labels("echo", "ready").set(1)
-    metrics.expect_agent("echo")
+    metrics.expect_agent("echo", lambda: 0.0)
     metrics.llm_turns.labels("echo", "passthrough").inc()
     metrics.llm_tokens.labels("echo", "passthrough", "input").inc(3)
     metrics.count_operation("echo", "tools", "prompt", ok=False, seconds=0.2)

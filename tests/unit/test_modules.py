@@ -141,6 +141,17 @@ async def test_an_import_that_hangs_is_given_up(hanging: Hanging, monkeypatch: p
     assert str(error).startswith(f"module '{hanging.module}' is still importing after")
 
 
+async def test_an_import_that_hangs_is_waited_for_once(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.05)
+    imports = Imports()
+    for _ in range(2):
+        with pytest.raises(AgentStartError):
+            await imports.load_fast(hanging.module)
+        monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 30)  # a second wait would be noticed
+    assert hanging.begun == 1
+
+
 async def test_an_import_that_hangs_does_not_keep_others_from_theirs(
     hanging: Hanging, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

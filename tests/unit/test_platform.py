@@ -1,9 +1,12 @@
 """What the gateway relies on inside fast-agent is checked by name before anything starts."""
 
 import types
+from pathlib import Path
 from typing import Any
 
+import fast_agent.config
 import pytest
+from fast_agent.core.fastagent import FastAgent
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.errors import PlatformError
@@ -68,3 +71,26 @@ def test_a_mismatch_stops_the_preparation_before_anything_is_replaced(monkeypatc
     with pytest.raises(PlatformError):
         platform.prepare()
     assert MCPAggregator.load_servers is before
+
+
+def test_settings_are_read_while_calls_go_on_finding_the_process_wide_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that looks while a module is imported in another thread must find settings."""
+    platform.prepare()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fastagent.config.yaml").write_text("default_model: passthrough")
+    present = fast_agent.config.Settings()
+    monkeypatch.setattr(fast_agent.config, "_settings", present)
+    seen: list[object] = []
+    original = fast_agent.config._load_settings_sources
+
+    def look(*arguments: Any, **options: Any) -> Any:
+        seen.append(fast_agent.config._settings)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(fast_agent.config, "_load_settings_sources", look)
+    assert platform.read_settings(None).default_model == "passthrough"
+    assert platform.read_settings(tmp_path / "fastagent.config.yaml").default_model == "passthrough"
+    assert FastAgent("one", parse_cli_args=False)._settings.default_model == "passthrough"
+    assert seen == [present] * 3

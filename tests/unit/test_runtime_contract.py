@@ -4,7 +4,8 @@ import asyncio
 import importlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
 from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts, Runtime
 from pallas_gateway.tasks import TaskOwner
-from tests.support.gateway import Agent, write_project
+from tests.support.gateway import Agent, module_source, write_project
 from tests.support.memory_runtime import (
     NOBODY,
     MemoryAgent,
@@ -77,6 +78,7 @@ class Subject:
     runtime: Runtime
     package: str
     held_at: Callable[[], Gate]
+    edit: Callable[[], object]
 
     def start(self, name: str) -> AbstractAsyncContextManager[AgentRuntime]:
         return self.runtime.start(a_plan(name, f"{self.package}.{name}"))
@@ -99,7 +101,11 @@ async def in_memory(folder: Path) -> AsyncGenerator[Subject]:
         if name != "missing":
             failure = AgentStartError(f"'{name}' cannot be started", reason=reason)
             agents[name] = MemoryAgent(start_failures=[failure])
-    yield Subject(MemoryRuntime(agents), "agents", lambda: gate)
+
+    def edit() -> None:
+        agents["echo"].edited = True
+
+    yield Subject(MemoryRuntime(agents), "agents", lambda: gate, edit)
 
 
 @asynccontextmanager
@@ -113,9 +119,11 @@ async def on_fast_agent(folder: Path) -> AsyncGenerator[Subject]:
         "fastless": Agent(source="quick = 1"),
         "unstartable": Agent(model="nobody.knows-this"),
     }
-    package = write_project(folder, agents).package
+    project = write_project(folder, agents)
+    package, another = project.package, module_source("echo", Agent()) + "# edited"
     async with FastAgentRuntime(config_file=None) as runtime:
-        yield Subject(runtime, package, lambda: _gate_of(f"{package}.held"))
+        edit = partial(project.write_module, "echo", another)
+        yield Subject(runtime, package, lambda: _gate_of(f"{package}.held"), edit)
 
 
 def _gate_of(module: str) -> Gate:
@@ -157,6 +165,18 @@ async def test_an_agent_starts_answers_and_disposes_of_its_instance(make: Make, 
         assert instance.turns == reply.turns
         assert (instance.iterations, instance.tools) == (reply.iterations, reply.tools)
         await until_disposed(agent)
+
+
+async def test_an_agent_is_current_until_its_plan_or_its_file_is_another(make: Make, folder: Path) -> None:
+    async with make(folder) as subject:
+        plan = a_plan("echo", f"{subject.package}.echo")
+        async with subject.runtime.start(plan) as agent:
+            assert agent.is_current(plan)
+            assert not agent.is_current(replace(plan, max_iterations=3))
+            subject.edit()
+            assert not agent.is_current(plan)
+            async with subject.runtime.start(plan, anew=True) as successor:
+                assert successor.is_current(plan)
 
 
 async def test_two_instances_share_nothing(make: Make, folder: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import socket
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 import pytest
@@ -97,6 +98,18 @@ async def test_without_a_watchdog_of_its_own_only_the_status_is_told(
             assert await manager.hears() == "STATUS=starting"
             status = "ready"
             assert await manager.hears() == "STATUS=ready"
+
+
+async def test_a_reload_is_told_with_its_time(tmp_path: Path) -> None:
+    with systemd(str(tmp_path / "notify")) as manager:
+        async with ServiceManager(manager.environ, lambda: "ready") as service:
+            before = monotonic_ns() // 1000
+            service.reloading()
+            reloading, microseconds = (await manager.hears()).splitlines()
+            service.ready()
+            assert (await manager.hears()).splitlines()[0] == "READY=1"
+    assert reloading == "RELOADING=1"
+    assert before <= int(microseconds.removeprefix("MONOTONIC_USEC=")) <= monotonic_ns() // 1000
 
 
 @pytest.mark.parametrize("name", ["", "vsock:2:1234"])

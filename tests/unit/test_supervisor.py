@@ -1,9 +1,11 @@
 """The lives of agents: started in dependency order, retried for ever, left all together; one's trouble is its own."""
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -12,13 +14,22 @@ from prometheus_client import CollectorRegistry
 from pallas_gateway.agents import supervisor as lives
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
-from pallas_gateway.agents.supervisor import Supervisor, retry_seconds
+from pallas_gateway.agents.supervisor import Successor, Supervisor, retry_seconds
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.runtime.ports import AgentPlan
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
-from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, a_channel, a_plan, text_of
+from tests.support.memory_runtime import (
+    MemoryAgent,
+    MemoryAgentRuntime,
+    MemoryRuntime,
+    a_call,
+    a_channel,
+    a_plan,
+    text_of,
+)
 from tests.support.waiting import Gate, eventually, tick
 
 NO_KEY = "agent failed to start: no key"
@@ -259,3 +270,136 @@ def test_retries_of_many_agents_do_not_come_in_step(failures: int) -> None:
     pauses = {retry_seconds(failures) for _ in range(50)}
     assert len(pauses) > 1
     assert all(0.75 * longest <= pause <= longest for pause in pauses)
+
+
+def use(agent: HostedAgent, text: str) -> "asyncio.Task[object]":
+    return asyncio.create_task(agent.answer(a_call(text, agent=agent.name), a_channel()))
+
+
+def take(some: Fleet, successor: Successor) -> None:
+    agent = some.agents["a"]
+    admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
+    agent.take_over(agent.settings, admission, successor.runtime)
+    successor.take()
+
+
+async def test_versions_are_left_each_after_its_own_last_call() -> None:
+    memory, gates = MemoryAgent(), [Gate(), Gate(), Gate()]
+    some = fleet({"a": memory})
+    async with some.supervisor as supervisor:
+        await some.until(a="ready")
+        calls = []
+        for number, gate in enumerate(gates):
+            if number:
+                take(some, await supervisor.start_beside(some.agents["a"], a_plan("a")))
+            memory.answering = gate
+            calls.append(use(some.agents["a"], f"of version {number}"))
+            await gate.wait_for_entered()
+        assert (memory.starts, memory.leaves) == (3, 0)
+        for number in (1, 0):  # the second one ends first
+            gates[number].open()
+            await calls[number]
+            await memory.until(lambda one, left=2 - number: one.leaves == left)  # type: ignore[misc]
+        assert some.states == {"a": "ready"}
+        gates[2].open()
+        await calls[2]
+    assert memory.leaves == 3
+
+
+async def test_a_version_that_cannot_be_started_says_why_and_the_present_one_goes_on() -> None:
+    some = fleet({"a": MemoryAgent()})
+    async with some.supervisor as supervisor:
+        await some.until(a="ready")
+        some.memory["a"].start_failures += [AgentStartError(NO_KEY), ValueError("unforeseen")]
+        for why in (NO_KEY, "unexpected ValueError: unforeseen"):
+            with pytest.raises(AgentStartError, match=why):
+                await supervisor.start_beside(some.agents["a"], a_plan("a"))
+        assert (some.states, some.memory["a"].leaves) == ({"a": "ready"}, 0)
+
+
+async def test_a_version_that_is_not_taken_is_left() -> None:
+    some = fleet({"a": MemoryAgent()})
+    async with some.supervisor as supervisor:
+        await some.until(a="ready")
+        before = some.agents["a"].runtime
+        (await supervisor.start_beside(some.agents["a"], a_plan("a"))).drop()
+        await some.memory["a"].until(lambda one: one.leaves == 1)
+        assert some.agents["a"].runtime is before
+
+
+async def test_stopping_ends_a_start_beside_and_tells_who_waits() -> None:
+    memory = MemoryAgent()
+    some = fleet({"a": memory})
+    async with asyncio.timeout(5):
+        async with some.supervisor as supervisor:
+            await some.until(a="ready")
+            memory.starting = Gate()
+            waiting = asyncio.create_task(supervisor.start_beside(some.agents["a"], a_plan("a")))
+            await memory.starting.wait_for_entered()
+        with pytest.raises(AgentStartError, match="the gateway is stopping"):
+            await waiting
+
+
+async def test_an_agent_begun_anew_is_not_waited_for_in_its_earlier_life() -> None:
+    gate = Gate()
+    memory = {"slow": MemoryAgent(starting=gate), "needy": MemoryAgent()}
+    some = fleet(memory, depends_on={"needy": ["slow"]})
+    async with some.supervisor as supervisor, asyncio.timeout(5):
+        waiting = asyncio.create_task(supervisor.wait_until_tried())
+        await gate.wait_for_entered()
+        supervisor.begin(some.agents["slow"])
+        supervisor.begin(some.agents["needy"])  # which had only waited so far
+        await gate.wait_for_entered(2)
+        assert gate.cancelled == ["slow"]
+        gate.open()
+        await some.until(slow="ready", needy="ready")
+        await waiting
+    assert [agent.starts for agent in memory.values()] == [2, 1]
+
+
+async def test_an_agent_that_ends_before_its_first_try_is_not_waited_for() -> None:
+    gate = Gate()
+    memory = {"slow": MemoryAgent(starting=gate), "waits": MemoryAgent(), "needy": MemoryAgent()}
+    some = fleet(memory, depends_on={"waits": ["slow"], "needy": ["waits"]})
+    async with some.supervisor as supervisor, asyncio.timeout(5):
+        waiting = asyncio.create_task(supervisor.wait_until_tried())
+        await gate.wait_for_entered()
+        supervisor.end("waits")
+        await some.until(needy="ready")
+        supervisor.end("slow")
+        await waiting
+        assert supervisor.all_tried
+        assert memory["waits"].starts == 0
+
+
+async def test_agents_that_come_later_do_not_take_back_that_all_were_tried() -> None:
+    some = fleet({"a": MemoryAgent()})
+    async with some.supervisor as supervisor:
+        await asyncio.wait_for(supervisor.wait_until_tried(), 5)
+        some.memory["a"].starting = Gate()
+        supervisor.begin(some.agents["a"])
+        assert supervisor.all_tried
+
+
+async def test_a_start_that_will_not_be_interrupted_does_not_come_up_any_more() -> None:
+    entered, going_on = asyncio.Event(), asyncio.Event()
+
+    class Stubborn(MemoryRuntime):
+        @asynccontextmanager
+        async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncGenerator[MemoryAgentRuntime]:
+            entered.set()
+            while not going_on.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await going_on.wait()
+            async with super().start(plan, anew=anew) as runtime:
+                yield runtime
+
+    some = fleet({"a": MemoryAgent()})
+    async with Supervisor(some.agents, Stubborn(some.memory), a_plan) as supervisor:
+        await entered.wait()
+        leaving = supervisor.end("a")
+        await tick()
+        going_on.set()
+        assert leaving is not None
+        await asyncio.wait({leaving}, timeout=5)
+        assert (some.states, some.memory["a"].leaves) == ({"a": "starting"}, 1)

@@ -29,8 +29,7 @@ from pallas_gateway.telemetry.metrics import Metrics
 
 metrics = Metrics()
 live = 0
-metrics.expect_agent("echo")
-metrics.instances_live.labels("echo").set_function(lambda: live)
+metrics.expect_agent("echo", lambda: live)
 for line in sys.stdin:
     exec(json.loads(line))
     print("done", flush=True)

@@ -1,0 +1,55 @@
+"""Agents that are not hosted any more while requests that came before are still being answered.
+
+One that comes back meanwhile is the same agent again: its calls, limits and metrics go on where they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pallas_gateway.agent_server.server import AgentServer
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.tasks import TaskOwner
+    from pallas_gateway.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """An agent with the server that answers its last requests."""
+
+    agent: HostedAgent
+    server: AgentServer
+
+
+class Departures:
+    """Sees agents off, each in a task of `tasks`."""
+
+    def __init__(self, tasks: TaskOwner, metrics: Metrics) -> None:
+        self._tasks = tasks
+        self._metrics = metrics
+        self._going: dict[str, Departed] = {}
+
+    def see_off(self, departed: Departed, leaving: asyncio.Task[None] | None) -> None:
+        """Close the server after its last request; `leaving` ends when the agent's runtime was left."""
+        self._going[departed.agent.name] = departed
+        self._tasks.spawn(self._see_off(departed, leaving), name=f"last requests of {departed.agent.name}", report=True)
+
+    def agent(self, name: str) -> HostedAgent | None:
+        """The agent of that name that is on its way out, which it is not any more; None if none is."""
+        departed = self._going.pop(name, None)
+        return departed.agent if departed else None
+
+    async def _see_off(self, departed: Departed, leaving: asyncio.Task[None] | None) -> None:
+        name = departed.agent.name
+        try:
+            await departed.server.wait_until_idle()
+        finally:
+            departed.server.close()
+        if leaving is not None:
+            await asyncio.wait({leaving})
+        if self._going.get(name) is departed:  # it has not come back
+            del self._going[name]
+            self._metrics.forget_calls(name)

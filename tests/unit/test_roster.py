@@ -1,0 +1,279 @@
+"""Agents that come, go, change and come back while calls run: who answers, and what the metrics say of them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from pallas_gateway.addresses import Addresses
+from pallas_gateway.config.loader import load_deployment
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.gateway import Gateway
+from pallas_gateway.runtime.ports import Downstream
+from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, a_channel, text_of
+from tests.support.waiting import Gate, eventually, tick
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.calls.call import Reply
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.roster import Changes
+
+LOOPBACK = "127.0.0.1"
+DEAD = Downstream("dead", "http://127.0.0.1:1/mcp")
+
+
+@dataclass
+class Hosting:
+    """A gateway of in-memory agents, whose configuration a test changes."""
+
+    gateway: Gateway
+    memory: dict[str, MemoryAgent]
+    folder: Path
+
+    def agent(self, name: str) -> HostedAgent:
+        return self.gateway.agents[name]
+
+    async def up(self, *names: str) -> None:
+        await eventually(lambda: all(self.agent(name).runtime is not None for name in names), what=f"{names} up")
+
+    async def reload(self, agents: Mapping[str, Any], **gateway: Any) -> Changes:
+        return await self.gateway.reload(configuration(self.folder, agents, gateway))
+
+    def call(self, name: str, text: str = "hello") -> asyncio.Task[Reply]:
+        return asyncio.create_task(self.agent(name).answer(a_call(text, agent=name), a_channel()))
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.gateway.metrics.registry.get_sample_value(f"pallas_{name}", labels)
+
+    def series_of(self, name: str) -> set[str]:
+        """The gauges that speak of an agent."""
+        families = self.gateway.metrics.registry.collect()
+        gauges = (family for family in families if family.type == "gauge")
+        return {g.name for g in gauges for sample in g.samples if sample.labels.get("agent") == name}
+
+
+def configuration(folder: Path, agents: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:
+    entries = {name: {"module": f"agents.{name}", **settings} for name, settings in agents.items()}
+    document = {"name": "test", "namespace": "com.example", "agents": entries, "gateway": {"port": 0, **gateway}}
+    (folder / "agents.yaml").write_text(yaml.safe_dump(document))
+    return load_deployment(folder / "agents.yaml", environ={}).with_bound_port(1)
+
+
+@asynccontextmanager
+async def hosting(
+    folder: Path, memory: dict[str, MemoryAgent], agents: Mapping[str, Any], **gateway: Any
+) -> AsyncIterator[Hosting]:
+    first = configuration(folder, agents, gateway)
+    one = Gateway(first, Addresses(first, None, LOOPBACK), MemoryRuntime(memory))
+    async with one, one.hosting():
+        yield Hosting(one, memory, folder)
+
+
+def held() -> tuple[MemoryAgent, Gate]:
+    gate = Gate()
+    return MemoryAgent(answering=gate), gate
+
+
+async def test_an_agent_that_goes_and_comes_back_counts_its_earlier_calls_on(tmp_path: Path) -> None:
+    memory, gate = held()
+    async with hosting(tmp_path, {"a": memory, "b": MemoryAgent()}, {"a": {}, "b": {}}) as host:
+        await host.up("a", "b")
+        first = host.call("a", "first")
+        await gate.wait_for_entered()
+        assert (await host.reload({"b": {}})).removed == ("a",)
+        assert host.series_of("a") == {"pallas_calls_in_flight", "pallas_instances_live"}
+        assert (await host.reload({"a": {}, "b": {}})).added == ("a",)
+        await host.up("a")
+        second = host.call("a", "second")
+        await gate.wait_for_entered(2)
+        for name in ("calls_in_flight", "instances_live"):
+            assert host.metric(name, agent="a") == 2
+        assert host.metric("agent_state", agent="a", state="ready") == 1
+        gate.open()
+        assert [text_of(await call) for call in (first, second)] == ["first", "second"]
+        await memory.until(lambda one: one.leaves == 1)
+        for name in ("calls_in_flight", "instances_live"):
+            assert host.metric(name, agent="a") == 0
+        assert host.metric("send_message_total", agent="a", outcome="ok") == 2
+
+
+async def test_nothing_but_counters_is_left_of_an_agent_that_went(tmp_path: Path) -> None:
+    async with hosting(tmp_path, {"a": MemoryAgent(), "b": MemoryAgent()}, {"a": {}, "b": {}}) as host:
+        await host.up("a")
+        await host.call("a")
+        agent = host.agent("a")
+        await host.gateway._roster.check_health(agent)
+        await host.reload({"b": {}})
+        await eventually(lambda: not host.series_of("a"), what="no gauge of it")
+        assert (await host.gateway._roster.check_health(agent)).status == "error"  # asked before it went
+        assert host.series_of("a") == set()
+        assert host.metric("send_message_total", agent="a", outcome="ok") == 1
+
+
+async def test_an_agent_may_go_while_it_starts(tmp_path: Path) -> None:
+    gate = Gate()
+    async with hosting(tmp_path, {"a": MemoryAgent(starting=gate), "b": MemoryAgent()}, {"a": {}, "b": {}}) as host:
+        await gate.wait_for_entered()
+        await host.reload({"b": {}})
+        await gate.wait_for_cancelled()
+        await asyncio.wait_for(host.gateway.wait_until_tried(), 5)
+        await eventually(lambda: not host.series_of("a"), what="no gauge of it")
+
+
+async def test_a_changed_agent_that_is_not_up_is_started_by_its_new_entry(tmp_path: Path) -> None:
+    gate = Gate()
+    async with hosting(tmp_path, {"a": MemoryAgent(starting=gate)}, {"a": {}}) as host:
+        await gate.wait_for_entered()
+        await host.reload({"a": {"max_iterations": 3}})
+        await gate.wait_for_entered(2)
+        assert gate.cancelled == ["a"]
+        gate.open()
+        await host.up("a")
+        runtime = host.gateway._runtime
+        assert isinstance(runtime, MemoryRuntime)
+        assert [plan.max_iterations for plan in runtime.plans] == [15, 3]
+
+
+async def test_an_agent_that_comes_up_by_what_was_edited_before_the_reload_asks_for_another(tmp_path: Path) -> None:
+    gate, asked = Gate(), asyncio.Event()
+    memory = MemoryAgent(starting=gate)
+    async with hosting(tmp_path, {"a": memory}, {"a": {}}) as host:
+        host.gateway.when_outdated(asked.set)
+        await gate.wait_for_entered()
+        memory.edited = True  # too late for the start under way
+        await host.reload({"a": {}})
+        assert not asked.is_set()
+        gate.open()
+        await host.up("a")
+        assert asked.is_set()
+        before = host.agent("a").runtime
+        assert (await host.reload({"a": {}})).changed == ("a",)
+        assert host.agent("a").runtime is not before
+
+
+async def test_an_agent_that_comes_up_after_a_reload_as_it_should_asks_for_nothing(tmp_path: Path) -> None:
+    gate, asked = Gate(), asyncio.Event()
+    async with hosting(tmp_path, {"a": MemoryAgent(starting=gate)}, {"a": {}}) as host:
+        host.gateway.when_outdated(asked.set)
+        await gate.wait_for_entered()
+        await host.reload({"a": {}})
+        gate.open()
+        await host.up("a")
+        assert (host.memory["a"].starts, asked.is_set()) == (1, False)
+
+
+async def test_an_agent_that_came_up_while_others_were_prepared_is_looked_at_too(tmp_path: Path) -> None:
+    late, changing = Gate(), Gate()
+    memory = {"late": MemoryAgent(starting=late), "changes": MemoryAgent()}
+    async with hosting(tmp_path, memory, {"late": {}, "changes": {}}) as host:
+        await host.up("changes")
+        await late.wait_for_entered()
+        memory["changes"].starting, memory["changes"].edited = changing, True
+        new = {"late": {"max_iterations": 3}, "changes": {}}
+        reloading = asyncio.create_task(host.reload(new))
+        await changing.wait_for_entered()
+        late.open()
+        await host.up("late")
+        by_old_plan = host.agent("late").runtime
+        changing.open()
+        assert set((await reloading).changed) == {"late", "changes"}
+        assert host.agent("late").runtime is not by_old_plan
+        await tick()
+        assert memory["late"].starts == 2
+
+
+async def test_a_version_kept_back_goes_on_by_its_own_settings_and_the_gateways_new_ones(tmp_path: Path) -> None:
+    memory, gate = held()
+    async with hosting(tmp_path, {"a": memory}, {"a": {"call_timeout_seconds": 60}}) as host:
+        await host.up("a")
+        memory.start_failures.append(AgentStartError("half an edit"))
+        changed = {"a": {"max_iterations": 3, "call_timeout_seconds": 7}}
+        changes = await host.reload(changed, max_in_flight=1, queue_seconds=0)
+        assert [str(error) for error in changes.kept_back.values()] == ["half an edit"]
+        assert host.agent("a").settings.call_timeout_seconds == 60
+        running = host.call("a")
+        await gate.wait_for_entered()
+        assert await busy(host)
+        gate.open()
+        await running
+        assert (await host.reload(changed)).changed == ("a",)
+        assert host.agent("a").settings.call_timeout_seconds == 7
+
+
+async def test_limits_that_stay_the_same_count_on(tmp_path: Path) -> None:
+    memory, gate = held()
+    limits = {"max_in_flight": 1}
+    async with hosting(tmp_path, {"a": memory}, {"a": limits}, queue_seconds=0) as host:
+        await host.up("a")
+        running = host.call("a")
+        await gate.wait_for_entered()
+        await host.reload({"a": {**limits, "title": "Another"}}, queue_seconds=0)
+        assert await busy(host)
+        memory.edited = True
+        await host.reload({"a": limits}, queue_seconds=0)
+        assert await busy(host)
+        await host.reload({"a": {"max_in_flight": 2}}, queue_seconds=0)
+        second = host.call("a")
+        await gate.wait_for_entered(2)
+        gate.open()
+        await asyncio.gather(running, second)
+
+
+async def busy(host: Hosting) -> bool:
+    call = host.call("a", "one too many")
+    await asyncio.wait({call})
+    return getattr(call.exception(), "reason", "") == "busy"
+
+
+async def test_calls_that_wait_for_a_slot_get_it_though_the_limit_is_another_one(tmp_path: Path) -> None:
+    memory, gate = held()
+    async with hosting(tmp_path, {"a": memory}, {"a": {}}, max_in_flight=1, queue_seconds=60) as host:
+        await host.up("a")
+        first = host.call("a", "first")
+        await gate.wait_for_entered()
+        waiting = host.call("a", "waiting")
+        await tick()
+        await host.reload({"a": {}}, max_in_flight=5, queue_seconds=60)
+        new = host.call("a", "new")
+        await gate.wait_for_entered(2)
+        assert gate.entered == ["first", "new"]
+        gate.open()
+        assert [text_of(await call) for call in (first, waiting, new)] == ["first", "waiting", "new"]
+
+
+async def test_a_reload_that_is_given_up_leaves_what_it_had_started(tmp_path: Path) -> None:
+    memory = {"quick": MemoryAgent(), "hangs": MemoryAgent()}
+    async with hosting(tmp_path, memory, {"quick": {}, "hangs": {}}) as host:
+        await host.up("quick", "hangs")
+        for agent in memory.values():
+            agent.edited = True
+        memory["hangs"].starting = Gate()
+        reloading = asyncio.create_task(host.reload({"quick": {}, "hangs": {}}))
+        await memory["hangs"].starting.wait_for_entered()
+        await memory["quick"].until(lambda one: one.starts == 2)
+        await tick()
+        reloading.cancel()
+        await memory["quick"].until(lambda one: one.leaves == 1)
+        await memory["hangs"].starting.wait_for_cancelled()
+        assert text_of(await host.call("quick")) == "hello"
+
+
+async def test_health_of_a_changed_agent_forgets_servers_it_no_longer_has(tmp_path: Path) -> None:
+    memory = MemoryAgent(downstreams=(DEAD,))
+    async with hosting(tmp_path, {"a": memory}, {"a": {}}) as host:
+        await host.up("a")
+        await host.gateway._roster.check_health(host.agent("a"))
+        assert host.metric("agent_health_status", agent="a") == 0.5
+        assert host.metric("downstream_up", agent="a", server="dead") == 0
+        memory.downstreams, memory.edited = (), True
+        await host.reload({"a": {}})
+        assert host.metric("downstream_up", agent="a", server="dead") is None
+        assert host.metric("agent_health_status", agent="a") == 1
