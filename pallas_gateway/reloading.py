@@ -127,7 +127,8 @@ class Reloader:
             gone = {port: routes for port, routes in before.items() if port not in listeners.routes}
             self._entrance.app = create_app(self._gateway, {**gone, **listeners.routes})
             self._listening.renew_tls(configuration)
-            self._listening.keep(sockets.pop_all())
+            if listeners.sockets:
+                self._listening.keep(sockets.pop_all())
             await self._listening.open(listeners, configuration)
         for port in gone.keys() - self._listening.closing:
             agent = gone[port].agent

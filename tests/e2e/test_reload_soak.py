@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import sys
 import threading
@@ -98,6 +99,7 @@ def spread(durations: list[float]) -> str:
 def taken() -> Taken:
     for _ in range(3):
         gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed and not given back is no growth
     pages = int(Path("/proc/self/statm").read_text().split()[1])  # resident; see proc(5)
     fast_agents = sum(isinstance(one, FastAgent) for one in gc.get_objects())
     threads = sum(not thread.name.startswith(POOLS) for thread in threading.enumerate())
