@@ -226,5 +226,7 @@ class Metrics:
 
 def _end(gauge: Gauge, **labels: str) -> None:
     """Remove what a gauge says of something that is gone."""
-    with warnings.catch_warnings(action="ignore"):  # shared values cannot be removed, and are hidden instead
+    if workers_metrics.joined() is not None:  # shared values cannot be removed
+        workers_metrics.mark_gone(gauge, labels)
+    with warnings.catch_warnings(action="ignore"):  # which the library says each time
         gauge.remove_by_labels(labels)

@@ -8,6 +8,7 @@ that all is as with one process, and what agent modules measure with the same li
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,14 @@ def forget_gauges(folder: Path, worker: int) -> None:
     mark_process_dead(worker, str(folder))  # type: ignore[no-untyped-call]
 
 
+def mark_gone(gauge: Gauge, labels: Mapping[str, str]) -> None:
+    """Write down that these series have ended: no number, which is not shown."""
+    for family in gauge.collect():
+        for sample in family.samples:
+            if labels.items() <= sample.labels.items():
+                gauge.labels(**sample.labels).set(math.nan)
+
+
 class WorkersMetrics:
     """What all workers measure, as a collector.
 
@@ -92,7 +101,8 @@ class WorkersMetrics:
         by_name = {family.name: family.samples for family in shared}
         hosted = _agents_of(self._hosted) if self._hosted is not None else {}
         for family in self._own.collect():
-            family.samples = by_name.get(family.name, family.samples)
+            samples = by_name.get(family.name, family.samples)
+            family.samples = [sample for sample in samples if not math.isnan(sample.value)]
             if family.name in self._of_hosted:
                 present = [sample for sample in family.samples if sample.labels["agent"] in hosted]
                 family.samples = [

@@ -131,6 +131,20 @@ def test_an_agent_that_is_gone_is_hidden_and_what_others_measure_stays_out(worke
     assert "of_an_agent_module" not in told.text
 
 
+def test_a_server_or_a_port_that_is_gone_is_not_told_of(workers: list[Worker]) -> None:
+    one, other = workers
+    for worker in workers:
+        worker.does('metrics.tell_agent("echo", 1); metrics.downstream_up.labels("echo", "dead").set(0)')
+        worker.does('metrics.downstream_up.labels("echo", "alive").set(1)')
+    assert one.exposes().value("pallas_downstream_up", agent="echo", server="dead") == 0
+    for worker in workers:
+        worker.does('metrics.tell_agent("echo", 2); metrics.forget_downstream("echo", "dead")')
+    for worker in (one, other):
+        told = worker.exposes()
+        assert told.labels_of("pallas_downstream_up") == {"agent": {"echo"}, "server": {"alive"}}
+        assert told.labels_of("pallas_agent_info") == {"agent": {"echo"}, "port": {"2"}}
+
+
 def test_the_process_is_told_of_for_all_together_in_the_same_words(workers: list[Worker]) -> None:
     one, other = workers
     other.does("metrics.refresh()")
