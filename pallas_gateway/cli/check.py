@@ -9,7 +9,7 @@ import typer
 
 from pallas_gateway.cli.inspection import Findings, inspect
 from pallas_gateway.cli.output import problem, result
-from pallas_gateway.cli.project import ConfigOption, load_project
+from pallas_gateway.cli.project import ConfigOption, load_project, make_ready
 from pallas_gateway.config.loader import Overrides
 from pallas_gateway.config.problems import ConfigurationError
 
@@ -28,6 +28,8 @@ def check(
     try:
         configuration = load_project(config, Overrides(per_port=per_port or None))
     except ConfigurationError as error:
+        if error.readable is not None:
+            make_ready(error.readable)
         found = inspect(error.readable, error.problems) if error.readable is not None else Findings()
         _print([*error.problems, *found.problems], found.warnings)
         raise typer.Exit(2) from None

@@ -7,6 +7,8 @@ import contextlib
 import io
 import logging
 import os
+import signal
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,6 +49,8 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="Processes that serve the same ports, each all agents.")] = 1,
 ) -> None:
     """Run the gateway until SIGTERM or Ctrl-C; a second one does not wait for running calls. SIGHUP reloads."""
+    asked_to_reload = asyncio.Event()
+    signal.signal(signal.SIGHUP, lambda *_: asked_to_reload.set())  # before anything is read; it would end the process
     overrides = Overrides(host=host, port=port, public_url=public_url, per_port=per_port or None, agent=agent)
     configuration = load_project(config, overrides)
     logs.set_up(os.environ, configured_level=configuration.fastagent.logger_level)
@@ -64,22 +68,26 @@ def serve(
                 _announce(gateway)
                 stdout.flush()
 
-        asyncio.run(_serve(configuration, announce, partial(read_again, config, overrides), watch=reload))
+        reread = Reread(partial(read_again, config, overrides), asked_to_reload, watch=reload)
+        asyncio.run(_serve(configuration, announce, reread))
 
 
-async def _serve(
-    configuration: Configuration,
-    on_ready: Callable[[Gateway], None],
-    read: Callable[[], Configuration],
-    *,
-    watch: bool,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """What `Reloads` is made of, which is imported later: it brings fast-agent along."""
+
+    read: Callable[[], Configuration]
+    asked: asyncio.Event
+    watch: bool
+
+
+async def _serve(configuration: Configuration, on_ready: Callable[[Gateway], None], reread: Reread) -> None:
     # Imported here: fast-agent takes seconds, which `--help` and a bad file should not cost.
     from pallas_gateway import server  # noqa: PLC0415
     from pallas_gateway.reloading import Reloads  # noqa: PLC0415
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415
 
-    stop, reloads = asyncio.Event(), Reloads(read, watch=watch)
+    stop, reloads = asyncio.Event(), Reloads(reread.read, reread.asked, watch=reread.watch)
     server.listen_to_signals(stop, reloads.asked)
     async with FastAgentRuntime(config_file=configuration.named_fastagent_file) as runtime:
         await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads)

@@ -6,7 +6,6 @@ them. Without `gateway.auth` everybody may do everything, and this only notes wh
 
 from __future__ import annotations
 
-import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,13 @@ from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import EVERYTHING, RUN_AGENTS, VIEW_METRICS, Grants
 from pallas_gateway.identity.secret import bearer_of
-from pallas_gateway.web import agent_routes, protected_resource
+from pallas_gateway.web import agent_routes, bodies, protected_resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.calls.call import Call
     from pallas_gateway.gateway import Gateway
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 RETRY_AFTER_SECONDS = 5
 REALM = "pallas-gateway"
-_VIEWED_BY_TOOL = "get_health"
 
 
 class AccessGate:
@@ -92,8 +90,8 @@ class AccessGate:
     def _view_only(self, caller: Caller, agent: str) -> ASGIApp:
         async def look_first(scope: Scope, receive: Receive, send: Send) -> None:
             limit = self._gateway.configuration.deployment.gateway.max_body_bytes
-            body, rest = await _read(receive, limit)
-            if not _is_call(body):
+            body, rest = await bodies.read(receive, limit)
+            if not bodies.is_call(body):
                 await self._app(scope, rest, send)
             elif caller.authenticated:
                 self._gateway.refuse_call(agent, caller)
@@ -213,33 +211,3 @@ def _refused(
     # Nothing in the values needs escaping: they are this gateway's own sentences, grants and URLs.
     value = ", ".join(f'{name}="{text}"' for name, text in shown.items())
     return JSONResponse(body, status_code=status, headers={"WWW-Authenticate": f"Bearer {value}"})
-
-
-async def _read(receive: Receive, limit: int) -> tuple[bytes, Receive]:
-    """The body, or as much of it as is allowed at all, and a `receive` that gives it again."""
-    messages: list[Message] = []
-    size, more = 0, True
-    while more and size <= limit:
-        message = await receive()
-        messages.append(message)
-        size += len(message.get("body", b""))
-        more = message["type"] == "http.request" and message.get("more_body", False)
-    pending = iter(messages)
-
-    async def again() -> Message:
-        message = next(pending, None)
-        return await receive() if message is None else message
-
-    return b"".join(message.get("body", b"") for message in messages), again
-
-
-def _is_call(body: bytes) -> bool:
-    """Whether a request calls an agent. What cannot be read passes: the MCP server refuses it in its own words."""
-    try:
-        message = json.loads(body)
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(message, dict) or message.get("method") != "tools/call":
-        return False
-    params = message.get("params")
-    return not isinstance(params, dict) or params.get("name") != _VIEWED_BY_TOOL

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.listeners import RETRY_AFTER_SECONDS
+from pallas_gateway.web import bodies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +157,10 @@ class RefusalAfterBody:
 
 
 class DrainGate:
-    """503 with `Retry-After` while the gateway drains, except for calls that its own running calls make."""
+    """503 with `Retry-After` for calls while the gateway drains, except for those that its own running calls make.
+
+    All else is answered: clients list tools to understand a result, and cancel calls that they do not want any more.
+    """
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app = app
@@ -165,10 +169,13 @@ class DrainGate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on or refuse one request."""
         if self._gateway.draining and not self._is_nested(scope):
-            message = {"error": "The gateway is stopping; try again in a moment."}
-            refusal = JSONResponse(message, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
-            await refusal(scope, receive, send)
-            return
+            limit = self._gateway.configuration.deployment.gateway.max_body_bytes
+            body, receive = await bodies.read(receive, limit)
+            if len(body) > limit or bodies.is_call(body):
+                message = {"error": "The gateway is stopping; try again in a moment."}
+                refusal = JSONResponse(message, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
+                await refusal(scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
     def _is_nested(self, scope: Scope) -> bool:

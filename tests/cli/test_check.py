@@ -41,6 +41,14 @@ def test_a_sound_project_is_fine(run: Command, folder: Path) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "agents.yaml is fine: 2 agents (echo, other)\n", "")
 
 
+def test_a_fault_of_the_file_is_no_fault_of_the_modules(run: Command, folder: Path) -> None:
+    project_in(folder)
+    line = add_to("agents.yaml", "bogus: 1")
+    ran = run("check")
+    assert (ran.code, ran.out) == (2, "")
+    assert [one.partition(" (")[0] for one in lines_of(ran.err)] == [f"agents.yaml:{line}: bogus: unknown key"]
+
+
 def test_check_binds_nothing(run: Command, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         project_in(folder, gateway={"port": taken.getsockname()[1]})

@@ -6,16 +6,24 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.clients import initialize_client, modern_client
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
+
+    from tests.support.clients import McpClient
+
+    type Connect = Callable[[str], AbstractAsyncContextManager[McpClient]]
 
 IS_STOPPING = "The gateway is stopping and could not wait for this call any longer. Send it again in a moment."
 STOP_SECONDS = 15  # half of what agents get to leave in
@@ -83,3 +91,32 @@ async def test_the_client_of_an_agent_that_waits_for_a_peer_is_told_too(tmp_path
 
             assert len(llm.requests) == 2  # nobody goes on with the peer's failure
     assert (answer.text, answer.is_error) == (IS_STOPPING, True)
+
+
+@pytest.mark.parametrize("connect", [initialize_client, modern_client])
+async def test_clients_that_look_at_the_tools_again_understand_their_answer_while_the_gateway_stops(
+    connect: Connect, tmp_path: Path
+) -> None:
+    gate, last = Gate(), Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate if request.last_user_text == "one" else last, say("the answer"))
+
+    async with scripted_llm(script) as llm:
+        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
+        async with running(project) as served, connect(served.url("solo")) as client:
+            call = asyncio.create_task(client.call_tool("send_message", {"message": "one"}))
+            other = asyncio.create_task(ask(served.url("solo"), "two"))
+            await asyncio.gather(gate.wait_for_entered(), last.wait_for_entered())
+            served.stop.set()
+            await eventually(lambda: served.gateway.draining, what="the drain")
+            gate.open()
+            assert "the answer" in str((await call).content)
+            assert "send_message" in {tool.name for tool in await client.list_tools()}
+            async with httpx.AsyncClient(trust_env=False) as http:
+                assert (await http.post(served.url("solo"), json=A_CALL)).status_code == 503
+            last.open()
+            assert (await other).text == "the answer"
+
+
+A_CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message", "arguments": {}}}

@@ -1,0 +1,41 @@
+"""Looking into a request's body before it is answered, and handing it on whole."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Receive
+
+_VIEWED_BY_TOOL = "get_health"
+
+
+async def read(receive: Receive, limit: int) -> tuple[bytes, Receive]:
+    """The body, or as much of it as is allowed at all, and a `receive` that gives it again."""
+    messages: list[Message] = []
+    size, more = 0, True
+    while more and size <= limit:
+        message = await receive()
+        messages.append(message)
+        size += len(message.get("body", b""))
+        more = message["type"] == "http.request" and message.get("more_body", False)
+    pending = iter(messages)
+
+    async def again() -> Message:
+        message = next(pending, None)
+        return await receive() if message is None else message
+
+    return b"".join(message.get("body", b"") for message in messages), again
+
+
+def is_call(body: bytes) -> bool:
+    """Whether a request calls an agent. What cannot be read passes: the MCP server refuses it in its own words."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(message, dict) or message.get("method") != "tools/call":
+        return False
+    params = message.get("params")
+    return not isinstance(params, dict) or params.get("name") != _VIEWED_BY_TOOL
