@@ -161,8 +161,9 @@ class Metrics:
 
     def expect_agent(self, agent: str, instances_live: Callable[[], float]) -> None:
         """Begin the series of a hosted agent at 0; `instances_live` is asked at each look."""
+        if instances_live() == 0:  # else it comes back while calls from before still run, and they count on
+            self.calls_in_flight.labels(agent).set(0)
         self.instances_live.labels(agent).set_function(instances_live)
-        self.calls_in_flight.labels(agent)
         for state in STATES:
             self.agent_state_changes.labels(agent, state)
         self.heartbeats.labels(agent)

@@ -145,6 +145,13 @@ def test_a_server_or_a_port_that_is_gone_is_not_told_of(workers: list[Worker]) -
         assert told.labels_of("pallas_agent_info") == {"agent": {"echo"}, "port": {"2"}}
 
 
+def test_an_agent_that_comes_back_counts_its_calls_in_flight_again(workers: list[Worker]) -> None:
+    one, other = workers
+    one.does('metrics.tell_agent("echo", 1); metrics.forget_calls("echo")')
+    one.does('metrics.expect_agent("echo", lambda: live); metrics.calls_in_flight.labels("echo").inc()')
+    assert other.exposes().value("pallas_calls_in_flight", agent="echo") == 1
+
+
 def test_the_process_is_told_of_for_all_together_in_the_same_words(workers: list[Worker]) -> None:
     one, other = workers
     other.does("metrics.refresh()")
