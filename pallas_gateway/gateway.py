@@ -125,6 +125,7 @@ class Gateway:
         self._note_load(successful=successful)
 
     def _note_load(self, *, successful: bool) -> None:
+        self._is_whole = successful
         self.metrics.config_reload_successful.set(successful)
         if successful:
             self.metrics.config_reload_time.set(self.loaded_at.timestamp())
@@ -160,7 +161,8 @@ class Gateway:
             return f"stopping, calls still running: {len(self.running)}"
         down = [name for name, agent in self.agents.items() if agent.status.state is not State.READY]
         ready = f"{len(self.agents) - len(down)} of {len(self.agents)} agents ready"
-        return f"{ready}, not up: {', '.join(down)}" if down else ready
+        told = [ready, f"not up: {', '.join(down)}" if down else "", "" if self._is_whole else "last reload failed"]
+        return ", ".join(one for one in told if one)
 
     @property
     def all_tried(self) -> bool:

@@ -9,8 +9,10 @@ import asyncio
 import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pallas_gateway.config.environment import DOTENV
 from pallas_gateway.config.fastagent_file import settings_files
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.config.restarting import applicable
@@ -139,7 +141,7 @@ class Reloader:
 
     def _files(self) -> Files:
         configuration = self._gateway.configuration
-        files = [configuration.path, *settings_files(configuration.named_fastagent_file)]
+        files = [configuration.path, Path.cwd() / DOTENV, *settings_files(configuration.named_fastagent_file)]
         now = {path: stamp(path) for path in (*files, *(configuration.tls_files or ()))}
         return {**self._gateway.files_behind_agents(), **now}
 
@@ -149,4 +151,7 @@ def _say(changes: Changes) -> None:
         _log.error("agent keeps its earlier version", extra={"agent": agent, "reason": cleaned(str(reason))})
     by_kind = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
     named = {kind: ", ".join(agents) for kind, agents in by_kind.items() if agents}
-    _log.info("configuration reloaded", extra=named)
+    if changes.kept_back:
+        _log.warning("configuration reloaded in part", extra={**named, "kept": ", ".join(changes.kept_back)})
+    else:
+        _log.info("configuration reloaded", extra=named)

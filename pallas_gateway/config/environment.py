@@ -9,6 +9,7 @@ from pallas_gateway.config.problems import ConfigurationError, Problem
 
 DEFAULT_CONFIG = "agents.yaml"
 CONFIG_VARIABLE = "PALLAS_AGENTS_CONFIG"
+DOTENV = ".env"
 
 
 def load_dotenv_file(directory: Path, environ: MutableMapping[str, str]) -> None:
@@ -17,7 +18,7 @@ def load_dotenv_file(directory: Path, environ: MutableMapping[str, str]) -> None
     Raises:
         ConfigurationError: The file is there and cannot be read.
     """
-    path = directory / ".env"
+    path = directory / DOTENV
     try:
         values = dotenv_values(path)
     except (OSError, UnicodeDecodeError) as error:

@@ -7,6 +7,7 @@ has not increased, and no alert would fire for it. docs/operating.md says what t
 
 from __future__ import annotations
 
+import math
 import platform
 import warnings
 from typing import TYPE_CHECKING, Literal
@@ -188,7 +189,7 @@ class Metrics:
     def forget_calls(self, agent: str) -> None:
         """The last call of an agent that is not hosted any more has ended."""
         for gauge in (self.calls_in_flight, self.instances_live):
-            _end(gauge, agent=agent)
+            _end(gauge, shared_as=0.0, agent=agent)  # summed over workers, where no number would hide the others'
 
     def forget_health(self, agent: str) -> None:
         """Nobody asks after the agent any more."""
@@ -225,9 +226,9 @@ class Metrics:
         return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
 
-def _end(gauge: Gauge, **labels: str) -> None:
+def _end(gauge: Gauge, *, shared_as: float = math.nan, **labels: str) -> None:
     """Remove what a gauge says of something that is gone."""
     if workers_metrics.joined() is not None:  # shared values cannot be removed
-        workers_metrics.mark_gone(gauge, labels)
+        workers_metrics.mark_gone(gauge, labels, shared_as)
     with warnings.catch_warnings(action="ignore"):  # which the library says each time
         gauge.remove_by_labels(labels)

@@ -52,12 +52,12 @@ def forget_gauges(folder: Path, worker: int) -> None:
     mark_process_dead(worker, str(folder))  # type: ignore[no-untyped-call]
 
 
-def mark_gone(gauge: Gauge, labels: Mapping[str, str]) -> None:
-    """Write down that these series have ended: no number, which is not shown."""
+def mark_gone(gauge: Gauge, labels: Mapping[str, str], value: float) -> None:
+    """Write down that these series have ended; those with no number are not shown."""
     for family in gauge.collect():
         for sample in family.samples:
             if labels.items() <= sample.labels.items():
-                gauge.labels(**sample.labels).set(math.nan)
+                gauge.labels(**sample.labels).set(value)
 
 
 class WorkersMetrics:
