@@ -18,6 +18,7 @@ from pallas_gateway.workers.messages import (
     Cancelled,
     Close,
     Closed,
+    Garbled,
     Stopped,
     line_of,
     messages_on,
@@ -103,13 +104,14 @@ class Member:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     async def _listen(self) -> None:
+        message = None
         async for message in messages_on(self._reader):
             match message:
                 case Cancelled():
                     end_cancelled(self._running.cancellations, message.key)
                 case Close():
                     self._may_close.set()
-        self.is_orphan = True
+        self.is_orphan = not isinstance(message, Garbled)
         self._stop.set()
         self._may_close.set()
 

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.log_relay import write_lines
-from pallas_gateway.workers.messages import LONGEST_LINE, Alive, Closed, Failed, Ready, Stopped, line_of, messages_on
+from pallas_gateway.workers.messages import (
+    LONGEST_LINE,
+    Alive,
+    Closed,
+    Failed,
+    Garbled,
+    Ready,
+    Stopped,
+    line_of,
+    messages_on,
+)
 from pallas_gateway.workers.start import written
 
 if TYPE_CHECKING:
@@ -114,8 +124,12 @@ class WorkerProcess:
         self._writer.close()
 
     async def messages(self) -> AsyncIterator[Message]:
-        """What it says, until it is gone."""
+        """What it says, until it is gone; one that cannot be understood is ended."""
         async for message in messages_on(self._reader):
+            if isinstance(message, Garbled):
+                self._why = "it said what cannot be read"
+                self.kill()
+                return
             self.heard_at = monotonic()
             self._note(message)
             yield message

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pallas_gateway.telemetry.log_relay import FILE, STDERR, LogPipe
 from pallas_gateway.workers.messages import (
+    LONGEST_LINE,
     Alive,
     Cancelled,
     Closed,
@@ -27,7 +28,7 @@ from pallas_gateway.workers.messages import (
 from pallas_gateway.workers.start import Start, read
 
 FAILURE = "the certificate does not fit"
-CANCELLED = Cancelled("root", "session-1", "hash-of-a-token", 7)
+CANCELLED = Cancelled("root", "hash-of-a-session", "hash-of-a-token", "hash-of-an-id")
 
 
 class FakeWorker:
@@ -85,6 +86,11 @@ class FakeWorker:
     def cancels(self) -> int:
         """Hear of a client that cancels, then serve."""
         self.tell(CANCELLED)
+        return self.serves()
+
+    def babbles(self) -> int:
+        """Say a line that is longer than any message, then serve."""
+        self.channel.sendall(b"x" * (LONGEST_LINE + 1) + b"\n")
         return self.serves()
 
     def logs(self) -> int:

@@ -205,6 +205,18 @@ async def test_a_cancelled_request_is_handed_to_the_others_and_not_back(tmp_path
         assert "Cancelled" not in run.heard(2)
 
 
+async def test_one_that_says_what_cannot_be_read_is_replaced_and_the_others_serve_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet_of(tmp_path, ["babbles", "serves"]) as run:
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        await run.until_announced()
+        assert not run.running.done()
+        assert run.starts(2) == ["0"]
+    [record] = [one for one in caplog.records if one.message == "worker ended, another takes its place"]
+    assert vars(record).items() >= {"worker": 1, "signal": "SIGKILL", "error": "it said what cannot be read"}.items()
+
+
 async def test_one_that_somebody_stops_alone_may_close_and_is_replaced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
