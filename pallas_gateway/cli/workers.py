@@ -54,8 +54,12 @@ def serve_with_workers(configuration: Configuration, count: int, rereading: Rere
             metrics=Path(folder),
             restarts=0,
         )
-        environ = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
-        asyncio.run(_run(Plan(count, COMMAND, environ, start, sockets)))
+        asyncio.run(_run(Plan(count, COMMAND, _environ, start, sockets)))
+
+
+def _environ() -> dict[str, str]:
+    """What a worker that starts now is given, which has what `.env` got since."""
+    return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
 
 
 async def _run(plan: Plan) -> None:
@@ -64,8 +68,7 @@ async def _run(plan: Plan) -> None:
 
         def on_ready(announcement: str) -> None:
             service.ready()
-            sys.stdout.write(announcement)
-            sys.stdout.flush()
+            _print(announcement)
 
         watchdog = service.watchdog_seconds
         hang_seconds = max(watchdog, SHORTEST_HANG_SECONDS) if watchdog is not None else None
@@ -74,6 +77,14 @@ async def _run(plan: Plan) -> None:
             fleet.before_replacing = partial(_take_again, fleet, plan.start.rereading)
         _handle_signals(fleet, stop, service, plan.start)
         await fleet.run(stop)
+
+
+def _print(announcement: str) -> None:
+    try:
+        sys.stdout.write(announcement)
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:  # whoever has started this reads no more; clients are served all the same
+        _log.warning("announcement cannot be printed", extra={"error": str(error)})
 
 
 def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, start: Start) -> None:

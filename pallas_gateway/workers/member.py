@@ -117,10 +117,12 @@ class Member:
 
     async def _keep_telling(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()
-        next_at = loop.time()
+        next_at, told_seconds = loop.time(), 0.0
         while True:
             gateway.metrics.refresh()
-            if loop.time() >= next_at:
-                self.tell(Alive(gateway.summary))
+            drain_seconds = gateway.configuration.deployment.gateway.drain_seconds
+            if loop.time() >= next_at or drain_seconds != told_seconds:
+                self.tell(Alive(gateway.summary, drain_seconds))
+                told_seconds = drain_seconds
                 next_at = loop.time() + ALIVE_SECONDS
             await asyncio.sleep(REFRESH_SECONDS)

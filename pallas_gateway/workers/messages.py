@@ -29,9 +29,10 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """From a worker, every few seconds: its event loop turns; how it is, in one line."""
+    """From a worker, every few seconds: its event loop turns; how it is, in one line, and how long it may drain."""
 
     summary: str
+    drain_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 from pallas_gateway.telemetry.log_relay import FILE, STDERR, LogPipe
@@ -55,7 +56,7 @@ class FakeWorker:
         signal.signal(signal.SIGHUP, lambda *_: self.hear_hangup())
         threading.Thread(target=self.listen, args=[stop], daemon=True).start()
         self.tell(Ready(f"announced by {self.start.worker}\n"))
-        self.tell(Alive("2 of 2 agents ready"))
+        self.tell(Alive("2 of 2 agents ready", 0.1))
         while not stop.wait(0.02):
             pass
         sys.stderr.write(f"{self.start.worker} stopped\n")
@@ -100,6 +101,18 @@ class FakeWorker:
         self.log.send(STDERR, "to stderr")
         self.log.send(FILE, json.dumps({"long": "x" * 300_000, "worker": self.start.worker}))
         return self.serves()
+
+    def drains(self) -> int:
+        """Serve, with a drain that has become longer meanwhile, of which only a stop has it speak."""
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        self.tell(Ready(f"announced by {self.start.worker}\n"))
+        signal.pause()
+        self.tell(Alive("2 of 2 agents ready", 3600.0))
+        self.note("drains")
+        while not (self.folder / "drained").exists():
+            time.sleep(0.02)
+        self.tell(Stopped())
+        return 0
 
     def hangs(self) -> int:
         """Be ready and then do nothing at all."""
