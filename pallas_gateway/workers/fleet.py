@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -16,16 +16,15 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.listeners import CLOSE_SECONDS, give_up
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
-from pallas_gateway.workers.messages import Cancelled, Close, Closed, Ready, Stopped
+from pallas_gateway.workers.messages import Cancelled, Close, Closed, NotReloaded, Ready, Stopped
 from pallas_gateway.workers.process import Ended, WorkerProcess
 from pallas_gateway.workers.restarts import restart_seconds
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable
 
     from pallas_gateway.config.configuration import Configuration
-    from pallas_gateway.workers.start import Start
+    from pallas_gateway.workers.plan import Plan
 
 STOP_SECONDS = 60.0
 """How long beyond the drain workers get to leave their agents and end."""
@@ -38,25 +37,6 @@ class WorkersError(GatewayError):
     """The workers cannot serve; says why."""
 
     reason = "workers_failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a fleet is made of.
-
-    Attributes:
-        count: how many workers.
-        command: the program that each runs.
-        environ: gives their environment whenever one starts.
-        start: what each is given, but for its number and what is its own.
-        sockets: the bound ones that `start` names.
-    """
-
-    count: int
-    command: Sequence[str]
-    environ: Callable[[], Mapping[str, str]]
-    start: Start
-    sockets: Sequence[socket.socket]
 
 
 class Fleet:
@@ -140,6 +120,12 @@ class Fleet:
         for worker in self._workers.values():
             if worker.was_ready:  # one that starts does not listen for it yet
                 worker.signal(signal.SIGHUP)
+
+    def note_not_reloaded(self) -> None:
+        """Have the workers that run count a reload that came to nothing."""
+        for worker in self._workers.values():
+            if worker.was_ready:
+                worker.tell(NotReloaded())
 
     def kill(self) -> None:
         """End every worker at once."""

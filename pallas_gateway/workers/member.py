@@ -19,6 +19,7 @@ from pallas_gateway.workers.messages import (
     Close,
     Closed,
     Garbled,
+    NotReloaded,
     Stopped,
     line_of,
     messages_on,
@@ -50,6 +51,7 @@ class Member:
         self._may_close = asyncio.Event()
         self.is_orphan = False
         self._running = RunningCalls()
+        self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # for this process, not for programs that agents start
             os.set_inheritable(descriptor, False)
@@ -77,6 +79,7 @@ class Member:
 
     def keep_telling(self, gateway: Gateway) -> None:
         """Say from now on, every few seconds, that this worker is alive and how it is."""
+        self._gateway = gateway
         self._tasks.spawn(self._keep_telling(gateway), name="alive", report=True)
 
     def tell(self, message: Message) -> None:
@@ -109,11 +112,17 @@ class Member:
             match message:
                 case Cancelled():
                     end_cancelled(self._running.cancellations, message.key)
+                case NotReloaded():
+                    self._note_not_reloaded()
                 case Close():
                     self._may_close.set()
         self.is_orphan = not isinstance(message, Garbled)
         self._stop.set()
         self._may_close.set()
+
+    def _note_not_reloaded(self) -> None:
+        if self._gateway is not None:
+            self._gateway.note_reload(successful=False)
 
     async def _keep_telling(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()

@@ -63,6 +63,11 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class NotReloaded:
+    """To a worker: a reload was asked for, and the parent, which has said why, did not take what the files say."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """From a worker: all its calls have ended and its agents are left; it refuses calls until it may close."""
 
@@ -82,9 +87,9 @@ class Garbled:
     """Sent by nobody: the last of what can be had from the other side, which has said something that is no message."""
 
 
-type Message = Ready | Alive | Failed | Cancelled | Stopped | Close | Closed
+type Message = Ready | Alive | Failed | Cancelled | NotReloaded | Stopped | Close | Closed
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Ready, Alive, Failed, Cancelled, Stopped, Close, Closed)
+    kind.__name__: kind for kind in (Ready, Alive, Failed, Cancelled, NotReloaded, Stopped, Close, Closed)
 }
 
 

@@ -21,7 +21,8 @@ import pytest
 from pallas_gateway.config.loader import Overrides
 from pallas_gateway.telemetry import logs
 from pallas_gateway.workers import fleet as fleet_module
-from pallas_gateway.workers.fleet import Fleet, Plan, WorkersError
+from pallas_gateway.workers.fleet import Fleet, WorkersError
+from pallas_gateway.workers.plan import Plan
 from pallas_gateway.workers.restarts import LAST_PAUSE_SECONDS, SETTLED_SECONDS, restart_seconds
 from pallas_gateway.workers.start import Rereading, Start
 from tests.support import fake_worker
