@@ -9,6 +9,7 @@ hears of it hands on to the others.
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,18 +26,19 @@ if TYPE_CHECKING:
 class RequestKey:
     """One client request: the agent it is for, the client's session, its bearer and its JSON-RPC id.
 
-    `bearer` is the SHA-256 of the token: keys leave the process.
+    All but the agent are SHA-256 digests, the id's with its type: keys leave the process, so they show no token, and
+    are short whatever a client makes up.
     """
 
     agent: str
     session: str
     bearer: str | None
-    request_id: str | int
+    request_id: str
 
     @classmethod
     def of(cls, agent: str, session: str, bearer: Secret | None, request_id: str | int) -> RequestKey:
         """The key of a request with this bearer."""
-        return cls(agent, session, sha256(bearer.reveal().encode()).hexdigest() if bearer else None, request_id)
+        return cls(agent, _digest(session), _digest(bearer.reveal()) if bearer else None, _digest(request_id))
 
 
 class Cancellations:
@@ -75,3 +77,7 @@ class Cancellations:
         for _, on_cancel in listeners:
             on_cancel()
         return tuple(call for call, _ in listeners)
+
+
+def _digest(value: str | int) -> str:
+    return sha256(json.dumps(value).encode()).hexdigest()

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 from pallas_gateway.cli.project import load_project
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.config.restarting import applicable
+from pallas_gateway.errors import GatewayError
 from pallas_gateway.listeners import bind_public, wants_same_ports
 from pallas_gateway.service_manager import ServiceManager
-from pallas_gateway.workers.fleet import Fleet, Plan
+from pallas_gateway.workers.fleet import Fleet
+from pallas_gateway.workers.plan import Plan
 from pallas_gateway.workers.start import Start
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ SHORTEST_HANG_SECONDS = 20.0
 _NOT_FOR_WORKERS = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
 COMMAND = (sys.executable, "-P", str(Path(__file__).with_name("start_worker.py")))
 _log = logging.getLogger("pallas.workers")
+
+
+class PortsError(GatewayError):
+    """Workers cannot go over to other ports."""
+
+    reason = "ports_change"
 
 
 def serve_with_workers(configuration: Configuration, count: int, rereading: Rereading) -> None:
@@ -54,8 +62,12 @@ def serve_with_workers(configuration: Configuration, count: int, rereading: Rere
             metrics=Path(folder),
             restarts=0,
         )
-        environ = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
-        asyncio.run(_run(Plan(count, COMMAND, environ, start, sockets)))
+        asyncio.run(_run(Plan(count, COMMAND, _environ, start, sockets)))
+
+
+def _environ() -> dict[str, str]:
+    """What a worker that starts now is given, which has what `.env` got since."""
+    return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
 
 
 async def _run(plan: Plan) -> None:
@@ -64,8 +76,7 @@ async def _run(plan: Plan) -> None:
 
         def on_ready(announcement: str) -> None:
             service.ready()
-            sys.stdout.write(announcement)
-            sys.stdout.flush()
+            _print(announcement)
 
         watchdog = service.watchdog_seconds
         hang_seconds = max(watchdog, SHORTEST_HANG_SECONDS) if watchdog is not None else None
@@ -74,6 +85,14 @@ async def _run(plan: Plan) -> None:
             fleet.before_replacing = partial(_take_again, fleet, plan.start.rereading)
         _handle_signals(fleet, stop, service, plan.start)
         await fleet.run(stop)
+
+
+def _print(announcement: str) -> None:
+    try:
+        sys.stdout.write(announcement)
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:  # whoever has started this reads no more; clients are served all the same
+        _log.warning("announcement cannot be printed", extra={"error": str(error)})
 
 
 def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, start: Start) -> None:
@@ -92,6 +111,8 @@ def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, 
         service.reloading()
         if _take_again(fleet, rereading):
             fleet.reload()
+        else:
+            fleet.note_not_reloaded()
         service.ready()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -102,15 +123,22 @@ def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, 
 def _take_again(fleet: Fleet, rereading: Rereading) -> bool:
     """Give workers that start from now on what the files say now, if that can be used; whether it can."""
     try:
-        wanted = load_project(rereading.config, rereading.overrides)
+        fleet.configuration = _usable(fleet.configuration, load_project(rereading.config, rereading.overrides))
     except ConfigurationError as error:
         problems = [str(problem) for problem in error.problems]
-        _log.error("configuration is not taken, workers go on with what they have", extra={"problems": problems})
-        return False
-    configuration, _ = applicable(fleet.configuration, wanted)
-    if not wants_same_ports(fleet.configuration, configuration):
-        problems = ["the ports of agents change, which needs a restart with several workers"]
-        _log.error("configuration is not taken, workers go on with what they have", extra={"problems": problems})
-        return False
-    fleet.configuration = configuration
-    return True
+    except GatewayError as error:
+        problems = [str(error)]
+    else:
+        return True
+    _log.error("configuration is not taken, workers go on with what they have", extra={"problems": problems})
+    return False
+
+
+def _usable(present: Configuration, wanted: Configuration) -> Configuration:
+    from pallas_gateway.http_server import check_tls  # noqa: PLC0415  half a second, which few parents need
+
+    configuration, _ = applicable(present, wanted)
+    if not wants_same_ports(present, configuration):
+        raise PortsError("the ports of agents change, which needs a restart with several workers")
+    check_tls(configuration)
+    return configuration

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -16,17 +16,15 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.listeners import CLOSE_SECONDS, give_up
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
-from pallas_gateway.workers.messages import Cancelled, Close, Closed, Ready, Stopped
-from pallas_gateway.workers.process import WorkerProcess
+from pallas_gateway.workers.messages import Cancelled, Close, Closed, NotReloaded, Ready, Stopped
+from pallas_gateway.workers.process import Ended, WorkerProcess
 from pallas_gateway.workers.restarts import restart_seconds
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable
 
     from pallas_gateway.config.configuration import Configuration
-    from pallas_gateway.workers.process import Ended
-    from pallas_gateway.workers.start import Start
+    from pallas_gateway.workers.plan import Plan
 
 STOP_SECONDS = 60.0
 """How long beyond the drain workers get to leave their agents and end."""
@@ -39,25 +37,6 @@ class WorkersError(GatewayError):
     """The workers cannot serve; says why."""
 
     reason = "workers_failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a fleet is made of.
-
-    Attributes:
-        count: how many workers.
-        command: the program that each runs.
-        environ: their environment.
-        start: what each is given, but for its number and what is its own.
-        sockets: the bound ones that `start` names.
-    """
-
-    count: int
-    command: Sequence[str]
-    environ: Mapping[str, str]
-    start: Start
-    sockets: Sequence[socket.socket]
 
 
 class Fleet:
@@ -107,7 +86,7 @@ class Fleet:
             self._tasks.spawn(self._watch(self._hang_seconds), name="watch", report=True)
         try:
             await stop.wait()
-            self._on_stop()
+            _call_back(self._on_stop)
             for worker in self._workers.values():
                 worker.signal(signal.SIGTERM)
             await self._until_ended(keeping)
@@ -142,6 +121,12 @@ class Fleet:
             if worker.was_ready:  # one that starts does not listen for it yet
                 worker.signal(signal.SIGHUP)
 
+    def note_not_reloaded(self) -> None:
+        """Have the workers that run count a reload that came to nothing."""
+        for worker in self._workers.values():
+            if worker.was_ready:
+                worker.tell(NotReloaded())
+
     def kill(self) -> None:
         """End every worker at once."""
         for worker in self._workers.values():
@@ -152,44 +137,59 @@ class Fleet:
         deaths = 0
         try:
             while not self._stop.is_set():
-                ended = await self._run_one(number)
+                ended = await self._attempt(number)
                 if self._stop.is_set():
                     return
-                if not self._ready and ended.code is not None:
+                if not self._ready and ended.signal is None:
                     raise WorkersError(f"worker {number} could not start: {ended}")
                 deaths, pause = restart_seconds(deaths, ended.seconds)
-                _log.error(
-                    "worker ended, another takes its place",
-                    extra={"worker": number, **ended.fields, "seconds": round(ended.seconds, 1), "pause": pause},
-                )
-                self._uncounted_restarts += 1
+                self._note_end(number, ended, pause)
                 await _until(self._stop, pause)
-                self.before_replacing()
+                _call_back(self.before_replacing)
         except GatewayError as error:
             self._fail(str(error))
-        except OSError as error:
-            self._fail(f"worker {number} could not start: {error}")
         except Exception as error:
             self._fail(f"worker {number} could not be kept running: {error}")
             raise
 
+    async def _attempt(self, number: int) -> Ended:
+        """How it ended; not being able to start another process, for want of memory or files, may pass."""
+        try:
+            return await self._run_one(number)
+        except OSError as error:
+            return Ended(None, None, was_ready=False, seconds=0.0, why=str(error))
+
+    def _note_end(self, number: int, ended: Ended, pause: float) -> None:
+        fields = {"worker": number, **ended.fields, "pause": pause}
+        if ended.code is None and ended.signal is None:
+            _log.error("worker could not be started, it is tried again", extra=fields)
+            return
+        self._uncounted_restarts += 1
+        _log.error("worker ended, another takes its place", extra={**fields, "seconds": round(ended.seconds, 1)})
+
     async def _run_one(self, number: int) -> Ended:
         carried, self._uncounted_restarts = self._uncounted_restarts, 0
         start = replace(self._start, worker=number, restarts=carried)
-        async with WorkerProcess(self._plan.command, self._plan.environ, start) as worker:
-            self._workers[number] = worker
-            if self._stop.is_set():
-                worker.signal(signal.SIGTERM)
-            try:
-                async for message in worker.messages():
-                    self._take(worker, message)
-                return await worker.ended()
-            finally:
-                del self._workers[number]
-                forget_gauges(start.metrics, number)
-                if not worker.was_ready:  # nobody has counted them
-                    self._uncounted_restarts += carried
-                self._close_together()
+        worker = WorkerProcess(self._plan.command, self._plan.environ(), start)
+        try:
+            async with worker:
+                return await self._follow(worker)
+        finally:
+            if not worker.was_ready:  # nobody has counted them
+                self._uncounted_restarts += carried
+
+    async def _follow(self, worker: WorkerProcess) -> Ended:
+        self._workers[worker.number] = worker
+        if self._stop.is_set():
+            worker.signal(signal.SIGTERM)
+        try:
+            async for message in worker.messages():
+                self._take(worker, message)
+            return await worker.ended()
+        finally:
+            del self._workers[worker.number]
+            forget_gauges(self._start.metrics, worker.number)
+            self._close_together()
 
     def _take(self, worker: WorkerProcess, message: object) -> None:
         match message:
@@ -212,7 +212,7 @@ class Fleet:
         was_ready = len(self._ready) == self._plan.count
         self._ready.add(worker.number)
         if not was_ready and len(self._ready) == self._plan.count:
-            self._on_ready(announcement)
+            _call_back(self._on_ready, announcement)
 
     def _close_together(self) -> None:
         """Go on with closing as far as all workers are.
@@ -231,16 +231,23 @@ class Fleet:
             worker.tell(Close())
 
     async def _until_ended(self, keeping: Iterable[asyncio.Task[None]]) -> None:
-        seconds = FAILED_START_SECONDS
-        if self._failure is None:
-            seconds = self._start.configuration.deployment.gateway.drain_seconds + STOP_SECONDS
-        _, late = await asyncio.wait(keeping, timeout=seconds)
+        begun, late = monotonic(), set(keeping)
+        while late and (left := begun + self._stop_seconds - monotonic()) > 0:  # which workers may still prolong
+            _, late = await asyncio.wait(late, timeout=left)
         self._kill([worker for worker in self._workers.values() if not worker.has_stopped])
         if late:  # the others wait for those to close with them
             _, late = await asyncio.wait(late, timeout=FAILED_START_SECONDS)
             self._kill(list(self._workers.values()))
         if late:
             await asyncio.wait(late)
+
+    @property
+    def _stop_seconds(self) -> float:
+        """How long they get to end: as long as the longest drain that any of them knows of, which may reload alone."""
+        if self._failure is not None:
+            return FAILED_START_SECONDS
+        own = self._start.configuration.deployment.gateway.drain_seconds
+        return max(own, *(worker.drain_seconds for worker in self._workers.values()), 0.0) + STOP_SECONDS
 
     def _kill(self, workers: Iterable[WorkerProcess]) -> None:
         for worker in workers:
@@ -260,6 +267,14 @@ class Fleet:
                     _log.error("worker hangs, it is killed", extra={"worker": worker.number, "pid": worker.pid})
                     worker.kill()
             await asyncio.sleep(seconds / 4)
+
+
+def _call_back[*T](callback: Callable[[*T], object], *arguments: *T) -> None:
+    """Nothing that others do with the news is a reason to end workers that serve."""
+    try:
+        callback(*arguments)
+    except Exception:  # noqa: BLE001  whatever it is
+        _log.exception("parent of workers failed beside its task")
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:

@@ -18,6 +18,8 @@ from pallas_gateway.workers.messages import (
     Cancelled,
     Close,
     Closed,
+    Garbled,
+    NotReloaded,
     Stopped,
     line_of,
     messages_on,
@@ -49,6 +51,7 @@ class Member:
         self._may_close = asyncio.Event()
         self.is_orphan = False
         self._running = RunningCalls()
+        self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # for this process, not for programs that agents start
             os.set_inheritable(descriptor, False)
@@ -76,6 +79,7 @@ class Member:
 
     def keep_telling(self, gateway: Gateway) -> None:
         """Say from now on, every few seconds, that this worker is alive and how it is."""
+        self._gateway = gateway
         self._tasks.spawn(self._keep_telling(gateway), name="alive", report=True)
 
     def tell(self, message: Message) -> None:
@@ -103,22 +107,31 @@ class Member:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     async def _listen(self) -> None:
+        message = None
         async for message in messages_on(self._reader):
             match message:
                 case Cancelled():
                     end_cancelled(self._running.cancellations, message.key)
+                case NotReloaded():
+                    self._note_not_reloaded()
                 case Close():
                     self._may_close.set()
-        self.is_orphan = True
+        self.is_orphan = not isinstance(message, Garbled)
         self._stop.set()
         self._may_close.set()
 
+    def _note_not_reloaded(self) -> None:
+        if self._gateway is not None:
+            self._gateway.note_reload(successful=False)
+
     async def _keep_telling(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()
-        next_at = loop.time()
+        next_at, told_seconds = loop.time(), 0.0
         while True:
             gateway.metrics.refresh()
-            if loop.time() >= next_at:
-                self.tell(Alive(gateway.summary))
+            drain_seconds = gateway.configuration.deployment.gateway.drain_seconds
+            if loop.time() >= next_at or drain_seconds != told_seconds:
+                self.tell(Alive(gateway.summary, drain_seconds))
+                told_seconds = drain_seconds
                 next_at = loop.time() + ALIVE_SECONDS
             await asyncio.sleep(REFRESH_SECONDS)

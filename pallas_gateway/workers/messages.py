@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 1 << 20
 """Bytes; the announcement has a line for each agent."""
+LONGEST_TEXT = 80_000
+"""Characters of any text in a message, each of which takes 12 bytes at most."""
+_log = logging.getLogger("pallas.workers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +29,10 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """From a worker, every few seconds: its event loop turns; how it is, in one line."""
+    """From a worker, every few seconds: its event loop turns; how it is, in one line, and how long it may drain."""
 
     summary: str
+    drain_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class Cancelled:
     agent: str
     session: str
     bearer: str | None
-    request_id: str | int
+    request_id: str
 
     @classmethod
     def of(cls, key: RequestKey) -> Cancelled:
@@ -55,6 +60,11 @@ class Cancelled:
     def key(self) -> RequestKey:
         """The request it is about."""
         return RequestKey(self.agent, self.session, self.bearer, self.request_id)
+
+
+@dataclass(frozen=True, slots=True)
+class NotReloaded:
+    """To a worker: a reload was asked for, and the parent, which has said why, did not take what the files say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +82,56 @@ class Closed:
     """From a worker: it accepts nothing more."""
 
 
-type Message = Ready | Alive | Failed | Cancelled | Stopped | Close | Closed
+@dataclass(frozen=True, slots=True)
+class Garbled:
+    """Sent by nobody: the last of what can be had from the other side, which has said something that is no message."""
+
+
+type Message = Ready | Alive | Failed | Cancelled | NotReloaded | Stopped | Close | Closed
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Ready, Alive, Failed, Cancelled, Stopped, Close, Closed)
+    kind.__name__: kind for kind in (Ready, Alive, Failed, Cancelled, NotReloaded, Stopped, Close, Closed)
 }
 
 
 def line_of(message: Message) -> bytes:
-    """The message as one line."""
-    return json.dumps({"is": type(message).__name__, **asdict(message)}).encode() + b"\n"
+    """The message as one line, which is never longer than `LONGEST_LINE`: long texts are cut."""
+    fields = {name: _cut(value) for name, value in asdict(message).items()}
+    return json.dumps({"is": type(message).__name__, **fields}).encode() + b"\n"
 
 
 def message_of(line: bytes) -> Message:
-    """The message on a line."""
-    document = json.loads(line)
-    message: Message = _KINDS[document.pop("is")](**document)
+    """The message on a line.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        document = json.loads(line)
+        message: Message = _KINDS[document.pop("is")](**document)
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"no message: {type(error).__name__}") from error
     return message
 
 
-async def messages_on(reader: Any) -> AsyncIterator[Message]:
-    """Every message until the other side is gone; a line that it could not finish is none."""
+async def messages_on(reader: Any) -> AsyncIterator[Message | Garbled]:
+    """Every message until the other side is gone; a line that it could not finish is none.
+
+    What comes after a line that is too long or no message is not read: who says that is not to be trusted with more.
+    """
     while True:
         try:
             line = await reader.readline()
+            if not line.endswith(b"\n"):
+                return
+            message = message_of(line)
         except ConnectionResetError:
             return
-        if not line.endswith(b"\n"):
+        except ValueError as error:
+            _log.error("message between workers cannot be read", extra={"why": str(error)})
+            yield Garbled()
             return
-        yield message_of(line)
+        yield message
+
+
+def _cut(value: Any) -> Any:
+    return f"{value[: LONGEST_TEXT - 1]}…" if isinstance(value, str) and len(value) > LONGEST_TEXT else value

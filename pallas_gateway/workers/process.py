@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.log_relay import write_lines
-from pallas_gateway.workers.messages import LONGEST_LINE, Alive, Closed, Failed, Ready, Stopped, line_of, messages_on
+from pallas_gateway.workers.messages import (
+    LONGEST_LINE,
+    Alive,
+    Closed,
+    Failed,
+    Garbled,
+    Ready,
+    Stopped,
+    line_of,
+    messages_on,
+)
 from pallas_gateway.workers.start import written
 
 if TYPE_CHECKING:
@@ -30,7 +40,7 @@ LAST_LINES_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a worker ended: by itself with an exit code, or by a signal."""
+    """How a worker ended: by itself with an exit code, or by a signal; without either it could not be started."""
 
     code: int | None
     signal: str | None
@@ -62,6 +72,7 @@ class WorkerProcess:
         self.number = start.worker
         self.heard_at = monotonic()
         self.summary = "starting"
+        self.drain_seconds = start.configuration.deployment.gateway.drain_seconds
         self.was_ready = self.has_stopped = self.has_closed = False
         self._why: str | None = None
         self._command = command
@@ -82,7 +93,12 @@ class WorkerProcess:
 
     async def __aenter__(self) -> Self:
         ours, theirs = socket.socketpair()
-        reading, writing = os.pipe()
+        try:
+            reading, writing = os.pipe()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
         start = replace(self._start, channel=theirs.fileno(), log=writing)
         try:
             handed_over = written(start)
@@ -114,8 +130,12 @@ class WorkerProcess:
         self._writer.close()
 
     async def messages(self) -> AsyncIterator[Message]:
-        """What it says, until it is gone."""
+        """What it says, until it is gone; one that cannot be understood is ended."""
         async for message in messages_on(self._reader):
+            if isinstance(message, Garbled):
+                self._why = "it said what cannot be read"
+                self.kill()
+                return
             self.heard_at = monotonic()
             self._note(message)
             yield message
@@ -145,8 +165,8 @@ class WorkerProcess:
         match message:
             case Ready():
                 self.was_ready = True
-            case Alive(summary):
-                self.summary = summary
+            case Alive(summary, drain_seconds):
+                self.summary, self.drain_seconds = summary, drain_seconds
             case Failed(why):
                 self._why = why
             case Stopped():

@@ -1,5 +1,6 @@
 """`serve --workers N`: the option, signals, and what the parent says; its workers are fakes but where noted."""
 
+import io
 import json
 import os
 import signal
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pallas_gateway.cli import workers
+from pallas_gateway.config.loader import load_deployment
+from pallas_gateway.http_server import TlsError
 from tests.cli.program import Command, Program, started
 from tests.support import fake_worker
 from tests.support.gateway import Agent, write_project
@@ -118,7 +122,32 @@ def test_a_hangup_has_the_workers_read_a_good_configuration_and_leaves_a_bad_one
         program.signal(signal.SIGTERM)
         program.end()
     for number in (1, 2):
-        assert heard(tmp_path, number).count("SIGHUP") == 1
+        assert heard(tmp_path, number).count("SIGHUP") == heard(tmp_path, number).count("NotReloaded") == 1
+
+
+def test_a_certificate_that_cannot_be_used_is_given_to_no_worker(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"echo": Agent()}, gateway={"tls": {"certfile": "no.pem", "keyfile": "no.key"}})
+    for name in ("no.pem", "no.key"):
+        (project.path / name).write_text("no certificate")
+    configuration = load_deployment(project.path / "agents.yaml", environ={})
+    with pytest.raises(TlsError, match=r"gateway\.tls: "):
+        workers._usable(configuration, configuration)
+
+
+def test_a_stdout_that_nobody_reads_is_no_reason_to_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stdout", stdout := io.StringIO())
+    stdout.close()
+    workers._print("ready\n")
+    assert caplog.messages == ["announcement cannot be printed"]
+
+
+def test_a_worker_that_starts_is_given_what_the_parent_has_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAME_WITH_A_RELOAD", "yes")
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
+    assert workers._environ()["CAME_WITH_A_RELOAD"] == "yes"
+    assert "NOTIFY_SOCKET" not in workers._environ()
 
 
 def test_systemd_hears_of_the_parent_alone(tmp_path: Path) -> None:

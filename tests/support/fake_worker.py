@@ -12,10 +12,12 @@ import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 from pallas_gateway.telemetry.log_relay import FILE, STDERR, LogPipe
 from pallas_gateway.workers.messages import (
+    LONGEST_LINE,
     Alive,
     Cancelled,
     Closed,
@@ -27,7 +29,7 @@ from pallas_gateway.workers.messages import (
 from pallas_gateway.workers.start import Start, read
 
 FAILURE = "the certificate does not fit"
-CANCELLED = Cancelled("root", "session-1", "hash-of-a-token", 7)
+CANCELLED = Cancelled("root", "hash-of-a-session", "hash-of-a-token", "hash-of-an-id")
 
 
 class FakeWorker:
@@ -54,7 +56,7 @@ class FakeWorker:
         signal.signal(signal.SIGHUP, lambda *_: self.hear_hangup())
         threading.Thread(target=self.listen, args=[stop], daemon=True).start()
         self.tell(Ready(f"announced by {self.start.worker}\n"))
-        self.tell(Alive("2 of 2 agents ready"))
+        self.tell(Alive("2 of 2 agents ready", 0.1))
         while not stop.wait(0.02):
             pass
         sys.stderr.write(f"{self.start.worker} stopped\n")
@@ -87,6 +89,11 @@ class FakeWorker:
         self.tell(CANCELLED)
         return self.serves()
 
+    def babbles(self) -> int:
+        """Say a line that is longer than any message, then serve."""
+        self.channel.sendall(b"x" * (LONGEST_LINE + 1) + b"\n")
+        return self.serves()
+
     def logs(self) -> int:
         """Write log lines, the last one long, then serve."""
         for number in range(200):
@@ -94,6 +101,18 @@ class FakeWorker:
         self.log.send(STDERR, "to stderr")
         self.log.send(FILE, json.dumps({"long": "x" * 300_000, "worker": self.start.worker}))
         return self.serves()
+
+    def drains(self) -> int:
+        """Serve, with a drain that has become longer meanwhile, of which only a stop has it speak."""
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        self.tell(Ready(f"announced by {self.start.worker}\n"))
+        signal.pause()
+        self.tell(Alive("2 of 2 agents ready", 3600.0))
+        self.note("drains")
+        while not (self.folder / "drained").exists():
+            time.sleep(0.02)
+        self.tell(Stopped())
+        return 0
 
     def hangs(self) -> int:
         """Be ready and then do nothing at all."""

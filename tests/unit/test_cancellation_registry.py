@@ -29,11 +29,11 @@ def test_a_request_is_cancelled_by_its_own_key() -> None:
     "other",
     [
         {"agent": "jarvis"},
-        {"session": "session-2"},
+        {"session": RequestKey.of("harper", "session-2", None, 7).session},
         {"bearer": RequestKey.of("harper", "session-1", Secret("token-2"), 7).bearer},
         {"bearer": None},
-        {"request_id": 8},
-        {"request_id": "7"},
+        {"request_id": RequestKey.of("harper", "session-1", None, 8).request_id},
+        {"request_id": RequestKey.of("harper", "session-1", None, "7").request_id},
     ],
     ids=str,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
 import logging
@@ -20,7 +21,8 @@ import pytest
 from pallas_gateway.config.loader import Overrides
 from pallas_gateway.telemetry import logs
 from pallas_gateway.workers import fleet as fleet_module
-from pallas_gateway.workers.fleet import Fleet, Plan, WorkersError
+from pallas_gateway.workers.fleet import Fleet, WorkersError
+from pallas_gateway.workers.plan import Plan
 from pallas_gateway.workers.restarts import LAST_PAUSE_SECONDS, SETTLED_SECONDS, restart_seconds
 from pallas_gateway.workers.start import Rereading, Start
 from tests.support import fake_worker
@@ -54,7 +56,11 @@ class Run:
         descriptors = tuple(one.fileno() for one in self.sockets)
         start = Start(configuration(), REREADING, 0, descriptors, channel=-1, log=-1, metrics=folder, restarts=0)
         plan = Plan(
-            2, (*COMMAND, str(folder)), {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, start, self.sockets
+            2,
+            (*COMMAND, str(folder)),
+            lambda: {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            start,
+            self.sockets,
         )
         self.fleet = Fleet(
             plan,
@@ -205,6 +211,52 @@ async def test_a_cancelled_request_is_handed_to_the_others_and_not_back(tmp_path
         assert "Cancelled" not in run.heard(2)
 
 
+async def test_another_that_cannot_be_started_is_tried_again_while_the_others_serve_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "restart_seconds", lambda *_: (1, 0.0))
+    real, tries = asyncio.create_subprocess_exec, list[str]()
+
+    async def lacks_memory_once(*command: Any, **options: Any) -> Any:
+        tries.append("again")
+        if len(tries) == 3:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return await real(*command, **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", lacks_memory_once)
+    async with fleet_of(tmp_path, ["serves"], ["serves"]) as run:
+        await run.until_announced()
+        run.fleet._workers[1].kill()
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        assert run.starts(2) == ["0"]
+    assert run.starts(1) == ["0", "1"]
+    [record] = [one for one in caplog.records if one.message == "worker could not be started, it is tried again"]
+    assert vars(record).items() >= {"worker": 1, "error": "[Errno 12] Cannot allocate memory"}.items()
+
+
+async def test_workers_serve_on_whatever_comes_of_the_announcement(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fleet_of(tmp_path) as run:
+        monkeypatch.setattr(run.fleet, "_on_ready", lambda _: os.write(-1, b"no such file"))
+        await eventually(lambda: "parent of workers failed beside its task" in caplog.messages, what="a failure")
+        assert not run.running.done()
+        run.stop.set()
+        await run.ends()
+
+
+async def test_one_that_says_what_cannot_be_read_is_replaced_and_the_others_serve_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet_of(tmp_path, ["babbles", "serves"]) as run:
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        await run.until_announced()
+        assert not run.running.done()
+        assert run.starts(2) == ["0"]
+    [record] = [one for one in caplog.records if one.message == "worker ended, another takes its place"]
+    assert vars(record).items() >= {"worker": 1, "signal": "SIGKILL", "error": "it said what cannot be read"}.items()
+
+
 async def test_one_that_somebody_stops_alone_may_close_and_is_replaced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -226,6 +278,23 @@ async def test_one_that_does_not_stop_is_killed(
         run.stop.set()
         await run.ends()
     assert [vars(one)["worker"] for one in caplog.records if one.message == "worker does not end, it is killed"] == [1]
+
+
+async def test_one_whose_drain_has_become_longer_gets_that_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(fleet_module, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(fleet_module, "STOP_SECONDS", 0.2)
+    async with fleet_of(tmp_path, ["drains"]) as run:
+        await run.until_announced()
+        run.stop.set()
+        await eventually(lambda: "drains" in run.heard(1), what="a drain")
+        await eventually(lambda: run.fleet._stop_seconds > 3600, what="a longer drain")
+        clock.now = 3000.0
+        (tmp_path / "drained").touch()
+        await run.ends()
+    assert "worker does not end, it is killed" not in caplog.messages
 
 
 async def test_one_that_says_nothing_for_too_long_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
