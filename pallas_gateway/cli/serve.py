@@ -20,10 +20,8 @@ from pallas_gateway.cli.doors import warn_of_doors
 from pallas_gateway.cli.output import result, stdout_for_results_only, table
 from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.cli.remote import DEFAULT_URL, WELL_KNOWN
-from pallas_gateway.cli.workers import serve_with_workers
 from pallas_gateway.config.loader import Overrides
 from pallas_gateway.telemetry import logs
-from pallas_gateway.workers.start import Rereading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +55,9 @@ def serve(
     logs.report_crashes()
     _warn(configuration)
     if workers > 1:
+        from pallas_gateway.cli.workers import serve_with_workers  # noqa: PLC0415  `--help` should not cost that
+        from pallas_gateway.workers.start import Rereading  # noqa: PLC0415
+
         serve_with_workers(configuration, workers, Rereading(config, overrides, watch=reload))
         return
     from pallas_gateway.telemetry import traces  # noqa: PLC0415  for the reason in `_serve`

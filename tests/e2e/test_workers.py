@@ -238,7 +238,8 @@ async def test_a_drain_ends_the_calls_of_every_worker_and_the_gateway_with_0(tmp
             with leaving.only(pid):
                 await eventually(lambda: _status(leaving, "/readyz", 503), what="a drain")
         async with httpx.AsyncClient(trust_env=False) as http:
-            refused = await http.post(urls["peer"], json={})
+            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message"}}
+            refused = await http.post(urls["peer"], json=call)
         leaving.gate.open()
         answers = await asyncio.gather(*calls)
         ran = await asyncio.to_thread(leaving.program.end, 30)
