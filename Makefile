@@ -28,7 +28,7 @@ serve: $(READY) ## run the gateway with the example agents
 test soak conformance: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY) ## run the tests, with coverage
-	@$(BIN)/pytest -n 2 --dist loadfile --cov
+	@$(BIN)/pytest -n 2 --dist worksteal --cov
 
 soak: $(READY) ## run the long load tests
 	@$(BIN)/pytest -m soak --timeout 1800 -o faulthandler_timeout=1790
