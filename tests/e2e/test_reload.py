@@ -416,6 +416,51 @@ async def test_an_agent_alone_is_reloaded_and_what_is_wrong_with_its_name_said(
     assert any("--agent: no agent 'alone'" in str(vars(record).get("problem")) for record in caplog.records)
 
 
+async def test_a_hundred_running_calls_end_as_they_began_whatever_is_reloaded(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        text = request.last_user_text
+        return hang(gate, say(f"heard: {text}")) if text.startswith("held") else echo(request)
+
+    def come(document: dict[str, Any]) -> None:
+        document["agents"]["comes"] = {"module": document["agents"]["stays"]["module"]}
+
+    async with scripted_llm(script) as llm:
+        names = ("stays", "goes", "changes", "breaks")
+        project = write_project(tmp_path, {name: Agent() for name in names}, llm_url=llm.base_url)
+        sound = module_source("breaks", Agent())
+        async with running(project) as served:
+            calls = [
+                asyncio.create_task(ask(served.url(names[n % 4]), f"held {n}", version=EACH_VERSION[n % 2]))
+                for n in range(100)
+            ]
+            await gate.wait_for_entered(100, 60)
+            project.edit(come)
+            await served.reload()
+            project.edit(lambda document: document["agents"].pop("goes"))
+            await served.reload()
+            project.write_module("changes", f"{module_source('changes', Agent())}\nNUMBER = 1\n")
+            project.write_module("breaks", "half an edit (")
+            await served.reload()
+            assert served.metric("pallas_config_last_reload_successful") == 0
+            (tmp_path / "agents.yaml").rename(tmp_path / "kept.yaml")
+            await served.reload()
+            (tmp_path / "kept.yaml").rename(tmp_path / "agents.yaml")
+            project.write_module("breaks", sound)
+            await served.reload()
+            assert served.metric("pallas_config_last_reload_successful") == 1
+            assert not any(call.done() for call in calls)
+            for name in ("stays", "changes", "breaks", "comes"):
+                assert (await ask(served.url(name), name)).text == f"heard: {name}"
+
+            gate.open()
+            answers = await asyncio.gather(*calls)
+            assert [answer.text for answer in answers] == [f"heard: held {n}" for n in range(100)]
+            assert not any(answer.is_error for answer in answers)
+            await until_idle(served)
+
+
 async def test_reloads_under_load_fail_no_call_and_leave_nothing_behind(tmp_path: Path) -> None:
     async with scripted_llm(echo) as llm:
         agents = {name: Agent() for name in ("stays", "changes", "flickers")}
