@@ -113,7 +113,8 @@ def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, 
             fleet.reload()
         else:
             fleet.note_not_reloaded()
-        service.ready()
+        if fleet.was_complete:  # else it is not ready yet, and will be said to be
+            service.ready()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_stop)

@@ -107,6 +107,11 @@ class Fleet:
         return "; ".join(f"{name}: {summary}" for name, summary in sorted(told.items())) or "no worker is running"
 
     @property
+    def was_complete(self) -> bool:
+        """Whether every worker has been ready once."""
+        return len(self._ready) == self._plan.count
+
+    @property
     def configuration(self) -> Configuration:
         """What the next worker is given."""
         return self._start.configuration
@@ -209,9 +214,9 @@ class Fleet:
     def _note_ready(self, worker: WorkerProcess, announcement: str) -> None:
         if worker.configuration is not self.configuration:  # which came while it started
             worker.signal(signal.SIGHUP)
-        was_ready = len(self._ready) == self._plan.count
+        was_complete = self.was_complete
         self._ready.add(worker.number)
-        if not was_ready and len(self._ready) == self._plan.count:
+        if self.was_complete and not was_complete:
             _call_back(self._on_ready, announcement)
 
     def _close_together(self) -> None:

@@ -110,7 +110,9 @@ async def fleet_of(
 
 async def test_the_announcement_is_made_once_when_every_worker_is_ready(tmp_path: Path) -> None:
     async with fleet_of(tmp_path) as run:
+        assert not run.fleet.was_complete
         await run.until_announced()
+        assert run.fleet.was_complete
         await eventually(lambda: run.fleet.summary == "2 workers, each: 2 of 2 agents ready", what="the summary")
         run.stop.set()
         await run.ends()
