@@ -18,6 +18,7 @@ from pallas_gateway.runtime.instances import Connections, FastAgentInstance, def
 from pallas_gateway.runtime.models import model_facts, register_unknown_models
 from pallas_gateway.runtime.modules import Imports, forget
 from pallas_gateway.runtime.observer import Observer
+from pallas_gateway.runtime.offers import Offers, alike_for_all
 from pallas_gateway.runtime.operations import Operations
 from pallas_gateway.runtime.origin import Origin, SettingsDigests
 from pallas_gateway.runtime.ports import ModelFacts
@@ -114,6 +115,7 @@ class FastAgentRuntime:
         harness = await entered.enter()
         runtime = FastAgentAgentRuntime(origin, harness, fast, downstreams, self._exchanger)
         await runtime.rehearse()
+        runtime.ask_downstreams()
         return runtime
 
     def _origin(self, fast: FastAgent, plan: AgentPlan, settings: Settings) -> Origin:
@@ -167,8 +169,10 @@ class FastAgentAgentRuntime:
         self._exchanger = exchanger
         self._served = served_agent(fast, plan.module)
         self._downstreams = _used_by(fast, downstreams)
-        self._connections = Connections(plan.name)
-        self._operations = Operations(plan.on_operation, _server_names(fast))
+        servers = fast._settings.mcp.servers if fast._settings.mcp else {}
+        self._offers = Offers(plan.name, alike_for_all(servers, self._downstreams.values()), fast.app.context)
+        self._connections = Connections(plan.name, self._offers)
+        self._operations = Operations(plan.on_operation, _server_names(fast), self._offers.doubt)
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before anybody asks
@@ -206,10 +210,15 @@ class FastAgentAgentRuntime:
         finally:
             await session.delete()
 
+    def ask_downstreams(self) -> None:
+        """Begin to ask what the downstreams offer, beside the first calls."""
+        self._offers.ask()
+
     async def close(self) -> None:
         """End the answers still under way, whose callers are told, and wait (bounded) for the disposals."""
         await self._answers.cancel_all()
         await self._tasks.__aexit__()
+        await self._offers.close()
 
     @asynccontextmanager
     async def open(self, call: Call, credentials: Credentials, channel: Channel) -> AsyncIterator[FastAgentInstance]:

@@ -13,8 +13,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
-from fast_agent.mcp.mcp_aggregator import MCPAttachOptions
 
+from pallas_gateway.runtime import platform
+from pallas_gateway.runtime.call_connections import keep_order
 from pallas_gateway.runtime.credentials import token_endpoint_waited_for
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.messages import deadline_reply, failed, to_fast_agent, to_reply, turns_of, workflow_failure
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.runtime.observer import Observer
+    from pallas_gateway.runtime.offers import Offers
     from pallas_gateway.tasks import TaskOwner
 
 ATTACH_SECONDS = 5.0
@@ -49,31 +51,37 @@ machine only takes its time to release would be lost."""
 
 _log = logging.getLogger("pallas.runtime")
 _guard_log = logging.getLogger("pallas.loop_guard")
-_options = MCPAttachOptions(startup_timeout_seconds=None)  # type: ignore[arg-type]  # None is taken, and does not poll
 
 
 class Connections:
     """Connects the aggregators of one hosted agent and remembers which downstreams are down, to say changes."""
 
-    def __init__(self, agent: str) -> None:
+    def __init__(self, agent: str, offers: Offers) -> None:
         self._agent = agent
+        self._offers = offers
         self._outages = Outages()
         self._timed_out_at: dict[str, float] = {}
 
     async def connect(self, aggregator: MCPAggregator) -> None:
-        """Attach every server of `aggregator` that wants to be loaded; go on without those that fail."""
+        """Have `aggregator` know what its servers offer: all that want to be loaded, without those that fail."""
         config = aggregator.context.config
         servers = config.mcp.servers if config and config.mcp else {}
-        for name in list(aggregator.server_names):
-            if (server := servers.get(name)) is None or server.load_on_start:
-                await self._attach(aggregator, name)
+        unknown = []
+        for name in aggregator.server_names:
+            if (offer := self._offers.of(name)) is not None:
+                offer.give_to(aggregator, name)
+            elif (server := servers.get(name)) is None or server.load_on_start:
+                unknown.append(name)
+        await asyncio.gather(*(self._attach(aggregator, name) for name in unknown))
+        if unknown:
+            keep_order(aggregator)
 
     async def _attach(self, aggregator: MCPAggregator, name: str) -> None:
         seconds = self._patience(aggregator, name)
         try:
             with traces.connecting(name):
                 async with asyncio.timeout(seconds):
-                    await aggregator.attach_server(server_name=name, options=_options)
+                    await platform.attach(aggregator, name)
         except TimeoutError:
             if seconds > ATTACH_SECONDS_AFTER_TIMEOUT:
                 self._timed_out_at[name] = monotonic()

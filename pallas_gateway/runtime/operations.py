@@ -26,10 +26,11 @@ OTHER_SERVER = "other"
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Those of one agent, configured with `servers`."""
+    """Those of one agent, configured with `servers`. `on_trouble` hears of a server that gave no answer of its own."""
 
     on_operation: OnOperation
     servers: Collection[str]
+    on_trouble: Callable[[str], object] = lambda _: None
 
     @contextmanager
     def told(self) -> Iterator[None]:
@@ -72,5 +73,7 @@ def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
             return result
         finally:
             operations.ended(server_name, operation_type, ok=ok, seconds=monotonic() - began)
+            if failures:
+                operations.on_trouble(server_name)
 
     return execute_on_server

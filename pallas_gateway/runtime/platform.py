@@ -6,6 +6,7 @@ names, `prepare()` says so at once instead of a call failing later.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import re
@@ -29,15 +30,17 @@ from fast_agent.core.fastagent import FastAgent
 from fast_agent.core.logging.logger import Logger
 from fast_agent.io.source_resolver import materialize_text_source
 from fast_agent.llm import fastagent_llm
-from fast_agent.mcp import client_gateway
+from fast_agent.mcp import client_gateway, mcp_aggregator, mcp_connection_manager
 from fast_agent.mcp.client_gateway import PreparedHttpAuth
-from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 from fast_agent.ui import console as consoles
+from mcp.client.session import ClientSession
 from mcp_types import LOG_LEVEL_META_KEY
 
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.runtime import fast_agent_log
+from pallas_gateway.runtime.call_connections import CallConnections
 from pallas_gateway.runtime.credentials import CallAuth
 from pallas_gateway.runtime.operations import timed
 
@@ -63,7 +66,13 @@ _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (fast_agent.context, "cleanup_context", ()),
     (client_gateway, "_prepare_headers_and_auth", ("server_config",)),
     (MCPAggregator, "load_servers", ("self", "force_connect")),
-    (MCPAggregator, "attach_server", ("self", "server_name", "options")),
+    (MCPAggregator, "_attach_server_locked", ("self", "server_name", "server_config", "options")),
+    (MCPAggregator, "get_server_instructions", ("self",)),
+    (mcp_aggregator, "MCPConnectionManager", ("server_registry", "context")),
+    (MCPConnectionManager, "_client_connection_factory", ("self", "server_conn_holder", "server_name")),
+    (client_gateway, "_http_timeout", ("config",)),
+    (mcp_connection_manager, "_subscription_filter", ("server_conn",)),
+    (ClientSession, "_absorb_tool_listing", ("self", "result", "complete")),
     (MCPAggregator, "_execute_on_server", ("self", "server_name", "operation_type", "operation_name", "error_factory")),
     (MCPConnectionManager, "_suppress_mcp_sse_errors", ("self",)),
     (MCPConnectionManager, "_suppress_mcp_streamable_http_errors", ("self",)),
@@ -74,6 +83,7 @@ _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (fastagent_llm, "_mcp_metadata_var", ()),
     *((module, "create_ssl_context", ("verify", "cert", "trust_env")) for module in _TRUST_STORE_READERS),
 )
+_WITHOUT_POLLING = MCPAttachOptions(startup_timeout_seconds=None)  # type: ignore[arg-type]  # None is taken, and does not poll
 _BRACED_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
 _prepared = False
 
@@ -96,6 +106,7 @@ def prepare() -> None:
     _add_log_filters_once()
     _share_trust_store()
     _log_to_the_gateway()
+    _connect_knowingly()
     for console in (consoles.console, consoles.error_console, consoles.server_console):
         console.quiet = True  # its chat and progress have no place in a server's output
     # Modules that leave parse_cli_args on would read the gateway's own options as fast-agent's.
@@ -168,6 +179,38 @@ def asking_for_logs() -> Iterator[None]:
         yield
     finally:
         fastagent_llm._mcp_metadata_var.reset(token)
+
+
+async def attach(aggregator: MCPAggregator, server: str) -> None:
+    """Connect `aggregator` to a server and ask what it offers, beside others that it connects to at the same time.
+
+    `attach_server` does one after the other; the order matters only between attaching and closing the aggregator.
+    """
+    async with aggregator._attachment_locks.setdefault(server, asyncio.Lock()):
+        await aggregator._attach_server_locked(server_name=server, server_config=None, options=_WITHOUT_POLLING)
+
+
+def http_client(settings: MCPServerSettings, limits: httpx2.Limits) -> httpx2.AsyncClient:
+    """An HTTP client for a server, as fast-agent makes one for each connection."""
+    prepared = client_gateway._prepare_headers_and_auth(settings, trigger_oauth=False, oauth_mode="disabled")
+    timeout = client_gateway._http_timeout(settings)
+    return httpx2.AsyncClient(headers=prepared.headers, auth=prepared.oauth_provider, timeout=timeout, limits=limits)
+
+
+async def close_idle(client: httpx2.AsyncClient) -> bool:
+    """Close the sockets that have waited for a request for too long; whether any is left open."""
+    transports = [one for one in (client._transport, *client._mounts.values()) if one is not None]
+    pools = [one._pool for one in transports if isinstance(one, httpx2.AsyncHTTPTransport)]
+    for connection in [one for pool in pools for one in pool.connections]:
+        if connection.is_idle() and connection.has_expired():
+            await connection.aclose()
+    return any(not one.is_closed() for pool in pools for one in pool.connections)
+
+
+def tells_of_changes(aggregator: MCPAggregator, server: str) -> bool:
+    """Whether the connection to `server` hears when its tools change."""
+    connection = aggregator._require_connection_manager().running_servers.get(server)
+    return connection is not None and mcp_connection_manager._subscription_filter(connection) is not None
 
 
 async def shut_down() -> None:
@@ -268,6 +311,21 @@ def _share_trust_store() -> None:
             return shared[key]
 
         setattr(module, "create_ssl_context", create_ssl_context)  # noqa: B010  the stubs do not export the name
+
+
+def _connect_knowingly() -> None:
+    """Connections of a call know what is known of its servers, and so do instructions that quote them."""
+    original = MCPAggregator.get_server_instructions
+
+    async def get_server_instructions(self: MCPAggregator) -> dict[str, tuple[str | None, list[str]]]:
+        instructions = await original(self)
+        manager = self._persistent_connection_manager
+        for name, offer in (manager.offers if isinstance(manager, CallConnections) else {}).items():
+            instructions[self.server_display_name(name)] = (offer.instructions, [one.tool.name for one in offer.tools])
+        return instructions
+
+    MCPAggregator.get_server_instructions = get_server_instructions  # type: ignore[method-assign]
+    mcp_aggregator.MCPConnectionManager = CallConnections  # type: ignore[attr-defined]
 
 
 def _log_to_the_gateway() -> None:

@@ -65,6 +65,8 @@ def tame(settings: Settings) -> None:
     settings.logger.show_chat = False
     settings.logger.show_tools = False
     settings.compaction.auto = False
+    if settings.mcp is not None:
+        settings.mcp.diagnostics.enabled = False  # it parses every message once more, to draw it in a terminal
     _tame_tracing(settings)
     if "llm_retries" not in settings.model_fields_set:
         # The provider's client retries by itself; fast-agent's own retries wait 10 s and more, silently.

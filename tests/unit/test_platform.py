@@ -59,8 +59,8 @@ def test_a_name_that_does_not_fit_is_a_platform_error(
 
 
 def test_a_private_method_removed_by_an_upgrade_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(MCPAggregator, "attach_server")
-    with pytest.raises(PlatformError, match=r"MCPAggregator\.attach_server"):
+    monkeypatch.delattr(MCPAggregator, "_attach_server_locked")
+    with pytest.raises(PlatformError, match=r"MCPAggregator\._attach_server_locked"):
         platform.check()
 
 

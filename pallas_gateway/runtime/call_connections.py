@@ -1,0 +1,167 @@
+"""An instance's connections to its downstreams, opened by the first use of one of their tools.
+
+What a downstream offers is known beforehand (`Offer`), so a call asks for it neither when it begins nor when it
+connects: in the 2026-07-28 era its first request is the tool call itself. Every call has connections of its own; what
+they share is the sockets and the list of what there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fast_agent.mcp.client_connection import MCPClientConnection
+from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types.version import LATEST_MODERN_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import httpx2
+    from fast_agent.context import Context
+    from fast_agent.mcp.mcp_aggregator import MCPAggregator, NamespacedTool
+    from fast_agent.mcp.mcp_connection_manager import ServerConnection
+    from fast_agent.mcp_server_registry import ServerRegistry
+    from mcp.client.session import ClientSession
+    from mcp_types import DiscoverResult
+
+CONNECT_SECONDS = 5.0
+"""How long a tool call waits for the handshake of the older era."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """What one downstream offers, to whomever.
+
+    `discovered` is what it says of itself in the 2026-07-28 era, None in the older one, where each call makes a session
+    of its own. `http_client` sends the requests of all calls and keeps nothing of them.
+    """
+
+    http_client: httpx2.AsyncClient
+    discovered: DiscoverResult | None
+    instructions: str | None
+    tools: Sequence[NamespacedTool]
+    prompts: Sequence[Any]
+    skills: Any
+    apps: Any
+    schemas: Mapping[str, Any]
+    header_maps: Mapping[str, Any]
+    validators: dict[str, Any] = field(default_factory=dict)  # compiled once, by the call that first needs one
+
+    def give_to(self, aggregator: MCPAggregator, server: str) -> None:
+        """Have `aggregator` know all this as if it had connected to `server` and asked."""
+        aggregator._server_to_tool_map[server] = list(self.tools)
+        aggregator._namespaced_tool_map.update({tool.namespaced_tool_name: tool for tool in self.tools})
+        aggregator._prompt_cache[server] = list(self.prompts)
+        aggregator._app_integration_configs[server] = self.apps
+        if self.skills is not None:
+            aggregator._mcp_skill_registries[server] = self.skills
+        aggregator._attached_server_names.append(server)
+        connections_of(aggregator).offers[server] = self
+
+    def be_known_to(self, session: ClientSession) -> None:
+        """Spare `session` the listing it would make to check its first result."""
+        session._tool_output_schemas = dict(self.schemas)
+        session._x_mcp_header_maps = dict(self.header_maps)
+        session._tool_output_validators = self.validators
+
+
+class CallConnections(MCPConnectionManager):
+    """The connections of one agent of an instance, in place of fast-agent's own manager.
+
+    `offers`: what is known of downstreams, by server.
+    """
+
+    def __init__(self, server_registry: ServerRegistry, context: Context | None = None) -> None:
+        super().__init__(server_registry, context=context)
+        self.offers: dict[str, Offer] = {}
+
+    async def launch_server(self, server_name: str, **options: Any) -> ServerConnection:
+        """Begin to connect; with what is known, that asks nothing or takes a bounded time."""
+        connection = await super().launch_server(server_name, **options)
+        if server_name in self.offers:
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await connection.wait_for_initialized()
+            except TimeoutError:
+                connection.cancel_lifecycle()
+                message = f"server '{server_name}' did not answer within {CONNECT_SECONDS:g} s"
+                raise ConnectionError(message) from None
+        return connection
+
+    def _client_connection_factory(
+        self, server_conn_holder: list[ServerConnection], **options: Any
+    ) -> Callable[[], MCPClientConnection]:
+        offer = self.offers.get(options["server_name"])
+        if offer is None:
+            return super()._client_connection_factory(server_conn_holder, **options)
+        return lambda: _KnowingConnection(server_conn_holder[0], offer)
+
+
+class _KnowingConnection(MCPClientConnection):
+    """One connection of one call to a downstream whose offer is known."""
+
+    def __init__(self, server: ServerConnection, offer: Offer) -> None:
+        config = server.server_config
+        super().__init__(
+            streamable_http_client(config.url or "", http_client=offer.http_client),
+            server._callback_runtime,
+            read_timeout_seconds=config.read_timeout_seconds,
+            cache=False,
+            protocol_mode="legacy" if offer.discovered is None else "auto",
+        )
+        self._offer = offer
+        if offer.discovered is not None:
+            self.client.mode = LATEST_MODERN_VERSION
+            self.client.prior_discover = offer.discovered
+
+    async def __aenter__(self) -> MCPClientConnection:
+        await super().__aenter__()
+        self._offer.be_known_to(self.client.session)
+        return self
+
+
+def connections_of(aggregator: MCPAggregator) -> CallConnections:
+    """The connections of an aggregator that has been entered."""
+    manager = aggregator._persistent_connection_manager
+    if not isinstance(manager, CallConnections):  # runtime/platform.py sees to it
+        raise TypeError("the aggregator's connections are not the gateway's")
+    return manager
+
+
+def offer_of(aggregator: MCPAggregator, server: str, http_client: httpx2.AsyncClient) -> Offer:
+    """What `server`, to which `aggregator` is connected, offers."""
+    connection = connections_of(aggregator).running_servers[server]
+    session = connection.client.session if connection.client is not None else None
+    if session is None:
+        raise ConnectionError(f"the connection to '{server}' has ended")
+    discovered = session.discover_result
+    return Offer(
+        http_client,
+        _without_subscriptions(discovered) if discovered is not None else None,
+        connection.server_instructions,
+        tuple(aggregator._server_to_tool_map.get(server, ())),
+        tuple(aggregator._prompt_cache.get(server, ())),
+        aggregator._mcp_skill_registries.get(server),
+        aggregator._app_integration_configs.get(server),
+        dict(session._tool_output_schemas),
+        dict(session._x_mcp_header_maps),
+    )
+
+
+def keep_order(aggregator: MCPAggregator) -> None:
+    """Tools in the order of the servers, whichever answered first: a prompt that varies is cached nowhere."""
+    tools = [tool for name in aggregator.server_names for tool in aggregator._server_to_tool_map.get(name, ())]
+    aggregator._namespaced_tool_map = {tool.namespaced_tool_name: tool for tool in tools}
+
+
+def _without_subscriptions(discovered: DiscoverResult) -> DiscoverResult:
+    """As said by a server that tells of no changes: a call has no use for them, and would listen."""
+    features = {
+        name: feature.model_copy(update={key: None for key in ("list_changed", "subscribe") if hasattr(feature, key)})
+        for name in ("tools", "prompts", "resources")
+        if (feature := getattr(discovered.capabilities, name)) is not None
+    }
+    return discovered.model_copy(update={"capabilities": discovered.capabilities.model_copy(update=features)})
