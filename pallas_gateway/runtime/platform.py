@@ -30,6 +30,7 @@ from fast_agent.core.fastagent import FastAgent
 from fast_agent.core.logging.logger import Logger
 from fast_agent.io.source_resolver import materialize_text_source
 from fast_agent.llm import fastagent_llm
+from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.mcp import client_gateway, mcp_aggregator, mcp_connection_manager
 from fast_agent.mcp.client_gateway import PreparedHttpAuth
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
@@ -39,7 +40,7 @@ from mcp.client.session import ClientSession
 from mcp_types import LOG_LEVEL_META_KEY
 
 from pallas_gateway.errors import PlatformError
-from pallas_gateway.runtime import fast_agent_log
+from pallas_gateway.runtime import fast_agent_log, llm_connections, savings
 from pallas_gateway.runtime.call_connections import CallConnections
 from pallas_gateway.runtime.credentials import CallAuth
 from pallas_gateway.runtime.operations import timed
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fast_agent.config import MCPServerSettings, Settings
+    from fast_agent.llm.provider_types import Provider
 type Connect = Callable[[MCPAggregator], Awaitable[None]]
 
 # How aggregators made in this context get their connections; None leaves it to fast-agent.
@@ -81,6 +83,8 @@ _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (Logger, "event", ("self", "etype", "ename", "message", "context", "data")),
     (ToolRunner, "_advance_iteration", ("self",)),
     (fastagent_llm, "_mcp_metadata_var", ()),
+    (ModelFactory, "_load_provider_class", ("provider",)),
+    *savings.RELIED_ON,
     *((module, "create_ssl_context", ("verify", "cert", "trust_env")) for module in _TRUST_STORE_READERS),
 )
 _WITHOUT_POLLING = MCPAttachOptions(startup_timeout_seconds=None)  # type: ignore[arg-type]  # None is taken, and does not poll
@@ -107,6 +111,8 @@ def prepare() -> None:
     _share_trust_store()
     _log_to_the_gateway()
     _connect_knowingly()
+    _keep_llm_connections()
+    savings.save()
     for console in (consoles.console, consoles.error_console, consoles.server_console):
         console.quiet = True  # its chat and progress have no place in a server's output
     # Modules that leave parse_cli_args on would read the gateway's own options as fast-agent's.
@@ -215,6 +221,7 @@ def tells_of_changes(aggregator: MCPAggregator, server: str) -> bool:
 
 async def shut_down() -> None:
     """End fast-agent's process-wide logging and context, once, after the last harness was left."""
+    await llm_connections.close_clients()
     await fast_agent.context.cleanup_context()
 
 
@@ -326,6 +333,19 @@ def _connect_knowingly() -> None:
 
     MCPAggregator.get_server_instructions = get_server_instructions  # type: ignore[method-assign]
     mcp_aggregator.MCPConnectionManager = CallConnections  # type: ignore[attr-defined]
+
+
+def _keep_llm_connections() -> None:
+    """Providers are imported when the first agent needs one, and make an HTTP client for every turn."""
+    original = ModelFactory._load_provider_class
+
+    def load_provider_class(provider: Provider) -> Any:
+        llm_class = original(provider)
+        for each in inspect.getmro(cast("type", llm_class)):
+            llm_connections.keep_clients_of(sys.modules[each.__module__])
+        return llm_class
+
+    ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]
 
 
 def _log_to_the_gateway() -> None:

@@ -1,0 +1,159 @@
+"""The HTTP clients that carry LLM turns: kept between turns and calls, instead of one for each turn.
+
+fast-agent makes a client for every turn and throws it away, so each turn opens a connection (with TLS: several round
+trips) and blocks the loop for some milliseconds. What is shared here is sockets, never anything of a call: a client is
+its provider's address, key and headers; cookies are not kept; a client made with a caller's own token is not shared
+at all; and a turn that ends early ends its response with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from contextvars import ContextVar
+from functools import partial
+from http.cookiejar import DefaultCookiePolicy
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from fast_agent.mcp.auth.context import request_bearer_token
+
+from pallas_gateway.runtime.llm_parsing import parsing_fast, transform_plainly
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+KEPT_CLIENTS = 64
+"""One for each combination of address, key and headers; the one not used for longest goes first."""
+RETIRE_SECONDS = 3600.0
+"""So long may a turn last that uses it still."""
+
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[Any, Any]] = WeakKeyDictionary()
+_closing = TaskOwner()
+_responses: ContextVar[list[Any] | None] = ContextVar("pallas_llm_responses", default=None)
+
+
+def keep_clients_of(module: ModuleType) -> None:
+    """Have a provider's module of fast-agent use kept clients; safe to call again."""
+    if hasattr(module, "AsyncOpenAI") and hasattr(module, "DefaultAioHttpClient"):
+        _keep_openai(module)
+    if hasattr(module, "AsyncAnthropic"):
+        _keep_anthropic(module)
+
+
+async def close_clients() -> None:
+    """Close those of the running event loop."""
+    for client in _clients.pop(asyncio.get_running_loop(), {}).values():
+        await client.close()
+
+
+def _keep_openai(module: Any) -> None:
+    original, http_client = module.AsyncOpenAI, module.DefaultAioHttpClient
+    if getattr(original, "is_kept", False):
+        return
+    kept_class = parsing_fast(original)
+    transform_plainly()
+
+    def client(**settings: Any) -> Any:
+        return _kept(settings, lambda: kept_class(**settings, http_client=_without_cookies(http_client())))
+
+    def lent(**settings: Any) -> Any:
+        settings.pop("http_client", None)
+        if _is_callers_own(settings):
+            return original(**settings, http_client=http_client())
+        return _Lent(client(**settings))
+
+    lent.is_kept = True  # type: ignore[attr-defined]
+    module.AsyncOpenAI = lent
+    module.DefaultAioHttpClient = _none  # made with a kept client only
+
+
+def _keep_anthropic(module: Any) -> None:
+    original = module.AsyncAnthropic
+    if getattr(original, "is_kept", False):
+        return
+
+    def client(**settings: Any) -> Any:
+        if _is_callers_own(settings):
+            return original(**settings)
+        return _kept(settings, lambda: _with_client_without_cookies(original(**settings)))
+
+    client.is_kept = True  # type: ignore[attr-defined]
+    module.AsyncAnthropic = client
+
+
+def _is_callers_own(settings: Mapping[str, Any]) -> bool:
+    """Whether the client would carry the token of the call's client: kept for nobody else, nor after the call."""
+    token = request_bearer_token.get()
+    return bool(token) and str(token) in repr(settings)
+
+
+def _kept(settings: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    clients = _clients.setdefault(asyncio.get_running_loop(), OrderedDict())
+    key = repr(sorted((name, repr(value)) for name, value in settings.items()))
+    if key not in clients:
+        clients[key] = make()
+        if len(clients) > KEPT_CLIENTS:
+            _retire(clients.popitem(last=False)[1])
+    clients.move_to_end(key)
+    return clients[key]
+
+
+def _retire(client: Any) -> None:
+    closing = lambda: _closing.spawn(client.close(), name="close LLM client", report=True)  # noqa: E731
+    asyncio.get_running_loop().call_later(RETIRE_SECONDS, closing)
+
+
+class _Lent:
+    """A kept client for one turn: leaving it leaves the client open, and no response of the turn."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._responses: list[Any] = []
+
+    async def __aenter__(self) -> Any:
+        self._token = _responses.set(self._responses)
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        _responses.reset(self._token)
+        for response in self._responses:
+            if not response.is_closed:
+                await response.aclose()
+
+
+async def _remember(response: Any) -> None:
+    if (responses := _responses.get()) is not None:
+        responses.append(response)
+
+
+def _without_cookies(client: Any) -> Any:
+    """An HTTP client on aiohttp that keeps no cookie and tells the turn of its responses."""
+    client.event_hooks["response"].append(_remember)
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+    for transport in (client._transport, *client._mounts.values()):
+        if transport is not None:
+            transport.client = partial(_session, transport)
+    return client
+
+
+def _session(transport: Any) -> Any:
+    """As the transport would make it, but for the cookies."""
+    import aiohttp  # noqa: PLC0415  not before an LLM is used
+
+    limits = transport.limits
+    connector = aiohttp.TCPConnector(
+        limit=limits.max_connections or 0, keepalive_timeout=limits.keepalive_expiry, ssl=transport.ssl_context
+    )
+    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+
+def _with_client_without_cookies(client: Any) -> Any:
+    client._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+    return client
+
+
+def _none(**_: Any) -> None:
+    """No HTTP client."""

@@ -1,0 +1,136 @@
+"""Requests and chunks handled faster come out as the OpenAI library makes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import AsyncOpenAI, omit
+from openai._models import construct_type
+from openai._utils import PropertyInfo, async_maybe_transform
+from openai.resources.chat.completions import completions
+from openai.types.chat import ChatCompletionChunk, ChatCompletionMessage
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+from typing_extensions import TypedDict
+
+from pallas_gateway.runtime.llm_parsing import (
+    has_no_annotations,
+    is_plain,
+    parsing_fast,
+    transform_plainly,
+    transforming_plainly,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["system", "user", "assistant", "tool"])}, optional={"content": JSON}
+    ),
+    max_size=4,
+)
+REQUESTS = st.fixed_dictionaries({"messages": MESSAGES}, optional={"tools": st.lists(JSON, max_size=2), "stop": JSON})
+CHUNK: dict[str, Any] = {
+    "id": "chunk-1",
+    "object": "chat.completion.chunk",
+    "created": 1,
+    "model": "m",
+    "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hello"}, "finish_reason": None}],
+}
+
+
+class Renamed(TypedDict, total=False):
+    max_tokens: Annotated[int, PropertyInfo(alias="maxTokens")]
+
+
+@settings(max_examples=60, deadline=None)
+@given(REQUESTS)
+def test_a_request_of_plain_values_is_what_the_library_makes_of_it(request: dict[str, Any]) -> None:
+    quick = transforming_plainly(refuse)
+
+    theirs = asyncio.run(async_maybe_transform(request, CompletionCreateParamsStreaming))
+
+    assert asyncio.run(awaited(quick(request, CompletionCreateParamsStreaming))) == theirs
+
+
+async def test_what_is_not_given_is_left_out_as_the_library_does() -> None:
+    request = {"messages": [], "temperature": omit, "stop": None}
+    quick = transforming_plainly(refuse)
+
+    assert await quick(request, CompletionCreateParamsStreaming) == {"messages": [], "stop": None}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(ChatCompletionMessage(role="assistant", content="Hi"), id="a model"),
+        pytest.param(({"role": "user", "content": "Hi"},), id="a tuple"),
+    ],
+)
+async def test_values_that_are_not_plain_go_to_the_library(value: Any) -> None:
+    quick = transforming_plainly(async_maybe_transform)
+    request = {"messages": [value] if isinstance(value, ChatCompletionMessage) else value}
+
+    assert not is_plain(request)
+    theirs = await async_maybe_transform(request, CompletionCreateParamsStreaming)
+    assert await quick(request, CompletionCreateParamsStreaming) == theirs
+
+
+async def test_a_type_that_renames_goes_to_the_library() -> None:
+    quick = transforming_plainly(async_maybe_transform)
+
+    assert not has_no_annotations(Renamed)
+    assert await quick({"max_tokens": 5}, Renamed) == {"maxTokens": 5}
+
+
+@pytest.mark.parametrize("expected", [CompletionCreateParamsStreaming, ResponseCreateParamsStreaming])
+def test_no_request_that_agents_make_renames_anything(expected: Any) -> None:
+    assert has_no_annotations(expected)
+
+
+def test_replacing_twice_is_replacing_once() -> None:
+    transform_plainly()
+    once = completions.async_maybe_transform  # type: ignore[attr-defined]
+    transform_plainly()
+
+    assert completions.async_maybe_transform is once  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({}, id="as in the specification"),
+        pytest.param(
+            {"usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "cost": 0.5}}, id="more"
+        ),
+        pytest.param({"choices": [], "provider": {"name": "p"}}, id="no choices"),
+        pytest.param({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "a"}]}}]}, id="a tool call"),
+        pytest.param({"choices": [{"index": 0, "delta": {"content": 5}}]}, id="wrong type"),
+        pytest.param({"choices": [{"index": 0, "delta": {}, "finish_reason": "tired"}]}, id="unknown word"),
+        pytest.param({"created": None, "id": None}, id="nothing where something should be"),
+    ],
+)
+def test_a_chunk_is_what_the_library_makes_of_it(changed: dict[str, Any]) -> None:
+    chunk = {**CHUNK, **changed}
+    client = parsing_fast(AsyncOpenAI)(api_key="not-a-key")
+
+    made = client._process_response_data(data=chunk, cast_to=ChatCompletionChunk, response=None)
+
+    theirs: Any = construct_type(type_=ChatCompletionChunk, value=chunk)
+    assert made.model_dump(warnings=False) == theirs.model_dump(warnings=False)
+
+
+async def refuse(data: Any, expected_type: Any) -> Any:
+    raise AssertionError(f"the library was asked about {data}")
+
+
+async def awaited(value: Awaitable[Any]) -> Any:
+    return await value
