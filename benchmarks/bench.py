@@ -16,7 +16,7 @@ from benchmarks.load import Load, Sample
 from benchmarks.processes import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
     from pathlib import Path
 
     from benchmarks.contenders import Endpoint
@@ -38,17 +38,18 @@ class Plan:
 
 
 SHORT = Plan("short", 2, 1.5, 0.5, 1, 100, 4)
-FULL = Plan("full", 5, 6.0, 2.0, 3, 500, 10)
+FULL = Plan("full", 5, 5.0, 1.0, 3, 500, 10)
 
 
 @dataclass
 class Bench:
-    """A run in progress. `results` is what will be written."""
+    """A run in progress. `results` is what will be written; `only` what is to be measured, all if empty."""
 
     plan: Plan
     folder: Path
     llm: Process
     downstreams: Process
+    only: Collection[str] = ()
     results: dict[str, Any] = field(default_factory=lambda: {"checks": [], "scenarios": {}, "growth": {}})
     _folders: itertools.count[int] = field(default_factory=itertools.count)
     _began: float = field(default_factory=monotonic)
@@ -62,6 +63,13 @@ class Bench:
     def load(self, clients: int = 16) -> Load:
         """The plan's load by so many clients."""
         return Load(clients, self.plan.seconds, self.plan.warm_up_seconds)
+
+    async def run[T](self, scenarios: Mapping[str, Callable[[T], Awaitable[None]]], of: T) -> None:
+        """Measure the scenarios that are wanted, in their order."""
+        for name, measure in scenarios.items():
+            if not self.only or name in self.only:
+                self.say(f"-- {name}")
+                await measure(of)
 
     async def rounds(
         self, scenario: str, endpoints: Mapping[str, Endpoint], loads: Load | None = None
@@ -106,9 +114,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(plan: Plan, folder: Path) -> AsyncIterator[Bench]:
+async def bench(plan: Plan, folder: Path, only: Collection[str] = ()) -> AsyncIterator[Bench]:
     """A run with its stand-ins."""
     async with AsyncExitStack() as stack:
         llm = await stack.enter_async_context(contenders.llm(folder))
         downstreams = await stack.enter_async_context(contenders.downstreams(folder))
-        yield Bench(plan, folder, llm, downstreams)
+        yield Bench(plan, folder, llm, downstreams, only)

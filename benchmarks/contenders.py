@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -133,14 +131,6 @@ def downstream(process: Process, name: str, delay_ms: int = 0) -> tuple[str, str
 def bare_downstream(process: Process) -> Endpoint:
     """An MCP stand-in called without anything between: what the load generator and a stand-in can do."""
     return Endpoint(process, "/alone/0/mcp", TOOL, {"topic": "bees"}, FACT)
-
-
-def has_workers() -> bool:
-    """Whether this gateway can run several worker processes."""
-    shown = subprocess.run(
-        [sys.executable, "-m", "pallas_gateway", "serve", "--help"], capture_output=True, check=False
-    )
-    return b"--workers" in shown.stdout
 
 
 def _expected(agent: Agent) -> str:

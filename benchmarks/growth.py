@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from benchmarks.load import Load
 from benchmarks.project import Agent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from benchmarks.bench import Bench
     from benchmarks.contenders import Endpoint
@@ -27,15 +28,11 @@ _ENTRY = "What was said before, in about as many words as people use when they a
 
 async def measure_all(bench: Bench) -> None:
     """Every curve; each point is the gateway asked for the plan's time."""
-    bench.results["growth"] = {
-        "agents": await _agents(bench),
-        "downstreams": await _downstreams(bench),
-        **await _messages(bench),
-    }
+    await bench.run(CURVES, bench)
 
 
-async def _agents(bench: Bench) -> list[dict[str, Any]]:
-    points = []
+async def _agents(bench: Bench) -> None:
+    points = bench.results["growth"]["agents"] = []
     for count in AGENTS:
         agents = {f"agent{i}": Agent(contenders.llm_url(bench.llm)) for i in range(count)}
         async with contenders.gateway(bench.new_folder(), agents) as gateway:
@@ -43,34 +40,54 @@ async def _agents(bench: Bench) -> list[dict[str, Any]]:
             started = {"seconds_to_ready": last.process.seconds_to_ready}
             point = await _point(bench, "agents", count, last)
             points.append({**point, **started, "memory_mb": last.process.memory_kb / 1024})
-    return points
 
 
-async def _downstreams(bench: Bench) -> list[dict[str, Any]]:
+async def _downstreams(bench: Bench) -> None:
     """Agents that do not use what they hold: what connections alone cost."""
     answer = contenders.llm_url(bench.llm)
     servers = [contenders.downstream(bench.downstreams, f"held{i}") for i in range(max(DOWNSTREAMS))]
     agents = {f"holds{count}": Agent(answer, tuple(servers[:count])) for count in DOWNSTREAMS}
     async with contenders.gateway(bench.new_folder(), agents) as gateway:
-        return [await _point(bench, "downstreams", count, gateway[f"holds{count}"]) for count in DOWNSTREAMS]
+        await _one_by_one(bench, "downstreams", {count: gateway[f"holds{count}"] for count in DOWNSTREAMS})
 
 
-async def _messages(bench: Bench) -> dict[str, list[dict[str, Any]]]:
+async def _history(bench: Bench) -> None:
+    async with _bare(bench) as bare:
+        await _one_by_one(bench, "history", {count: bare.saying(history=history(count)) for count in HISTORY})
+
+
+async def _images(bench: Bench) -> None:
+    async with _bare(bench) as bare:
+        asking = {size: bare.saying(images=[_image(size)]) if size else bare for size in IMAGE_KB}
+        await _one_by_one(bench, "images", asking)
+
+
+async def _clients(bench: Bench) -> None:
+    async with _bare(bench) as bare:
+        points = [await _point(bench, "clients", count, bare, bench.load(count)) for count in CLIENTS]
+        bench.results["growth"]["clients"] = points
+
+
+CURVES = {
+    "agents": _agents,
+    "downstreams": _downstreams,
+    "history": _history,
+    "images": _images,
+    "clients": _clients,
+}
+
+
+@asynccontextmanager
+async def _bare(bench: Bench) -> AsyncIterator[Endpoint]:
     sees = {"model_capabilities": {"vision": True}}
     agents = {"bare": Agent(contenders.llm_url(bench.llm), settings=sees)}
     async with contenders.gateway(bench.new_folder(), agents) as gateway:
-        bare = gateway["bare"]
-        histories = {count: bare.saying(history=history(count)) for count in HISTORY}
-        images = {size: bare.saying(images=[_image(size)]) if size else bare for size in IMAGE_KB}
-        return {
-            "history": await _one_by_one(bench, "history", histories),
-            "images": await _one_by_one(bench, "images", images),
-            "clients": [await _point(bench, "clients", count, bare, bench.load(count)) for count in CLIENTS],
-        }
+        yield gateway["bare"]
 
 
-async def _one_by_one(bench: Bench, curve: str, endpoints: Mapping[int, Endpoint]) -> list[dict[str, Any]]:
-    return [await _point(bench, curve, at, endpoint) for at, endpoint in endpoints.items()]
+async def _one_by_one(bench: Bench, curve: str, endpoints: Mapping[int, Endpoint]) -> None:
+    points = [await _point(bench, curve, at, endpoint) for at, endpoint in endpoints.items()]
+    bench.results["growth"][curve] = points
 
 
 async def _point(bench: Bench, curve: str, at: int, endpoint: Endpoint, how: Load | None = None) -> dict[str, Any]:

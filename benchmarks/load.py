@@ -12,9 +12,10 @@ import resource
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.processes import HOST
+from benchmarks.wire import END_OF_HEAD, Connection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -32,96 +33,10 @@ _ENVELOPE = {
     f"{_PREFIX}clientInfo": _CLIENT,
     f"{_PREFIX}clientCapabilities": {},
 }
-_END_OF_HEAD = b"\r\n\r\n"
 
 
 class WrongAnswerError(Exception):
     """A server answered something else than it should have; quotes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """An HTTP response; the body of a chunked one without its chunk sizes."""
-
-    head: bytes
-    body: bytes
-
-    @property
-    def status(self) -> int:
-        return int(self.head.split(b" ", 2)[1])
-
-    def header(self, name: str) -> str | None:
-        """A header's value."""
-        for line in self.head.split(b"\r\n")[1:]:
-            key, _, value = line.partition(b":")
-            if key.decode().lower() == name:
-                return value.decode().strip()
-        return None
-
-
-class Connection(asyncio.Protocol):
-    """One connection to a server: one request at a time."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._waiting: asyncio.Future[Response] | None = None
-        self._body_begins = -1
-        self._length: int | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(exc or ConnectionResetError("the server closed the connection"))
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        if self._body_begins < 0 and not self._read_head():
-            return
-        if self._length is not None:
-            is_whole = len(self._buffer) >= self._body_begins + self._length
-        else:
-            is_whole = self._buffer.endswith(b"0\r\n\r\n")  # the last chunk; JSON never ends a chunk like this
-        if is_whole and self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(self._take())
-
-    async def exchange(self, request: bytes) -> Response:
-        """Send one request and return its whole response."""
-        self._waiting = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
-        return await self._waiting
-
-    def close(self) -> None:
-        self._transport.abort()
-
-    def _read_head(self) -> bool:
-        end = self._buffer.find(_END_OF_HEAD)
-        if end < 0:
-            return False
-        head = bytes(self._buffer[:end]).lower()
-        self._body_begins = end + len(_END_OF_HEAD)
-        if b"\r\ntransfer-encoding: chunked" in head:
-            self._length = None
-        else:
-            _, found, rest = head.partition(b"\r\ncontent-length:")
-            self._length = int(rest.split(b"\r\n", 1)[0]) if found else 0
-        return True
-
-    def _take(self) -> Response:
-        head, body = bytes(self._buffer[: self._body_begins]), bytes(self._buffer[self._body_begins :])
-        response = Response(head, body if self._length is not None else _dechunked(body))
-        self._buffer.clear()
-        self._body_begins, self._length = -1, None
-        return response
-
-
-def _dechunked(body: bytes) -> bytes:
-    parts, begin = [], 0
-    while (end := body.find(b"\r\n", begin)) >= 0 and (size := int(body[begin:end], 16)):
-        parts.append(body[end + 2 : end + 2 + size])
-        begin = end + 2 + size + 2
-    return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +58,7 @@ class Answered:
 
 
 class Client:
-    """One MCP client on one connection."""
+    """One MCP client on one connection, and on another when the server has had enough of that."""
 
     def __init__(self, endpoint: Endpoint, connection: Connection, era: Era, *, with_progress: bool) -> None:
         self._endpoint = endpoint
@@ -178,6 +93,9 @@ class Client:
         """
         self._ids += 1
         request = self._request("tools/call", self._params, str(self._ids).encode())
+        if self._connection.is_last:  # Hypercorn's thousandth; what a new one costs is not the call's
+            self.close()
+            self._connection = await _connect(self._endpoint)
         began = perf_counter()
         response = await self._connection.exchange(request)
         ended = perf_counter()
@@ -190,6 +108,10 @@ class Client:
         """Send a call and hang up."""
         self._connection._transport.write(self._request("tools/call", self._params, b"1"))
 
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
     def _request(self, method: str, params: bytes, request_id: bytes | None) -> bytes:
         identity = b"" if request_id is None else b'"id":' + request_id + b","
         body = b'{"jsonrpc":"2.0",' + identity + b'"method":"' + method.encode() + b'","params":' + params + b"}"
@@ -201,7 +123,7 @@ class Client:
             f"Content-Length: {len(body)}",
             *self._era_headers(method),
         ]
-        return "\r\n".join(lines).encode() + _END_OF_HEAD + body
+        return "\r\n".join(lines).encode() + END_OF_HEAD + body
 
     def _era_headers(self, method: str) -> list[str]:
         if self._era == "modern":
@@ -219,15 +141,19 @@ class Client:
 @asynccontextmanager
 async def client(endpoint: Endpoint, *, era: Era = "initialize", with_progress: bool = False) -> AsyncIterator[Client]:
     """A client that has shaken hands."""
-    loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(Connection, HOST, endpoint.process.port)
+    opened = Client(endpoint, await _connect(endpoint), era, with_progress=with_progress)
     try:
-        opened = Client(endpoint, connection, era, with_progress=with_progress)
         async with asyncio.timeout(CALL_SECONDS):
             await opened.shake_hands()
         yield opened
     finally:
-        connection.close()
+        opened.close()
+
+
+async def _connect(endpoint: Endpoint) -> Connection:
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(Connection, HOST, endpoint.process.port)
+    return connection
 
 
 @dataclass(frozen=True, slots=True)

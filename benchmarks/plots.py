@@ -34,10 +34,11 @@ def main(results_file: Path, folder: Path) -> None:
     )
     results = json.loads(results_file.read_text())
     scenarios = results.get("full", {}).get("scenarios", {})
-    if scenarios:
-        several = [name for name in ("passthrough", "bare", "tooled") if name in scenarios]
+    several = [name for name in ("passthrough", "bare", "tooled") if name in scenarios]
+    if several:
         _save(_bars(scenarios, several, "calls_per_second", "calls per second, 16 clients"), folder / "throughput")
         _save(_bars(scenarios, several, "cpu_ms", "CPU per call, ms"), folder / "cpu")
+    if "one client" in scenarios:
         _save(_bars(scenarios, ["one client"], "p50_ms", "one client, p50, ms"), folder / "latency")
     for name, points in results.get("growth", {}).get("growth", {}).items():
         _save(_curve(name, points), folder / name)

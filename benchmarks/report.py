@@ -32,10 +32,22 @@ type Results = Mapping[str, Any]
 
 
 def keep(part: str, results: Results, folder: Path) -> None:
-    """Put one part's results beside those of earlier runs."""
+    """Put one part's results beside those of earlier runs; of a part measured again in part, the rest stays."""
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {**load(folder), part: results}
+    kept = load(folder)
+    earlier = kept.get(part)
+    kept[part] = renewed(earlier, results) if earlier and results["only"] else results
     (folder / _FILE).write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def renewed(earlier: Results, again: Results) -> dict[str, Any]:
+    """A part's results with what was measured again; when that was stands beside when it all was."""
+    measured = {check["id"]: check for check in again["checks"]}
+    checks = [measured.pop(check["id"], check) for check in earlier["checks"]]
+    more = {key: value for key, value in again.items() if key not in {"plan", "at", "only", "machine"}}
+    by_name = {key: {**earlier.get(key, {}), **more[key]} for key in ("scenarios", "growth")}
+    noted = [*earlier.get("again", []), {key: again[key] for key in ("at", "only", "plan")}]
+    return {**earlier, **more, **by_name, "checks": [*checks, *measured.values()], "again": noted}
 
 
 def load(folder: Path) -> dict[str, Any]:
@@ -101,20 +113,25 @@ def _beside(results: Results) -> str:
         for name, samples in contenders.items()
     ]
     header = ("scenario", "server", "calls/s", "p50 ms", "p95 ms", "CPU ms per call")
+    drawn = [
+        *(["throughput", "cpu"] if "bare" in scenarios else []),
+        *(["latency"] if "one client" in scenarios else []),
+    ]
     return f"""## Beside the alternatives
 
-{_pictures("throughput", "cpu", "latency")}
+{_pictures(*drawn)}
 
 {_rows(header, rows)}
 
 `passthrough` has no LLM; `bare` asks one, once; `tooled` asks it twice and calls one tool of one downstream; `far`
 holds three downstreams, each 50 ms away, and uses none. 16 clients, one process per server; `one client` has one.
 Medians of rounds, in brackets the least and the most. CPU is that of the server's processes. `calibration` is the load
-generator on a stand-in alone, which takes
-{_cost_of_load(scenarios)}"""
+generator on a stand-in alone{_cost_of_load(scenarios)}."""
 
 
 def _cost_of_load(scenarios: Mapping[str, Any]) -> str:
+    if set(scenarios) <= {"calibration"} or "calibration" not in scenarios:
+        return ""
     samples = next(iter(scenarios["calibration"].values()))
     own = figure([sample["generator_cpu_ms"] for sample in samples]).median
     stand_in = figure([sample["cpu_ms"] for sample in samples]).median
@@ -126,8 +143,9 @@ def _cost_of_load(scenarios: Mapping[str, Any]) -> str:
         for taken in contenders.values()
     )
     return (
-        f"{own:.3f} ms of CPU per call in the generator and {stand_in:.3f} ms in the stand-in: together they do\n"
-        f"{rate:,.0f} calls/s, {rate / fastest:.0f} times what the fastest server measured here does."
+        f", which takes\n{own:.3f} ms of CPU per call in the generator and {stand_in:.3f} ms in the stand-in: "
+        "together they do\n"
+        f"{rate:,.0f} calls/s, {rate / fastest:.0f} times what the fastest server measured here does"
     )
 
 
@@ -161,7 +179,8 @@ def _growth(results: Results) -> str:
         "images": "An image of so many KB, one client",
         "clients": "Clients at once",
     }
-    parts = [f"### {title}\n\n{_pictures(name)}\n\n{_curve(growth[name])}" for name, title in titles.items()]
+    measured = {name: title for name, title in titles.items() if name in growth}
+    parts = [f"### {title}\n\n{_pictures(name)}\n\n{_curve(growth[name])}" for name, title in measured.items()]
     return "## How the cost grows\n\n" + "\n\n".join(parts)
 
 
@@ -218,7 +237,7 @@ def _machine(results: Results) -> str:
         what = f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, {machine['system']}"
         load_before = f"{machine['load_before']:.1f}"
         python = f"Python {machine['python']}"
-        rows.append((name, part["plan"], part["at"], what, python, load_before, machine["commit"]))
+        rows.append((name, part["plan"], _when(part), what, python, load_before, machine["commit"]))
     last = list(results.values())[-1]["machine"] if results else {"versions": {}, "agno_versions": {}}
     header = ("part", "run", "when", "machine", "", "load before", "commit")
     return f"""## The machine
@@ -226,6 +245,11 @@ def _machine(results: Results) -> str:
 {_rows(header, rows)}
 
 Measured with {_versions(last["versions"])}; agno's environment has {_versions(last["agno_versions"])}."""
+
+
+def _when(part: Mapping[str, Any]) -> str:
+    again = [f"{', '.join(one['only'])} again {one['at']} ({one['plan']})" for one in part.get("again", [])]
+    return "; ".join([part["at"], *again])
 
 
 def _versions(versions: Mapping[str, str]) -> str:
@@ -237,6 +261,7 @@ _REPEAT = """## How to repeat
 ```
 make bench                  # everything but the soak and the profiles
 make bench FLAGS=--short    # under three minutes, rough, into benchmarks/results/short/
+make bench FLAGS='--only workers'   # one scenario again, the others' results stay; --help names them
 make bench-soak             # 20,000 calls, 30 % of whose clients hang up
 make bench-profile          # flame graphs; py-spy must be allowed to look at processes
 ```

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks import contenders, load
 from benchmarks.contenders import AGNO, FAKES, FAST_AGENT, FAST_AGENT_SHARED_TRUST, FLOOR, GATEWAY, Endpoint
 from benchmarks.figures import Bounds, Figure, difference, figure, ratio
 from benchmarks.project import Agent
+from benchmarks.servers import FAR_MS, Servers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 MANY_AGENTS = 20
 AT_ONCE = 200
-FAR_MS = 50
 COUNTED_CALLS = 10
 CORES_FOR_WORKERS = 4
 """Two for the workers, and as many for the load and the stand-ins."""
@@ -31,67 +32,43 @@ _MEMORY_SECONDS = 0.25
 
 async def measure_all(bench: Bench) -> None:
     """Every line of the table but the soak's."""
-    async with AsyncExitStack() as stack:
-        agents = _agents(bench)
-        await _calibration(bench)
-        floor = await stack.enter_async_context(contenders.floor(bench.folder))
-        gateway = await stack.enter_async_context(contenders.gateway(bench.new_folder(), agents))
-        await _latency(bench, floor, gateway)
-        agno = await stack.enter_async_context(
-            contenders.agno(bench.new_folder(), {name: agents[name] for name in ("bare", "tooled", "holding")})
-        )
-        await _throughput(bench, agents, gateway, agno, floor)
-        await _requests(bench, gateway, agno)
-        await _at_once(bench, gateway)
-    await _memory(bench)
-    await _starts(bench)
-    await _workers(bench)
+    async with Servers(bench) as servers:
+        await bench.run(SCENARIOS, servers)
 
 
-def _agents(bench: Bench) -> dict[str, Agent]:
-    """By name: parrot (no LLM), bare (no tools), tooled (one downstream, one call), holding (a downstream it does not
-    use), far (three slow ones it does not use), slow (an LLM that takes its time, and a tool call)."""
-    answer = contenders.llm_url(bench.llm)
-    near = contenders.downstream(bench.downstreams, "facts")
-    far = tuple(contenders.downstream(bench.downstreams, f"far{i}", FAR_MS) for i in range(3))
-    slow = contenders.llm_url(bench.llm, "tool", bench.plan.slow_call_seconds / 2)
-    return {
-        "parrot": Agent(),
-        "bare": Agent(answer),
-        "tooled": Agent(contenders.llm_url(bench.llm, "tool"), (near,)),
-        "holding": Agent(answer, (near,)),
-        "far": Agent(answer, far),
-        "slow": Agent(slow, (near,)),
-    }
-
-
-async def _calibration(bench: Bench) -> None:
+async def _calibration(servers: Servers) -> None:
     """The load generator and a stand-in alone: neither may bound what is measured."""
+    bench = servers.bench
     await bench.rounds("calibration", {FAKES: contenders.bare_downstream(bench.downstreams)})
 
 
-async def _throughput(
-    bench: Bench,
-    agents: Mapping[str, Agent],
-    gateway: Mapping[str, Endpoint],
-    agno: Mapping[str, Endpoint],
-    floor: Endpoint,
-) -> None:
-    async with contenders.fast_agent(bench.new_folder(), "parrot", agents["parrot"]) as shipped:
+async def _passthrough(servers: Servers) -> None:
+    bench, gateway = servers.bench, await servers.gateway()
+    async with contenders.fast_agent(bench.new_folder(), "parrot", servers.agents["parrot"]) as shipped:
         samples = await bench.rounds("passthrough", {GATEWAY: gateway["parrot"], FAST_AGENT: shipped})
-        _check_rate(bench, samples, "passthrough", FAST_AGENT, Bounds(1.3, 2, at_least=True))
-    for name, least in (("bare", 3), ("tooled", 6)):
-        async with (
-            contenders.fast_agent(bench.new_folder(), name, agents[name]) as shipped,
-            contenders.fast_agent(bench.new_folder(), name, agents[name], shared_trust=True) as shared,
-        ):
-            floors = {FLOOR: floor} if name == "bare" else {}
-            others = {AGNO: agno[name], FAST_AGENT: shipped, FAST_AGENT_SHARED_TRUST: shared}
-            samples = await bench.rounds(name, {**floors, GATEWAY: gateway[name], **others})
-            if name == "tooled":
-                await _count_requests(bench, FAST_AGENT, name, shipped)
-        _check_rate(bench, samples, name, FAST_AGENT, Bounds(least, least, at_least=True))
-        _check_rate(bench, samples, name, AGNO, Bounds(0.8, 1.2, at_least=True))
+    _check_rate(bench, samples, "passthrough", FAST_AGENT, Bounds(1.3, 2, at_least=True))
+
+
+async def _bare(servers: Servers) -> None:
+    await _beside_all(servers, "bare", {FLOOR: await servers.floor()}, least=3)
+
+
+async def _tooled(servers: Servers) -> None:
+    await _beside_all(servers, "tooled", {}, least=6)
+
+
+async def _beside_all(servers: Servers, name: str, more: Mapping[str, Endpoint], *, least: float) -> None:
+    """The gateway beside agno and both fast-agents; `least`: times as many calls as fast-agent's server as shipped."""
+    bench, agent = servers.bench, servers.agents[name]
+    ours, theirs = (await servers.gateway())[name], (await servers.agno())[name]
+    async with (
+        contenders.fast_agent(bench.new_folder(), name, agent) as shipped,
+        contenders.fast_agent(bench.new_folder(), name, agent, shared_trust=True) as shared,
+    ):
+        others = {AGNO: theirs, FAST_AGENT: shipped, FAST_AGENT_SHARED_TRUST: shared}
+        samples = await bench.rounds(name, {**more, GATEWAY: ours, **others})
+    _check_rate(bench, samples, name, FAST_AGENT, Bounds(least, least, at_least=True))
+    _check_rate(bench, samples, name, AGNO, Bounds(0.8, 1.2, at_least=True))
 
 
 _TITLES = {
@@ -106,9 +83,10 @@ def _check_rate(bench: Bench, samples: Mapping[str, list[Sample]], name: str, ot
     bench.check(f"{name}/{other}", f"{_TITLES[name]}, throughput at 16 clients / {other}", measured, bounds)
 
 
-async def _latency(bench: Bench, floor: Endpoint, gateway: Mapping[str, Endpoint]) -> None:
-    """One client: what an agent adds, and what downstreams add that it does not use."""
-    endpoints = {FLOOR: floor, "bare": gateway["bare"], "far": gateway["far"]}
+async def _one_client(servers: Servers) -> None:
+    """What an agent adds, and what downstreams add that it does not use."""
+    bench, gateway = servers.bench, await servers.gateway()
+    endpoints = {FLOOR: await servers.floor(), "bare": gateway["bare"], "far": gateway["far"]}
     samples = await bench.rounds("one client", endpoints, bench.load(1))
     floor_ms, bare, far = ([one.p50_ms for one in samples[name]] for name in (FLOOR, "bare", "far"))
     title = "added latency at 1 client over the floor, bare agent, p50"
@@ -117,8 +95,12 @@ async def _latency(bench: Bench, floor: Endpoint, gateway: Mapping[str, Endpoint
     bench.check("far", title, difference(far, bare), Bounds(20, 5, at_least=False), "ms")
 
 
-async def _requests(bench: Bench, gateway: Mapping[str, Endpoint], agno: Mapping[str, Endpoint]) -> None:
+async def _requests(servers: Servers) -> None:
     """How many requests a downstream sees per call, once everything is warm."""
+    bench, gateway, agno = servers.bench, await servers.gateway(), await servers.agno()
+    bench.results["requests"] = []
+    async with contenders.fast_agent(bench.new_folder(), "tooled", servers.agents["tooled"]) as shipped:
+        await _count_requests(bench, FAST_AGENT, "tooled", shipped)
     for name, title, bounds in (
         ("tooled", "requests a downstream sees per call that uses it once", Bounds(2, 1, at_least=False)),
         ("holding", "requests a downstream sees per call that does not use it", Bounds(1, 0, at_least=False)),
@@ -130,8 +112,7 @@ async def _requests(bench: Bench, gateway: Mapping[str, Endpoint], agno: Mapping
 
 async def _count_requests(bench: Bench, contender: str, agent: str, endpoint: Endpoint) -> float:
     counts = await _requests_per_call(bench, endpoint)
-    counted: list[dict[str, Any]] = bench.results.setdefault("requests", [])
-    counted.append({"contender": contender, "agent": agent, "by_method": counts})
+    bench.results["requests"].append({"contender": contender, "agent": agent, "by_method": counts})
     return sum(counts.values())
 
 
@@ -145,31 +126,52 @@ async def _requests_per_call(bench: Bench, endpoint: Endpoint) -> dict[str, floa
     return {method: count / COUNTED_CALLS for method, count in counts.items()}
 
 
-async def _at_once(bench: Bench, gateway: Mapping[str, Endpoint]) -> None:
-    """Many slow calls at once: how long all take beside the LLM's own time, and what each holds in memory."""
+async def _at_once(servers: Servers) -> None:
+    """Many slow calls at once: how long all take beside the LLM's own time, and what each holds meanwhile."""
+    bench, gateway = servers.bench, await servers.gateway()
     slow = gateway["slow"]
     ideal = bench.plan.slow_call_seconds
     await load.answers(gateway["tooled"], 5)
-    before, peak = slow.process.memory_kb, 0
+    before, peak = _held(slow), _Held(0, 0)
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(load.client(slow)) for _ in range(AT_ONCE)]
         began = perf_counter()
         calls = asyncio.gather(*(client.call() for client in clients))
         while not calls.done():
             await asyncio.wait({calls}, timeout=_MEMORY_SECONDS)
-            peak = max(peak, slow.process.memory_kb)
+            held = _held(slow)
+            peak = _Held(max(peak.memory_kb, held.memory_kb), max(peak.descriptors, held.descriptors))
         await calls
     times = (perf_counter() - began) / ideal
-    per_call = (peak - before) / AT_ONCE
-    bench.results["at_once"] = {"calls": AT_ONCE, "ideal_seconds": ideal, "times_ideal": times, "kb_per_call": per_call}
+    per_call = (peak.memory_kb - before.memory_kb) / AT_ONCE
+    bench.results["at_once"] = {
+        "calls": AT_ONCE,
+        "ideal_seconds": ideal,
+        "times_ideal": times,
+        "kb_per_call": per_call,
+        "descriptors": before.descriptors,
+        "descriptors_per_call": (peak.descriptors - before.descriptors) / AT_ONCE,
+    }
     title = f"{AT_ONCE} calls at once, {ideal:g} s of LLM each: time / the ideal"
     bench.check("at once/time", title, figure([times]), Bounds(2, 1.5, at_least=False))
     title = f"{AT_ONCE} calls at once: memory per running call"
     bench.check("at once/memory", title, figure([per_call]), Bounds(400, 300, at_least=False), "KB")
 
 
-async def _memory(bench: Bench) -> None:
+@dataclass(frozen=True)
+class _Held:
+    memory_kb: int
+    descriptors: int
+
+
+def _held(endpoint: Endpoint) -> _Held:
+    return _Held(endpoint.process.memory_kb, endpoint.process.descriptors)
+
+
+async def _memory(servers: Servers) -> None:
     """Many agents in one process, after some calls of each."""
+    await servers.end()
+    bench = servers.bench
     agents = {f"agent{i}": Agent(contenders.llm_url(bench.llm)) for i in range(MANY_AGENTS)}
     async with contenders.gateway(bench.new_folder(), agents) as gateway:
         ours = await _memory_after_calls(bench, list(gateway.values()))
@@ -188,8 +190,10 @@ async def _memory_after_calls(bench: Bench, endpoints: Sequence[Endpoint]) -> fl
     return endpoints[0].process.memory_kb / 1024
 
 
-async def _starts(bench: Bench) -> None:
+async def _starts(servers: Servers) -> None:
     """From the command to ready, with one agent and with many."""
+    await servers.end()
+    bench = servers.bench
     seconds: dict[int, list[float]] = {1: [], MANY_AGENTS: []}
     for _ in range(bench.plan.starts):
         for count, taken in seconds.items():
@@ -201,15 +205,14 @@ async def _starts(bench: Bench) -> None:
     bench.check("starts", title, ratio(seconds[MANY_AGENTS], seconds[1]), Bounds(1.5, 1.2, at_least=False))
 
 
-async def _workers(bench: Bench) -> None:
+async def _workers(servers: Servers) -> None:
     """Two worker processes beside one."""
+    await servers.end()
+    bench = servers.bench
     throughput = (os.cpu_count() or 1) >= CORES_FOR_WORKERS
     title = f"2 workers / 1 worker: {'throughput' if throughput else 'CPU-seconds per call'}"
     bounds = Bounds(1.7, 1.9, at_least=True) if throughput else Bounds(1.1, 1.0, at_least=False)
-    measured: Figure | None = None
-    if contenders.has_workers():
-        measured = await _worker_ratio(bench, throughput=throughput)
-    bench.check("workers", title, measured, bounds)
+    bench.check("workers", title, await _worker_ratio(bench, throughput=throughput), bounds)
 
 
 async def _worker_ratio(bench: Bench, *, throughput: bool) -> Figure:
@@ -236,3 +239,17 @@ def _rates(samples: Sequence[Sample]) -> list[float]:
 
 def _cpu(samples: Sequence[Sample]) -> list[float]:
     return [sample.cpu_ms for sample in samples]
+
+
+SCENARIOS = {
+    "calibration": _calibration,
+    "one-client": _one_client,
+    "passthrough": _passthrough,
+    "bare": _bare,
+    "tooled": _tooled,
+    "requests": _requests,
+    "at-once": _at_once,
+    "memory": _memory,
+    "starts": _starts,
+    "workers": _workers,
+}

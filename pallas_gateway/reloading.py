@@ -42,12 +42,14 @@ class Reloads:
     """How a gateway is told to reload, and what it reads then.
 
     `read` gives the configuration as its files are now, or raises `ConfigurationError`. `asked` is set by whoever wants
-    a reload. With `watch`, a change of a file that the gateway was loaded from asks as well.
+    a reload. With `watch`, a change of a file that the gateway was loaded from asks as well. `after` is called when one
+    has come out.
     """
 
     read: Callable[[], Configuration]
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     watch: bool = False
+    after: Callable[[], None] = lambda: None
 
 
 class Reloader:
@@ -77,7 +79,9 @@ class Reloader:
             await self._reloads.asked.wait()
             self._reloads.asked.clear()
             self._service.reloading()
-            self._gateway.note_reload(successful=await self._reload())
+            successful = await self._reload()
+            self._reloads.after()
+            self._gateway.note_reload(successful=successful)
             if self._gateway.all_tried:  # else it is not ready yet, and will be said to be
                 self._service.ready()
             self._watch.look_again()

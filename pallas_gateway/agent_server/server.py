@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from mcp import MCPError
 from mcp.server.lowlevel import Server
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import (
     INVALID_PARAMS,
     CallToolResult,
@@ -43,8 +42,8 @@ from pallas_gateway.agent_server.tools import (
     parse_call,
     reply_result,
 )
+from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.agents.call_log import records_of
-from pallas_gateway.agents.version import Uses
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
@@ -100,40 +99,30 @@ class AgentServer:
         self._agent = agent
         self._running = running
         self._check_health = check_health
-        self._requests = Uses()
         self._history_prompt = f"{agent.name}_history"
         self._show(face)
-        self._manager = StreamableHTTPSessionManager(
-            self._server(face), stateless=True, max_request_body_size=max_body_bytes
-        )
-        self._opened = asyncio.Event()
-        self._over = asyncio.Event()
+        self._transport = Transport(self._server(face), max_body_bytes)
 
     async def run(self) -> None:
         """Answer requests until `close`; those that come before this has begun wait for it."""
-        async with self._manager.run():
-            self._opened.set()
-            await self._over.wait()
+        await self._transport.run()
 
     def close(self) -> None:
         """Take no more requests, and cut off those that are being answered."""
-        self._over.set()
+        self._transport.close()
 
     async def wait_until_idle(self) -> None:
         """Return once no request is being answered."""
-        await self._requests.wait_for_none()
+        await self._transport.wait_until_idle()
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
-        with self._requests.one_more():
-            await self._opened.wait()
-            await self._manager.handle_request(scope, receive, send)
+        await self._transport.handle(scope, receive, send)
 
     def present(self, face: Face, max_body_bytes: int) -> None:
         """Show the agent by its present settings from the next request on; those being answered stay as they began."""
         self._show(face)
-        self._manager.app = self._server(face)  # read anew for each request; without sessions nothing else holds it
-        self._manager.asgi_app.max_body_size = max_body_bytes
+        self._transport.present(self._server(face), max_body_bytes)
 
     def _show(self, face: Face) -> None:
         agent = self._agent

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pallas_gateway import interpreter
 from pallas_gateway.addresses import LOOPBACK
 from pallas_gateway.agents.hosted_agent import State
 from pallas_gateway.cli.doors import warn_of_doors
@@ -65,11 +66,13 @@ def serve(
     with stdout_for_results_only() as stdout, traces.exporting(os.environ):
 
         def announce(gateway: Gateway) -> None:
+            interpreter.set_aside_what_stays()
             with contextlib.redirect_stdout(stdout):
                 _announce(gateway)
                 stdout.flush()
 
         reread = Reread(partial(read_again, config, overrides), asked_to_reload, watch=reload)
+        interpreter.expect_calls()
         asyncio.run(_serve(configuration, announce, reread))
 
 
@@ -88,7 +91,8 @@ async def _serve(configuration: Configuration, on_ready: Callable[[Gateway], Non
     from pallas_gateway.reloading import Reloads  # noqa: PLC0415
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415
 
-    stop, reloads = asyncio.Event(), Reloads(reread.read, reread.asked, watch=reread.watch)
+    after = interpreter.set_aside_what_stays
+    stop, reloads = asyncio.Event(), Reloads(reread.read, reread.asked, watch=reread.watch, after=after)
     server.listen_to_signals(stop, reloads.asked)
     async with FastAgentRuntime(config_file=configuration.named_fastagent_file) as runtime:
         await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pallas_gateway import interpreter
 from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.cli.project import make_ready
 from pallas_gateway.errors import GatewayError
@@ -47,6 +48,7 @@ def _run(start: Start) -> None:
     from pallas_gateway.telemetry import traces  # noqa: PLC0415  for the reason in `_serve`
 
     with stdout_for_results_only(), traces.exporting(os.environ):
+        interpreter.expect_calls()
         asyncio.run(_serve(start))
 
 
@@ -59,9 +61,11 @@ async def _serve(start: Start) -> None:
     from pallas_gateway.workers.member import Member  # noqa: PLC0415
 
     stop, again = asyncio.Event(), start.rereading
-    reloads = Reloads(partial(read_again, again.config, again.overrides, warn=False), watch=again.watch)
+    reread = partial(read_again, again.config, again.overrides, warn=False)
+    reloads = Reloads(reread, watch=again.watch, after=interpreter.set_aside_what_stays)
 
     def on_ready(gateway: Gateway) -> None:
+        interpreter.set_aside_what_stays()
         gateway.metrics.worker_restarts.inc(start.restarts)
         member.tell(Ready(announcement(gateway)))
         member.keep_telling(gateway)

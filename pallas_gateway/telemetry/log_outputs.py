@@ -65,6 +65,7 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
         super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8", delay=True)
         self._lost = 0
         self._telling = False
+        self._formatted: tuple[logging.LogRecord, str] | None = None
         self._torn: _FileId | None = None
         self._rotates_from = -math.inf
 
@@ -74,9 +75,16 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
             return
         lost_before = self._lost
         super().emit(record)
+        self._formatted = None
         if lost_before and self._lost == lost_before:
             self._lost = 0
             _log.warning("log file is written again", extra={"file": self.baseFilename, "lost_records": lost_before})
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line, made once: whether the file is full is asked with it as well."""
+        if self._formatted is None or self._formatted[0] is not record:
+            self._formatted = record, super().format(record)
+        return self._formatted[1]
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
         """Say, the first time, that the file cannot be written; the next record begins with a fresh handle."""

@@ -7,6 +7,7 @@ has not increased, and no alert would fire for it. docs/operating.md says what t
 
 from __future__ import annotations
 
+import asyncio
 import math
 import platform
 import warnings
@@ -114,6 +115,8 @@ class Metrics:
         self.instances_live = self._gauge(
             "pallas_instances_live", "Instances made and not yet released.", "agent", across="livesum"
         )
+        self.tasks = self._gauge("pallas_tasks", "Tasks of the event loop that have not ended.", across="livesum")
+        self.tasks.set_function(_running_tasks)
         self.calls_refused = self._counter("pallas_calls_refused_total", "Calls not started.", "agent", "reason")
         self.auth_refused = self._counter(
             "pallas_auth_refused_total", "Requests that authentication turned away.", "reason"
@@ -145,6 +148,7 @@ class Metrics:
         self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
         if self._everybodys is not None:
             self._everybodys.add_computed(self.instances_live)
+            self._everybodys.add_computed(self.tasks)
             of_hosted = (self.agent_info, self.agent_state, self.health_status, self.downstream_up)
             self._everybodys.hide_unhosted(self.agent_info, of_hosted)
         self.up.set(1)
@@ -224,6 +228,13 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
+
+def _running_tasks() -> float:
+    try:
+        return float(len(asyncio.all_tasks()))
+    except RuntimeError:  # asked outside the event loop
+        return 0.0
 
 
 def _end(gauge: Gauge, *, shared_as: float = math.nan, **labels: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from benchmarks import report
+from benchmarks import report, soak
 from benchmarks.figures import Bounds, Figure, Verdict, difference, figure, ratio
 from benchmarks.load import Answered
 from benchmarks.profiling import top_functions
@@ -44,7 +45,7 @@ RESULTS: dict[str, Any] = {
         },
         "requests": [{"contender": "gateway", "agent": "tooled", "by_method": {"tools/call": 1.0}}],
         "memory": {"gateway": 200.0, "agno": 180.0, "agents": 20, "calls": 500},
-        "at_once": {"kb_per_call": 256.0},
+        "at_once": {"kb_per_call": 256.0, "descriptors": 24, "descriptors_per_call": 4.0},
     },
     "profile": {
         **PART,
@@ -109,8 +110,52 @@ def test_document_is_made_of_the_results() -> None:
     assert "they do\n8,000 calls/s, 200 times what the fastest server" in text
     assert "a replica does **24 calls/s** with a tool\ncall each" in text  # 60 % of a core, at 25 ms
     assert "**one core and 475 MB**" in text  # (200 MB + 720 calls of 256 KB) and a quarter
+    assert "| 200 | 9 | 4.2 GB | 6,000 |" in text
+    assert "**What saturates first is 1,024 open files (`ulimit -n`)**" in text
+    assert re.findall(r"^\|.* \| ([\d.]+) \| [\d,]+ \|$", text, re.MULTILINE) == ["8.3", "8.5", "24.0", "82.6"]
     assert "From a **short run** (profile)" in text
     assert "50.0% `f (a.py)`" in text
+
+
+def test_what_is_measured_again_takes_the_place_of_what_was() -> None:
+    again = {
+        **PART,
+        "at": "2026-02-02T00:00:00+00:00",
+        "only": ["workers"],
+        "checks": [{**CHECK, "id": "workers", "title": "workers", "measured": None, "verdict": "missed"}],
+        "scenarios": {"workers": {"2 workers": [SAMPLE]}},
+        "growth": {},
+    }
+    earlier = {**RESULTS["full"], "checks": [{**CHECK, "id": "rate"}, {**CHECK, "id": "workers", "verdict": "reached"}]}
+
+    renewed = report.renewed(earlier, again)
+
+    assert [(check["id"], check.get("verdict")) for check in renewed["checks"]] == [
+        ("rate", None),
+        ("workers", "missed"),
+    ]
+    assert renewed["scenarios"] == {**earlier["scenarios"], "workers": {"2 workers": [SAMPLE]}}
+    assert (renewed["at"], renewed["memory"]) == (earlier["at"], earlier["memory"])
+    assert "2026-01-01T00:00:00+00:00; workers again 2026-02-02T00:00:00+00:00 (full)" in report.markdown(
+        {**RESULTS, "full": {**RESULTS["full"], "again": renewed["again"]}}
+    )
+
+
+@pytest.mark.parametrize("kept", [("calibration",), ("bare",), ("tooled", "bare")])
+def test_document_can_be_made_of_a_part_of_a_run(kept: tuple[str, ...]) -> None:
+    scenarios = {name: RESULTS["full"]["scenarios"][name] for name in kept}
+
+    assert "## Beside the alternatives" in report.markdown({"full": {**PART, "scenarios": scenarios}})
+
+
+def test_soak_counts_what_is_more_than_at_the_start() -> None:
+    start = {"instances": 3, "tasks": 20, "descriptors": 30, "memory_kb": 100}
+
+    assert soak.left(start, {**start, "tasks": 22, "descriptors": 29, "memory_kb": 900}) == {
+        "instances": 0,
+        "tasks": 2,
+        "descriptors": 0,
+    }
 
 
 def test_document_without_results_says_how_to_get_some() -> None:

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import load
 from benchmarks.contenders import Endpoint
 from benchmarks.fakes import downstream, llm
-from benchmarks.fakes.http import Connection
+from benchmarks.fakes.http import Connection, Request
 from benchmarks.load import Load, WrongAnswerError
 from benchmarks.processes import HOST, Process
 from tests.support.clients import initialize_client, modern_client, text_of
@@ -81,6 +81,28 @@ async def test_wrong_answer_fails_the_run() -> None:
     async with serving(downstream.answer) as process:
         with pytest.raises(WrongAnswerError, match="Bees"):
             await load.answers(fact_of(process, "Bees cannot count."), 1)
+
+
+async def test_client_takes_another_connection_when_the_server_wants_no_more_on_this_one() -> None:
+    accepted: list[asyncio.BaseTransport] = []
+
+    class Closing(Connection):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            accepted.append(transport)
+
+    def last(request: Request, transport: asyncio.Transport) -> None:
+        body = downstream.FACT.encode()
+        head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        transport.write(head.encode() + body)
+        transport.close()
+
+    server = await asyncio.get_running_loop().create_server(lambda: Closing(last), HOST, 0)
+    async with server:
+        process = Process(os.getpid(), server.sockets[0].getsockname()[1], Path(os.devnull), 0.0)
+        await load.answers(fact_of(process), 3, era="modern")
+
+    assert len(accepted) == 3
 
 
 async def test_measuring_counts_calls_and_cpu() -> None:

@@ -63,6 +63,7 @@ TABLE = {
     "pallas_build_info": row("gauge", "version", "python", version=__version__),
     "pallas_calls_in_flight": row("gauge", "agent", agent=HOSTED),
     "pallas_instances_live": row("gauge", "agent", agent=HOSTED),
+    "pallas_tasks": row("gauge"),
     "pallas_calls_refused_total": row("counter", "agent", "reason", agent=HOSTED),
     "pallas_agent_state": row("gauge", "agent", "state", agent=HOSTED, state="pending starting ready failed"),
     "pallas_agent_state_changes_total": row(

@@ -29,6 +29,7 @@ DOCUMENTED = {
     "pallas_tool_call_duration_seconds": ("histogram", ("agent", "operation", "server")),
     "pallas_calls_in_flight": ("gauge", ("agent",)),
     "pallas_instances_live": ("gauge", ("agent",)),
+    "pallas_tasks": ("gauge", ()),
     "pallas_calls_refused_total": ("counter", ("agent", "reason")),
     "pallas_agent_loop_aborted_total": ("counter", ("agent", "reason")),
     "pallas_heartbeats_total": ("counter", ("agent",)),

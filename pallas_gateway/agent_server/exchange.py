@@ -1,0 +1,185 @@
+"""One `tools/call` of the initialize era over HTTP: a POST, answered by an event stream of its own.
+
+Without sessions a call's stream carries its notifications and its result and nothing else. The SDK's transport makes of
+that a server loop with memory streams and a dozen tasks, which costs more than all that the gateway does with a call;
+the SDK's entry for the 2026-07-28 era has no such loop, and this is the like for the era before. What it sends is what
+`StreamableHTTPServerTransport` sends; whatever is no well-formed call is left to that, with its errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import anyio
+import pydantic_core
+from mcp.server.connection import Connection
+from mcp.server.runner import serve_one
+from mcp.server.streamable_http import check_accept_headers
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+from mcp_types import (
+    DEFAULT_NEGOTIATED_VERSION,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mcp.server.lowlevel import Server
+    from mcp.shared.dispatcher import CallOptions
+    from starlette.requests import Request
+    from starlette.types import Receive, Send
+
+    type Answer = JSONRPCResponse | JSONRPCError
+
+PING_SECONDS = 15.0
+"""Between two comments on a silent stream, which keep proxies from taking it for dead."""
+_VERSION_HEADER = "mcp-protocol-version"
+_HEADERS = [
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"content-type", b"text/event-stream"),
+    (b"x-accel-buffering", b"no"),
+]
+_TRANSPORT = TransportContext(kind="streamable-http", can_send_request=False)
+_log = logging.getLogger("pallas.agent_server")
+
+
+def may_be_call(request: Request) -> bool:
+    """Whether a request may hold a call of the initialize era, by its method and headers."""
+    return (
+        request.method == "POST"
+        and request.headers.get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION) in HANDSHAKE_PROTOCOL_VERSIONS
+        and request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
+        and all(check_accept_headers(request))
+    )
+
+
+def call_in(body: bytes) -> JSONRPCRequest | None:
+    """The call that a request's body holds, None if it holds anything else."""
+    if b'"tools/call"' not in body:
+        return None
+    try:
+        request = JSONRPCRequest.model_validate(pydantic_core.from_json(body), by_name=False)
+    except ValueError:  # no JSON, or no request
+        return None
+    return request if request.method == "tools/call" else None
+
+
+async def answer(
+    server: Server[Any], call: JSONRPCRequest, request: Request, send: Send, answering: asyncio.Task[Any]
+) -> None:
+    """Answer a call on its response stream, which begins at once.
+
+    Args:
+        server: has the handlers.
+        call: what `request` holds; its body has been read.
+        request: with a `receive` that tells when the client has gone.
+        send: takes the response.
+        answering: the current task, cancelled when the client goes.
+    """
+    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+    client = _Client(request.receive, send)
+    watching = asyncio.create_task(client.watch(answering), name="client of a call")
+    try:
+        last = await _answer(server, call, _Context(call, request, send))
+        watching.cancel()  # no comment comes after the last message
+        await send({"type": "http.response.body", "body": _event(last), "more_body": False})
+    except asyncio.CancelledError:
+        if not client.has_left:
+            raise
+        answering.uncancel()
+    finally:
+        watching.cancel()
+
+
+async def _answer(server: Server[Any], call: JSONRPCRequest, context: _Context) -> Answer:
+    version = context.request.headers.get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
+    connection = Connection.from_envelope(version, None, None)
+    try:
+        result = await serve_one(
+            server, context, call.method, call.params, connection=connection, lifespan_state=_NOTHING
+        )
+    except Exception as failure:  # noqa: BLE001  as the SDK does: every failure is said in JSON-RPC
+        return JSONRPCError(jsonrpc="2.0", id=call.id, error=_error(failure))
+    finally:
+        context.is_open = False
+    return JSONRPCResponse(jsonrpc="2.0", id=call.id, result=result)
+
+
+_NOTHING: dict[str, Any] = {}
+
+
+def _error(failure: Exception) -> ErrorData:
+    if (error := handler_exception_to_error_data(failure)) is not None:
+        return error
+    _log.error("a request failed", exc_info=failure)
+    return ErrorData(code=0, message=str(failure))
+
+
+class _Client:
+    """Who waits for an answer: sent a comment when nothing else would be, and watched for leaving."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self.has_left = False
+        self._receive = receive
+        self._send = send
+
+    async def watch(self, answering: asyncio.Task[Any]) -> None:
+        """Cancel `answering` when the client leaves."""
+        while not self.has_left:
+            try:
+                async with asyncio.timeout(PING_SECONDS):
+                    self.has_left = (await self._receive())["type"] == "http.disconnect"
+            except TimeoutError:
+                comment = f": ping - {datetime.now(UTC)}\r\n\r\n".encode()
+                await self._send({"type": "http.response.body", "body": comment, "more_body": True})
+        answering.cancel()
+
+
+class _Context:
+    """What the SDK's handlers know of a request and send to its client: a `DispatchContext`."""
+
+    transport = _TRANSPORT
+    can_send_request = False
+
+    def __init__(self, call: JSONRPCRequest, request: Request, send: Send) -> None:
+        self.is_open = True
+        self.request = request
+        self.request_id = call.id
+        self.message_metadata = ServerMessageMetadata(request_context=request, can_send_request=False)
+        self.cancel_requested = anyio.Event()
+        self._send = send
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Send a notification, unless the request has been answered."""
+        del opts
+        if self.is_open:
+            message = JSONRPCNotification(jsonrpc="2.0", method=method, params=dict(params) if params else None)
+            await self._send({"type": "http.response.body", "body": _event(message), "more_body": True})
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Nothing: the gateway's progress goes through `notify`, in numbers of its own."""
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> NoReturn:
+        """Refuse: a client's answer would have nowhere to go to without a session."""
+        del params, opts
+        raise NoBackChannelError(method)
+
+
+def _event(message: Answer | JSONRPCNotification) -> bytes:
+    return (
+        b"event: message\r\ndata: " + message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\r\n\r\n"
+    )

@@ -1,0 +1,83 @@
+"""Streamable HTTP for one agent's MCP server, without sessions: what the SDK answers, and what `exchange` does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import RequestBodyLimitMiddleware
+from starlette.requests import Request
+
+from pallas_gateway.agent_server import exchange
+from pallas_gateway.agents.version import Uses
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+    from starlette.types import Message, Receive, Scope, Send
+
+
+class Transport:
+    """Answers HTTP requests by an MCP server, which may change between two requests."""
+
+    def __init__(self, server: Server[Any], max_body_bytes: int) -> None:
+        self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=max_body_bytes)
+        self._calls = RequestBodyLimitMiddleware(self._answer_call, max_body_bytes)
+        self._requests = Uses()
+        self._answering: set[asyncio.Task[Any]] = set()
+        self._opened = asyncio.Event()
+        self._over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Answer requests until `close`; those that come before this has begun wait for it."""
+        async with self._manager.run():
+            self._opened.set()
+            try:
+                await self._over.wait()
+            finally:
+                for answering in self._answering:
+                    answering.cancel()
+
+    def close(self) -> None:
+        """Take no more requests, and cut off those that are being answered."""
+        self._over.set()
+
+    async def wait_until_idle(self) -> None:
+        """Return once no request is being answered."""
+        await self._requests.wait_for_none()
+
+    def present(self, server: Server[Any], max_body_bytes: int) -> None:
+        """Answer by another server from the next request on; those being answered stay as they began."""
+        self._manager.app = server  # read anew for each request; without sessions nothing else holds it
+        self._manager.asgi_app.max_body_size = self._calls.max_body_size = max_body_bytes
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        with self._requests.one_more():
+            await self._opened.wait()
+            handle = self._calls if exchange.may_be_call(Request(scope)) else self._manager.handle_request
+            await handle(scope, receive, send)
+
+    async def _answer_call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what is a call after all; everything else is the SDK's."""
+        message = await receive()  # the limit has read the body, and gives it as one
+        call = None if message.get("more_body") else exchange.call_in(message.get("body", b""))
+        if call is None:
+            await self._manager.handle_request(scope, _once_more(message, receive), send)
+            return
+        answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
+        self._answering.add(answering)
+        try:
+            await exchange.answer(self._manager.app, call, Request(scope, receive), send, answering)
+        finally:
+            self._answering.discard(answering)
+
+
+def _once_more(message: Message, receive: Receive) -> Receive:
+    """A `receive` that gives `message` again before it goes on."""
+    again = [message]
+
+    async def receive_again() -> Message:
+        return again.pop() if again else await receive()
+
+    return receive_again

@@ -1,0 +1,60 @@
+"""The garbage collector is spared what stays, and nothing that is garbage stays. In processes of their own."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import gc, weakref
+from pallas_gateway import interpreter
+
+class Node:
+    def __init__(self):
+        self.itself = self
+
+def garbage_is_collected():
+    node = weakref.ref(Node())
+    kept = [[] for _ in range(20 * interpreter.YOUNG_OBJECTS)]  # nobody asks the collector: it begins by itself
+    return node() is None
+
+interpreter.expect_calls()
+"""
+
+
+def prints(program: str) -> str:
+    shown = subprocess.run([sys.executable, "-c", PROGRAM + program], capture_output=True, text=True, check=True)
+    return shown.stdout.strip()
+
+
+def test_what_is_loaded_is_gone_through_no_more() -> None:
+    program = """
+loaded = [[] for _ in range(50_000)]
+interpreter.set_aside_what_stays()
+print(gc.get_freeze_count() > 50_000, len(gc.get_objects()) < 10_000)
+"""
+
+    assert prints(program) == "True True"
+
+
+def test_garbage_is_collected_before_and_after() -> None:
+    program = """
+before = garbage_is_collected()
+interpreter.set_aside_what_stays()
+print(before, garbage_is_collected(), garbage_is_collected())
+"""
+
+    assert prints(program) == "True True True"
+
+
+def test_what_a_reload_replaced_is_collected_when_the_new_is_set_aside() -> None:
+    program = """
+old = Node()
+interpreter.set_aside_what_stays()
+gone = weakref.ref(old)
+old = Node()
+gc.collect()
+kept = gone() is not None
+interpreter.set_aside_what_stays()
+print(kept, gone() is None, gc.get_freeze_count() > 0)
+"""
+
+    assert prints(program) == "True True True"
