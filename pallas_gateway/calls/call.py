@@ -9,6 +9,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
 
 if TYPE_CHECKING:
@@ -41,12 +42,14 @@ class Call:
 
     `history` is chronological and holds only well-formed turns; `message` is the new user turn. `nesting` counts the
     calls of this gateway above this one: 0 for a client's own call; `parent_call_id` is the nearest of them.
+    `parameters` are those of the caller, until the agent that answers completes them by its defaults.
     """
 
     agent: str
     message: Message
     history: tuple[Message, ...] = ()
     conversation_id: str | None = None
+    parameters: Parameters = NO_PARAMETERS
     caller: Caller = ANONYMOUS
     nesting: int = 0
     parent_call_id: str | None = None
