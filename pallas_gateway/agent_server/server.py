@@ -39,6 +39,7 @@ from pallas_gateway.agent_server.tools import (
     conversation_id_of,
     error_result,
     health_tool,
+    message_schema,
     message_tool,
     parse_call,
     reply_result,
@@ -141,7 +142,10 @@ class AgentServer:
         description = agent.settings.description or f"Send a message to {title} and get its answer."
         names = dict.fromkeys(name.replace("{agent}", agent.name) for name in face.tool_names)
         self._message_names = frozenset(names)
-        self._tools: list[Tool] = [message_tool(name, title=title, description=description) for name in names]
+        schema = message_schema(agent.settings)
+        self._tools: list[Tool] = [
+            message_tool(name, title=title, description=description, schema=schema) for name in names
+        ]
         self._tools.append(health_tool())
         self._schemas = {tool.name: tool.input_schema for tool in self._tools}
 
@@ -186,7 +190,7 @@ class AgentServer:
         with records_of(asked, _bearer(context)):
             try:
                 self._refuse_without_grant(asked.caller)
-                call = parse_call(asked, arguments)
+                call = parse_call(asked, arguments, self._agent.settings)
             except GatewayError as refusal:
                 self._agent.refuse(asked, refusal)
                 return error_result(str(refusal), call_meta(asked, stop_reason=refusal.reason, seconds=0.0))

@@ -13,6 +13,8 @@ from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mcp_types import ContentBlock
 
 
@@ -117,7 +119,8 @@ class Reply:
     `content` holds MCP content blocks, text first. `stop_reason` is fast-agent's word (`endTurn`, `maxIterations`, …),
     for a failed call its `failure` (`llm_error`, …), and `content` is then one sentence for the user. `halted` holds
     why loops were stopped (`repeat`, `oscillation`, `deadline`), `tools` each use of a tool by `server/tool`. What was
-    spent is known in every case.
+    spent is known in every case. `ignored` names parameters that the model's provider did not get, `changed` those that
+    were sent with another value than was asked for, and this one: a limit of the model.
     """
 
     content: tuple[ContentBlock, ...]
@@ -127,6 +130,8 @@ class Reply:
     failure: str | None = None
     halted: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    changed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def usage(self) -> Usage:

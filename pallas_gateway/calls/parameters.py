@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.parameters import PARAMETERS, ParameterSettings
@@ -37,7 +37,8 @@ class Parameters:
     """Parameters by name; None leaves one to the provider.
 
     `cleared` holds those that the caller set to null, so that no default takes their place. `stop` is a tuple even for
-    one text. `extra` holds JSON values; a None in it takes a default's key out.
+    one text. `extra` holds JSON values; a None in it takes a default's key out. `tools_limit` is the agent's own
+    allow-list, which holds besides the caller's: a caller may narrow what an agent can do, never widen it.
     """
 
     temperature: float | None = None
@@ -55,11 +56,17 @@ class Parameters:
     extra: JsonObject | None = field(default=None, repr=False)
     system_override: str | None = field(default=None, repr=False)
     model: str | None = None
+    tools_limit: tuple[str, ...] | None = None
     cleared: frozenset[str] = frozenset()
 
     def given(self) -> dict[str, Any]:
         """Those that have a value, by name."""
         return {name: value for name in PARAMETERS if (value := getattr(self, name)) is not None}
+
+    @property
+    def tool_lists(self) -> tuple[tuple[str, ...], ...]:
+        """The allow-lists of tools, all of which hold; none: every tool is allowed."""
+        return tuple(one for one in (self.tools_allowlist, self.tools_limit) if one is not None)
 
 
 NO_PARAMETERS = Parameters()
@@ -89,19 +96,25 @@ def parse(asked: object, settings: AgentSettings) -> Parameters:
 
 def resolved(asked: Parameters, defaults: ParameterSettings) -> Parameters:
     """`asked`, completed by the agent's defaults but for those that it clears; the keys of `extra` one by one."""
-    default = of_settings(defaults)
+    default = replace(of_settings(defaults), tools_allowlist=None)
     missing = {name: value for name, value in default.given().items() if getattr(asked, name) is None}
     filled = {name: value for name, value in missing.items() if name not in asked.cleared}
     both = {**(default.extra or {}), **(asked.extra or {})}
     if asked.extra is not None:
         filled["extra"] = {key: value for key, value in both.items() if value is not None} or None
-    return replace(asked, **filled)
+    return replace(asked, **filled, tools_limit=defaults.tools_allowlist)
+
+
+def clamped(parameters: Parameters, most: int | None) -> Parameters:
+    """The same with `max_tokens` within what the model can write, if that is known."""
+    if parameters.max_tokens is None or most is None or parameters.max_tokens <= most:
+        return parameters
+    return replace(parameters, max_tokens=most)
 
 
 def of_settings(settings: ParameterSettings) -> Parameters:
     """The same as a call carries them."""
-    names = [one.name for one in fields(Parameters) if one.name != "cleared"]
-    return Parameters(**{name: getattr(settings, name) for name in names})
+    return Parameters(**{name: getattr(settings, name) for name in PARAMETERS})
 
 
 def params_schema(settings: AgentSettings) -> JsonObject | None:
