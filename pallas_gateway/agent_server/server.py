@@ -39,10 +39,10 @@ from pallas_gateway.agent_server.tools import (
     conversation_id_of,
     error_result,
     health_tool,
-    message_schema,
     message_tool,
     parse_call,
     reply_result,
+    with_params,
 )
 from pallas_gateway.agents.call_log import records_of
 from pallas_gateway.agents.version import Uses
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mcp.server.context import ServerRequestContext
-    from mcp_types import CallToolRequestParams, GetPromptRequestParams, PaginatedRequestParams, Tool
+    from mcp_types import CallToolRequestParams, GetPromptRequestParams, PaginatedRequestParams
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
@@ -142,11 +142,9 @@ class AgentServer:
         description = agent.settings.description or f"Send a message to {title} and get its answer."
         names = dict.fromkeys(name.replace("{agent}", agent.name) for name in face.tool_names)
         self._message_names = frozenset(names)
-        schema = message_schema(agent.settings)
-        self._tools: list[Tool] = [
-            message_tool(name, title=title, description=description, schema=schema) for name in names
-        ]
-        self._tools.append(health_tool())
+        message_tools = [message_tool(name, title=title, description=description) for name in names]
+        self._tools_for_peers = [*message_tools, health_tool()]
+        self._tools = with_params(self._tools_for_peers, agent.settings)
         self._schemas = {tool.name: tool.input_schema for tool in self._tools}
 
     def _server(self, face: Face) -> Server[Any]:
@@ -168,8 +166,9 @@ class AgentServer:
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        del context, params
-        return ListToolsResult(tools=self._tools)
+        del params
+        is_nested = self._running.parent_of(_headers(context).get(NESTED_CALL_HEADER)) is not None
+        return ListToolsResult(tools=self._tools_for_peers if is_nested else self._tools)
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         if params.name in self._message_names:

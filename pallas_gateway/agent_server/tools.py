@@ -14,7 +14,7 @@ from pallas_gateway.calls.parameters import params_schema, parse
 from pallas_gateway.errors import CallRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.conversation import SkippedRow
@@ -72,17 +72,22 @@ MESSAGE_SCHEMA: dict[str, Any] = {
 HEALTH_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def message_tool(name: str, *, title: str, description: str, schema: dict[str, Any] = MESSAGE_SCHEMA) -> Tool:
+def message_tool(name: str, *, title: str, description: str) -> Tool:
     """The message tool under one of its names."""
-    return Tool(name=name, title=title, description=description, input_schema=schema)
+    return Tool(name=name, title=title, description=description, input_schema=MESSAGE_SCHEMA)
 
 
-def message_schema(settings: AgentSettings) -> dict[str, Any]:
-    """The arguments of one agent's message tool; `params` is one of them if its callers may set any."""
+def with_params(tools: Iterable[Tool], settings: AgentSettings) -> list[Tool]:
+    """The tools as clients see them: message tools take the `params` that the agent's callers may set, if any.
+
+    Agents that call this one as a peer are shown them without: a model has no say in how another one samples, and need
+    not read a page about it in every prompt.
+    """
     params = params_schema(settings)
     if params is None:
-        return MESSAGE_SCHEMA
-    return {**MESSAGE_SCHEMA, "properties": {**MESSAGE_SCHEMA["properties"], "params": params}}
+        return list(tools)
+    schema = {**MESSAGE_SCHEMA, "properties": {**MESSAGE_SCHEMA["properties"], "params": params}}
+    return [tool if tool.name == GET_HEALTH else tool.model_copy(update={"input_schema": schema}) for tool in tools]
 
 
 def health_tool() -> Tool:
@@ -103,7 +108,7 @@ def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSetting
     Raises:
         CallRefusedError: `bad_input`, `bad_params` or `bad_image`; the message says what to send instead.
     """
-    text = _checked(arguments, known=message_schema(settings)["properties"])
+    text = _checked(arguments, known=(*MESSAGE_SCHEMA["properties"], *(["params"] if settings.caller_params else [])))
     parameters = parse(arguments.get("params"), settings)
     history, skipped = parse_history(arguments.get("history"))
     message = current_message(text, arguments.get("images"))
@@ -111,7 +116,7 @@ def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSetting
     return replace(asked, message=message, history=history, parameters=parameters)
 
 
-def _checked(arguments: Mapping[str, Any], *, known: Mapping[str, Any]) -> str:
+def _checked(arguments: Mapping[str, Any], *, known: Collection[str]) -> str:
     """The message, after the checks that concern all arguments at once."""
     unknown = sorted(set(arguments) - set(known))
     if unknown:

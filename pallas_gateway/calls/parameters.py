@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.config.parameters import PARAMETERS, ParameterSettings
+from pallas_gateway.config.parameters import PARAMETERS, CallParameters, DefaultParameters
 from pallas_gateway.config.translate import located, validated
 from pallas_gateway.errors import CallRefusedError
 
@@ -86,7 +86,7 @@ def parse(asked: object, settings: AgentSettings) -> Parameters:
         if name not in settings.caller_params:
             raise _refused(_why_not(str(name)), settings)
     _refuse_unsendable(asked, settings)
-    read, errors = validated(ParameterSettings, asked)
+    read, errors = validated(CallParameters, asked)
     if read is None:
         raise _refused(_what_is_wrong(errors[0]), settings)
     _refuse_foreign(read, settings)
@@ -94,7 +94,7 @@ def parse(asked: object, settings: AgentSettings) -> Parameters:
     return replace(of_settings(read), cleared=cleared)
 
 
-def resolved(asked: Parameters, defaults: ParameterSettings) -> Parameters:
+def resolved(asked: Parameters, defaults: DefaultParameters) -> Parameters:
     """`asked`, completed by the agent's defaults but for those that it clears; the keys of `extra` one by one."""
     default = replace(of_settings(defaults), tools_allowlist=None)
     missing = {name: value for name, value in default.given().items() if getattr(asked, name) is None}
@@ -112,16 +112,17 @@ def clamped(parameters: Parameters, most: int | None) -> Parameters:
     return replace(parameters, max_tokens=most)
 
 
-def of_settings(settings: ParameterSettings) -> Parameters:
+def of_settings(settings: DefaultParameters) -> Parameters:
     """The same as a call carries them."""
-    return Parameters(**{name: getattr(settings, name) for name in PARAMETERS})
+    values: JsonObject = {name: getattr(settings, name, None) for name in PARAMETERS}
+    return Parameters(**values)
 
 
 def params_schema(settings: AgentSettings) -> JsonObject | None:
     """The JSON Schema of `params` for this agent: exactly what its callers may set; None if that is nothing."""
     if not settings.caller_params:
         return None
-    whole = ParameterSettings.model_json_schema()["properties"]
+    whole = CallParameters.model_json_schema()["properties"]
     shown = {name: _shown(whole[name]) for name in PARAMETERS if name in settings.caller_params}
     if "model" in shown:
         shown["model"]["anyOf"] = [{"type": "string", "enum": list(settings.models)}, {"type": "null"}]
@@ -152,7 +153,7 @@ def _why_not(name: str) -> str:
 
 def _what_is_wrong(error: ErrorDetails) -> str:
     name = str(error["loc"][0])
-    why = next(located(ParameterSettings, [error]))[1] if error["type"] == "value_error" else f"must be {_RANGES[name]}"
+    why = next(located(CallParameters, [error]))[1] if error["type"] == "value_error" else f"must be {_RANGES[name]}"
     return f"params.{name} {why}."
 
 
@@ -190,7 +191,7 @@ def _refuse_unsendable(asked: Mapping[str, Any], settings: AgentSettings) -> Non
         raise _refused(why, settings) from None
 
 
-def _refuse_foreign(read: ParameterSettings, settings: AgentSettings) -> None:
+def _refuse_foreign(read: CallParameters, settings: AgentSettings) -> None:
     if read.model is not None and read.model not in settings.models:
         raise _refused("params.model is none that this agent's callers may choose.", settings)
     for key in read.extra or ():

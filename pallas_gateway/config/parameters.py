@@ -127,7 +127,7 @@ ResponseFormat = Annotated[JsonObject, AfterValidator(_response_format), WithJso
 ToolChoice = Annotated[str | JsonObject, BeforeValidator(_tool_choice), WithJsonSchema(_TOOL_CHOICE_SCHEMA)]
 
 
-class ParameterSettings(Section):
+class DefaultParameters(Section):
     """Parameters of a call; what is not given is left to the provider."""
 
     temperature: Temperature | None = None
@@ -172,5 +172,9 @@ class ParameterSettings(Section):
     system_override: Words | None = None
     """Takes the place of the agent's instruction."""
 
+
+class CallParameters(DefaultParameters):
+    """What callers may send; the agent's own model is no parameter, so there is no default for it."""
+
     model: Text | None = None
-    """The model that answers instead of the agent's own, one of `models`."""
+    """The model that answers instead of the agent's own."""

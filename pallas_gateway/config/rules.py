@@ -107,13 +107,11 @@ def _models(deployment: Deployment) -> Iterator[Finding]:
     for name, agent in deployment.agents.items():
         path = f"agents.{name}"
         if "model" in agent.caller_params and not agent.models:
-            message = "callers may set 'model', but there is none to choose; list them under models"
+            message = "callers may set 'model', but there is none; list some as models"
             yield Finding(f"{path}.caller_params", message)
         if agent.models and "model" not in agent.caller_params:
-            message = "callers may not choose a model before caller_params has 'model', which is not in its default"
+            message = "callers may choose one only if caller_params names 'model'"
             yield Finding(f"{path}.models", message)
-        if agent.default_params.model is not None:
-            yield Finding(f"{path}.default_params.model", "is for callers only; the agent's own model is no parameter")
 
 
 def _key_names(deployment: Deployment) -> Iterator[Finding]:

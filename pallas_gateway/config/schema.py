@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from pallas_gateway.config.parameters import CALLER_PARAMETERS, ParameterName, ParameterSettings
+from pallas_gateway.config.parameters import CALLER_PARAMETERS, DefaultParameters, ParameterName
 from pallas_gateway.config.section import Section
 from pallas_gateway.config.values import (
     Algorithms,
@@ -100,7 +100,7 @@ which peers know the agent."""
     max_in_flight: Count | None = None
     """Calls of this agent at once, per worker process. Without one: only the gateway's own limit."""
 
-    default_params: ParameterSettings = Field(default_factory=ParameterSettings)
+    default_params: DefaultParameters = Field(default_factory=DefaultParameters)
     """Parameters of every call that does not say otherwise."""
 
     caller_params: tuple[ParameterName, ...] = CALLER_PARAMETERS

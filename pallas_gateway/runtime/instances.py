@@ -20,7 +20,7 @@ from pallas_gateway.runtime.credentials import token_endpoint_waited_for
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.messages import deadline_reply, failed, to_fast_agent, to_reply, turns_of, workflow_failure
 from pallas_gateway.runtime.outages import Outages
-from pallas_gateway.runtime.parameters import CallParameters
+from pallas_gateway.runtime.parameters import AppliedParameters
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class FastAgentInstance:
         self._observer = observer
         self._tasks = tasks
         self._generation: asyncio.Task[PromptMessageExtended] | None = None
-        self._parameters: CallParameters | None = None
+        self._parameters: AppliedParameters | None = None
         observer.watch_agents(self._agents.values())
 
     @property
@@ -198,7 +198,7 @@ class FastAgentInstance:
         )
 
     async def _answer(self, call: Call) -> PromptMessageExtended:
-        self._parameters = parameters = CallParameters(call.parameters)
+        self._parameters = parameters = AppliedParameters(call.parameters)
         await parameters.choose_model(self._agents, self._served)
         await self._connect()
         parameters.apply(self._agents, self._served)

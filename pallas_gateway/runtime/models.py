@@ -72,7 +72,8 @@ def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | No
     llm = next((llm for agent in ordered if (llm := getattr(agent, "llm", None)) is not None), None)
     name = (llm.model_name if llm is not None else None) or "unknown"
     is_known = llm is None or capabilities is not None or ModelDatabase.get_model_params(name) is not None
-    most = capabilities.max_output_tokens if capabilities else ModelDatabase.get_max_output_tokens(name)
+    says_most = capabilities is not None and "max_output_tokens" in capabilities.model_fields_set
+    most = capabilities.max_output_tokens if capabilities and says_most else ModelDatabase.get_max_output_tokens(name)
     takes_images = capabilities is None or capabilities.vision
     return ModelFacts(name, _image_types(name) if takes_images else frozenset(), is_known, most)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _WORKFLOWS = frozenset(AgentType) - {AgentType.LLM, AgentType.BASIC, AgentType.CUSTOM, AgentType.A2A}
 
 
-class CallParameters:
+class AppliedParameters:
     """The parameters of one call, and which of them took effect."""
 
     def __init__(self, parameters: Parameters) -> None:
