@@ -26,9 +26,10 @@ def with_defaults(call: Call, version: Version) -> Call:
 
 
 def told_of_changes(reply: Reply, asked: Call, sent: Call) -> Reply:
-    """The reply, as far as it says of parameters what the caller has asked for; the agent's defaults are not its own."""
+    """The reply, as far as it says of parameters what the caller asked for; the agent's defaults are not its own."""
     ignored = tuple(name for name in reply.ignored if name in asked.parameters.given())
     wished = asked.parameters.max_tokens
     used = reply.changed.get("max_tokens", sent.parameters.max_tokens)
-    is_as_asked = wished is None or used in (None, wished) or "max_tokens" in ignored
-    return replace(reply, ignored=ignored, changed={} if is_as_asked else {"max_tokens": used})
+    if wished is None or used is None or used == wished or "max_tokens" in ignored:
+        return replace(reply, ignored=ignored, changed={})
+    return replace(reply, ignored=ignored, changed={"max_tokens": used})

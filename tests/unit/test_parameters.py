@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pallas_gateway.agents.parameters import told_of_changes
+from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, clamped, params_schema, parse, resolved
 from pallas_gateway.config.parameters import PARAMETERS, DefaultParameters
 from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.errors import CallRefusedError
+from tests.support.memory_runtime import a_call
 
 ONE_TOOL = {"type": "function", "function": {"name": "search"}}
 JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}, "strict": True}}
@@ -114,3 +118,22 @@ def test_no_answer_may_be_longer_than_the_model_can_write(
 def test_no_words_of_a_caller_are_shown_by_accident() -> None:
     shown = repr(parse({"system_append": "secret", "extra": {"user": "secret"}, "system_override": "secret"}, ALL))
     assert "secret" not in shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "ignored", "changed"),
+    [
+        (Parameters(), Reply((), "endTurn", ignored=("seed",), changed={"max_tokens": 7}), (), {}),
+        (Parameters(seed=1), Reply((), "endTurn", ignored=("seed", "top_k")), ("seed",), {}),
+        (Parameters(max_tokens=9), Reply((), "endTurn"), (), {"max_tokens": 5}),
+        (Parameters(max_tokens=9), Reply((), "endTurn", changed={"max_tokens": 7}), (), {"max_tokens": 7}),
+        (Parameters(max_tokens=9), Reply((), "endTurn", ignored=("max_tokens",)), ("max_tokens",), {}),
+        (Parameters(max_tokens=5), Reply((), "endTurn"), (), {}),
+    ],
+)
+def test_a_caller_is_told_of_what_it_asked_for_and_of_nothing_else(
+    asked: Parameters, told: Reply, ignored: tuple[str, ...], changed: dict[str, int]
+) -> None:
+    call = replace(a_call(), parameters=asked)
+    reply = told_of_changes(told, call, replace(call, parameters=clamped(asked, 5)))
+    assert (reply.ignored, reply.changed) == (ignored, changed)
