@@ -22,6 +22,7 @@ def agent_plan(configuration: Configuration, addresses: Addresses, name: str) ->
         loop_repeat_threshold=agent.loop_repeat_threshold,
         max_relay_depth=configuration.deployment.gateway.max_relay_depth,
         model_capabilities=configuration.capabilities_of(name),
+        models=agent.models,
         peers=addresses.peers(configuration.hosted_agents),
     )
 

@@ -41,6 +41,7 @@ from pallas_gateway.agent_server.tools import (
     message_tool,
     parse_call,
     reply_result,
+    with_params,
 )
 from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.agents.call_log import records_of
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mcp.server.context import ServerRequestContext
-    from mcp_types import CallToolRequestParams, GetPromptRequestParams, PaginatedRequestParams, Tool
+    from mcp_types import CallToolRequestParams, GetPromptRequestParams, PaginatedRequestParams
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
@@ -130,8 +131,9 @@ class AgentServer:
         description = agent.settings.description or f"Send a message to {title} and get its answer."
         names = dict.fromkeys(name.replace("{agent}", agent.name) for name in face.tool_names)
         self._message_names = frozenset(names)
-        self._tools: list[Tool] = [message_tool(name, title=title, description=description) for name in names]
-        self._tools.append(health_tool())
+        message_tools = [message_tool(name, title=title, description=description) for name in names]
+        self._tools_for_peers = [*message_tools, health_tool()]
+        self._tools = with_params(self._tools_for_peers, agent.settings)
         self._schemas = {tool.name: tool.input_schema for tool in self._tools}
 
     def _server(self, face: Face) -> Server[Any]:
@@ -153,8 +155,9 @@ class AgentServer:
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        del context, params
-        return ListToolsResult(tools=self._tools)
+        del params
+        is_nested = self._running.parent_of(_headers(context).get(NESTED_CALL_HEADER)) is not None
+        return ListToolsResult(tools=self._tools_for_peers if is_nested else self._tools)
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         if params.name in self._message_names:
@@ -175,7 +178,7 @@ class AgentServer:
         with records_of(asked, _bearer(context)):
             try:
                 self._refuse_without_grant(asked.caller)
-                call = parse_call(asked, arguments)
+                call = parse_call(asked, arguments, self._agent.settings)
             except GatewayError as refusal:
                 self._agent.refuse(asked, refusal)
                 return error_result(str(refusal), call_meta(asked, stop_reason=refusal.reason, seconds=0.0))

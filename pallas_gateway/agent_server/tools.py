@@ -10,17 +10,21 @@ from mcp_types import CallToolResult, TextContent, Tool
 
 from pallas_gateway.calls.call import Usage
 from pallas_gateway.calls.conversation import current_message, is_text, parse_history
+from pallas_gateway.calls.parameters import params_schema, parse
 from pallas_gateway.errors import CallRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.conversation import SkippedRow
+    from pallas_gateway.config.schema import AgentSettings
 
 GET_HEALTH = "get_health"
 META_KEY = "pallas/call"
 """Where a result's `_meta` holds the facts of its call."""
+PARAMS_META_KEY = "pallas/params"
+"""Where it says which of the call's parameters had no effect, or another."""
 LONGEST_ID = 1000
 """Characters of a conversation id, which stands in every log record and notification of its call."""
 LOGGED_ROWS = 100
@@ -73,6 +77,19 @@ def message_tool(name: str, *, title: str, description: str) -> Tool:
     return Tool(name=name, title=title, description=description, input_schema=MESSAGE_SCHEMA)
 
 
+def with_params(tools: Iterable[Tool], settings: AgentSettings) -> list[Tool]:
+    """The tools as clients see them: message tools take the `params` that the agent's callers may set, if any.
+
+    Agents that call this one as a peer are shown them without: a model has no say in how another one samples, and need
+    not read a page about it in every prompt.
+    """
+    params = params_schema(settings)
+    if params is None:
+        return list(tools)
+    schema = {**MESSAGE_SCHEMA, "properties": {**MESSAGE_SCHEMA["properties"], "params": params}}
+    return [tool if tool.name == GET_HEALTH else tool.model_copy(update={"input_schema": schema}) for tool in tools]
+
+
 def health_tool() -> Tool:
     """The health tool."""
     description = "Is this agent well, and are the servers it depends on reachable? Asks no model."
@@ -85,25 +102,26 @@ def conversation_id_of(arguments: Mapping[str, Any]) -> str | None:
     return found if _is_identifier(found) else None
 
 
-def parse_call(asked: Call, arguments: Mapping[str, Any]) -> Call:
+def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSettings) -> Call:
     """`asked`, what is known of a call before its arguments are checked, with what they say.
 
     Raises:
-        CallRefusedError: `bad_input` or `bad_image`; the message says what to send instead.
+        CallRefusedError: `bad_input`, `bad_params` or `bad_image`; the message says what to send instead.
     """
-    text = _checked(arguments)
+    text = _checked(arguments, known=(*MESSAGE_SCHEMA["properties"], *(["params"] if settings.caller_params else [])))
+    parameters = parse(arguments.get("params"), settings)
     history, skipped = parse_history(arguments.get("history"))
     message = current_message(text, arguments.get("images"))
     _warn_of_skipped(asked, skipped)
-    return replace(asked, message=message, history=history)
+    return replace(asked, message=message, history=history, parameters=parameters)
 
 
-def _checked(arguments: Mapping[str, Any]) -> str:
+def _checked(arguments: Mapping[str, Any], *, known: Collection[str]) -> str:
     """The message, after the checks that concern all arguments at once."""
-    unknown = sorted(set(arguments) - set(MESSAGE_SCHEMA["properties"]))
+    unknown = sorted(set(arguments) - set(known))
     if unknown:
-        known = ", ".join(MESSAGE_SCHEMA["properties"])
-        raise CallRefusedError(f"Unknown argument '{unknown[0]}'. Arguments are: {known}.", reason="bad_input")
+        names = ", ".join(known)
+        raise CallRefusedError(f"Unknown argument '{unknown[0]}'. Arguments are: {names}.", reason="bad_input")
     message, conversation_id = arguments.get("message"), arguments.get("conversation_id")
     if not isinstance(message, str):
         raise CallRefusedError("Argument 'message' is required and must be a string.", reason="bad_input")
@@ -132,7 +150,15 @@ def reply_result(reply: Reply, call: Call, *, seconds: float) -> CallToolResult:
     """The result of a call that was started."""
     meta = call_meta(call, stop_reason=reply.stop_reason, seconds=seconds, reply=reply)
     failed = reply.failure is not None
-    return CallToolResult(content=list(reply.content), is_error=failed, meta={META_KEY: meta})
+    notes = params_meta(reply)
+    both = {META_KEY: meta, PARAMS_META_KEY: notes} if notes else {META_KEY: meta}
+    return CallToolResult(content=list(reply.content), is_error=failed, meta=both)
+
+
+def params_meta(reply: Reply) -> dict[str, Any]:
+    """`_meta["pallas/params"]`: parameters that were ignored or changed; empty where all took effect as they were."""
+    notes = {"ignored": list(reply.ignored), "changed": dict(reply.changed)}
+    return {key: value for key, value in notes.items() if value}
 
 
 def error_result(message: str, meta: dict[str, Any] | None = None) -> CallToolResult:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.agents.call_log import Spent, log_refused, log_reply, log_unanswered
 from pallas_gateway.agents.images import fit_to_model
+from pallas_gateway.agents.parameters import model_for, told_of_changes, with_defaults
 from pallas_gateway.agents.version import Uses, Version
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.credentials import Credentials
@@ -239,9 +240,9 @@ class HostedAgent:
     async def _run(self, call: Call, channel: Channel, spent: Spent) -> Reply:
         self._refuse_too_deep(call)
         version = await self._first_version()
-        call = fit_to_model(call, version.runtime.model)
+        asked, call = call, with_defaults(fit_to_model(call, model_for(call, version)), version)
         with version.uses.one_more():
-            reply = await self._run_on(version, call, channel, spent)
+            reply = told_of_changes(await self._run_on(version, call, channel, spent), asked, call)
         for reason in reply.halted:
             self._around.metrics.loops_aborted.labels(self.name, reason).inc()
         return reply

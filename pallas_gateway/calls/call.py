@@ -9,9 +9,12 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mcp_types import ContentBlock
 
 
@@ -41,12 +44,14 @@ class Call:
 
     `history` is chronological and holds only well-formed turns; `message` is the new user turn. `nesting` counts the
     calls of this gateway above this one: 0 for a client's own call; `parent_call_id` is the nearest of them.
+    `parameters` are those of the caller, until the agent that answers completes them by its defaults.
     """
 
     agent: str
     message: Message
     history: tuple[Message, ...] = ()
     conversation_id: str | None = None
+    parameters: Parameters = NO_PARAMETERS
     caller: Caller = ANONYMOUS
     nesting: int = 0
     parent_call_id: str | None = None
@@ -114,7 +119,8 @@ class Reply:
     `content` holds MCP content blocks, text first. `stop_reason` is fast-agent's word (`endTurn`, `maxIterations`, …),
     for a failed call its `failure` (`llm_error`, …), and `content` is then one sentence for the user. `halted` holds
     why loops were stopped (`repeat`, `oscillation`, `deadline`), `tools` each use of a tool by `server/tool`. What was
-    spent is known in every case.
+    spent is known in every case. `ignored` names parameters that the model's provider did not get, `changed` those that
+    were sent with another value than was asked for, and this one: a limit of the model.
     """
 
     content: tuple[ContentBlock, ...]
@@ -124,6 +130,8 @@ class Reply:
     failure: str | None = None
     halted: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    changed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def usage(self) -> Usage:

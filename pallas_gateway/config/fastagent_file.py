@@ -15,8 +15,9 @@ from pallas_gateway.config.forwarding import (
     why_never_exchanged,
 )
 from pallas_gateway.config.problems import Problem
-from pallas_gateway.config.schema import ModelCapabilities, Section
+from pallas_gateway.config.schema import ModelCapabilities
 from pallas_gateway.config.secret_values import secret_values
+from pallas_gateway.config.section import Section
 from pallas_gateway.config.translate import located, validated
 from pallas_gateway.config.yaml_source import Document, UnsetVariable, read_document
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from pallas_gateway.config.expansion import PLACEHOLDER
-from pallas_gateway.config.schema import Section
+from pallas_gateway.config.section import Section
 from pallas_gateway.config.values import AuthorizationUrl, Flag, ResourceUri, Text
 
 OWN_AUTHORIZATION = frozenset({"authorization", "x-hf-authorization"})

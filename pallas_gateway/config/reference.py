@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from pallas_gateway.config.loader import FREE_PREFIX
+from pallas_gateway.config.parameters import DefaultParameters
 from pallas_gateway.config.rules import AGENT_NAME
 from pallas_gateway.config.schema import (
     AgentSettings,
@@ -30,6 +31,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`agents.<name>`", AgentSettings),
     ("`agents.<name>.icons`, each entry", IconSettings),
     ("`agents.<name>.model_capabilities`", ModelCapabilities),
+    ("`agents.<name>.default_params`", DefaultParameters),
     ("`gateway`", GatewaySettings),
     ("`gateway.tls`", TlsSettings),
     ("`gateway.auth`", AuthSettings),

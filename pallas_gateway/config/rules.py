@@ -40,6 +40,7 @@ def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Fin
     yield from _tool_names(deployment)
     yield from _ports(deployment, only_agent)
     yield from _icons(deployment)
+    yield from _models(deployment)
     yield from _key_names(deployment)
     yield from _granted_agents(deployment)
     yield from _unknown_dependencies(deployment)
@@ -100,6 +101,17 @@ def _icons(deployment: Deployment) -> Iterator[Finding]:
     for name, agent in deployment.agents.items():
         if agent.icon and agent.icons:
             yield Finding(f"agents.{name}.icons", "give either icon or icons, not both")
+
+
+def _models(deployment: Deployment) -> Iterator[Finding]:
+    for name, agent in deployment.agents.items():
+        path = f"agents.{name}"
+        if "model" in agent.caller_params and not agent.models:
+            message = "callers may set 'model', but there is none; list some as models"
+            yield Finding(f"{path}.caller_params", message)
+        if agent.models and "model" not in agent.caller_params:
+            message = "callers may choose one only if caller_params names 'model'"
+            yield Finding(f"{path}.models", message)
 
 
 def _key_names(deployment: Deployment) -> Iterator[Finding]:

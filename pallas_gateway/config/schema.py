@@ -3,12 +3,12 @@
 The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
 """
 
-from types import NoneType
-from typing import Any, Literal, get_args
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from pallas_gateway.config.expansion import ExpandedText, parse_scalar
+from pallas_gateway.config.parameters import CALLER_PARAMETERS, DefaultParameters, ParameterName
+from pallas_gateway.config.section import Section
 from pallas_gateway.config.values import (
     Algorithms,
     AuthorizationUrl,
@@ -35,35 +35,6 @@ from pallas_gateway.config.values import (
     ToolNames,
     Version,
 )
-
-
-class Section(BaseModel):
-    """Base of all sections: frozen, no unknown key, and placeholders read as the field's own type."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _prepare(cls, data: object) -> object:
-        if not isinstance(data, dict):
-            return data
-        prepared = {key: cls._read_placeholder(key, value) for key, value in data.items()}
-        return {key: value for key, value in prepared.items() if value is not None or not cls._may_be_blank(key)}
-
-    @classmethod
-    def _read_placeholder(cls, key: str, value: object) -> object:
-        if not isinstance(value, ExpandedText) or key not in cls.model_fields:
-            return value
-        annotation = cls.model_fields[key].annotation
-        if not value.strip() and _mentions(annotation, NoneType):
-            return None
-        return str(value) if _mentions(annotation, str) else parse_scalar(value)
-
-    @classmethod
-    def _may_be_blank(cls, key: str) -> bool:
-        """Lists and sections, whose entries may all be commented out: a bare key then means the default."""
-        known = cls.model_fields.get(key)
-        return known is not None and (known.default_factory is not None or isinstance(known.default, tuple))
 
 
 class ModelCapabilities(Section):
@@ -128,6 +99,16 @@ which peers know the agent."""
 
     max_in_flight: Count | None = None
     """Calls of this agent at once, per worker process. Without one: only the gateway's own limit."""
+
+    default_params: DefaultParameters = Field(default_factory=DefaultParameters)
+    """Parameters of every call that does not say otherwise."""
+
+    caller_params: tuple[ParameterName, ...] = CALLER_PARAMETERS
+    """Parameters that callers may set in `params`; `[]` lets them set none."""
+
+    models: tuple[Text, ...] = ()
+    """Models that callers may choose from with the parameter `model`, as fast-agent writes them \
+(`anthropic.claude-sonnet-4-5`)."""
 
     def shown_title(self, name: str) -> str:
         """The title, or the one made from the agent's `name` as documented."""
@@ -306,7 +287,3 @@ class Deployment(Section):
 
     gateway: GatewaySettings = Field(default_factory=GatewaySettings)
     """The process that hosts them."""
-
-
-def _mentions(annotation: Any, kind: type) -> bool:
-    return annotation is kind or any(_mentions(part, kind) for part in get_args(annotation))

@@ -22,6 +22,7 @@ SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {
     "string_type": lambda _: "must be text; put a number, a date or true/false in quotes",
     "string_too_short": lambda _: "must not be empty",
     "string_too_long": lambda context: f"must have at most {context['max_length']} characters",
+    "too_long": lambda context: f"must have at most {context['max_length']} entries",
     "too_short": lambda _: "must have at least one entry",
     "int_type": lambda _: "must be a whole number",
     "float_type": lambda _: "must be a number",

@@ -15,7 +15,7 @@ from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.credentials import presenting
 from pallas_gateway.runtime.failures import told
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
-from pallas_gateway.runtime.models import model_facts, register_unknown_models
+from pallas_gateway.runtime.models import facts_of, model_facts, register_unknown_models
 from pallas_gateway.runtime.modules import Imports, forget
 from pallas_gateway.runtime.observer import Observer
 from pallas_gateway.runtime.offers import Offers, alike_for_all
@@ -108,7 +108,7 @@ class FastAgentRuntime:
         settings = settings_for_hosting(fast, config_file=self._config_file)
         origin = self._origin(fast, plan, settings)
         downstreams = prepare_servers(settings, plan.peers)
-        register_unknown_models(fast, settings, plan.model_capabilities)
+        register_unknown_models(fast, settings, plan.model_capabilities, plan.models)
         fast.args.no_home = True
         fast.args.quiet = True
         platform.keep_globals_when_leaving(fast)
@@ -182,6 +182,10 @@ class FastAgentAgentRuntime:
     def model(self) -> ModelFacts:
         """The model the served agent uses."""
         return self._model
+
+    def model_named(self, spec: str) -> ModelFacts:
+        """One of the models that callers may choose."""
+        return facts_of(spec)
 
     @property
     def downstreams(self) -> tuple[Downstream, ...]:

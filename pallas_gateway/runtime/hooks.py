@@ -16,8 +16,8 @@ def composed(existing: ToolRunnerHooks | None, ours: ToolRunnerHooks) -> ToolRun
         return ours
 
     def both(one: Any, two: Any) -> Any:
-        if one is None:
-            return two
+        if one is None or two is None:
+            return one or two
 
         async def run(runner: ToolRunner, payload: Any) -> None:
             await one(runner, payload)

@@ -20,6 +20,7 @@ from pallas_gateway.runtime.credentials import token_endpoint_waited_for
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.messages import deadline_reply, failed, to_fast_agent, to_reply, turns_of, workflow_failure
 from pallas_gateway.runtime.outages import Outages
+from pallas_gateway.runtime.parameters import AppliedParameters
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class FastAgentInstance:
         self._observer = observer
         self._tasks = tasks
         self._generation: asyncio.Task[PromptMessageExtended] | None = None
+        self._parameters: AppliedParameters | None = None
         observer.watch_agents(self._agents.values())
 
     @property
@@ -192,10 +194,14 @@ class FastAgentInstance:
             turns=self.turns,
             halted=(*seen.halted, *reply.halted),
             tools=self.tools,
+            **(self._parameters.outcome() if self._parameters is not None else {}),
         )
 
     async def _answer(self, call: Call) -> PromptMessageExtended:
+        self._parameters = parameters = AppliedParameters(call.parameters)
+        await parameters.choose_model(self._agents, self._served)
         await self._connect()
+        parameters.apply(self._agents, self._served)
         messages = [to_fast_agent(message) for message in (*call.history, call.message)]
         agent = self._agents[self._served]
         if self._is_workflow:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
+from fast_agent.llm.model_factory import ModelFactory
 
 from pallas_gateway.runtime.ports import ModelFacts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fast_agent.config import Settings
     from fast_agent.core.agent_app import AgentApp
     from fast_agent.core.fastagent import FastAgent
@@ -18,10 +21,26 @@ if TYPE_CHECKING:
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/heic")
 
 
-def register_unknown_models(fast: FastAgent, settings: Settings, capabilities: ModelCapabilities | None) -> None:
-    """Tell fast-agent about the models of a module that it does not know, from what the project declares."""
+def register_unknown_models(
+    fast: FastAgent, settings: Settings, capabilities: ModelCapabilities | None, models: Iterable[str] = ()
+) -> None:
+    """Tell fast-agent about the models of a module that it does not know, from what the project declares.
+
+    Args:
+        fast: the module's.
+        settings: hold the default model.
+        capabilities: what is declared for the agent.
+        models: others that its callers may choose.
+
+    Raises:
+        ModelConfigError: nobody could make sense of one of `models`.
+    """
+    others = [ModelFactory.resolve_model_spec(spec).wire_model_name for spec in models]
     if capabilities is None:
         return
+    for name in others:
+        if ModelDatabase.get_model_params(name) is None:
+            _register_unknown_model(name, capabilities)
     specs = {settings.default_model, *(data["config"].model for data in fast.agents.values())}
     for name in {model_name(spec) for spec in specs if spec}:
         _register_unknown_model(name, capabilities)
@@ -53,8 +72,19 @@ def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | No
     llm = next((llm for agent in ordered if (llm := getattr(agent, "llm", None)) is not None), None)
     name = (llm.model_name if llm is not None else None) or "unknown"
     is_known = llm is None or capabilities is not None or ModelDatabase.get_model_params(name) is not None
-    if capabilities is not None and not capabilities.vision:
-        return ModelFacts(name, is_known=is_known)
-    # What fast-agent does not pass on it drops without a word, whatever was declared.
-    image_types = frozenset(kind for kind in _IMAGE_TYPES if ModelDatabase.supports_mime(name, kind))
-    return ModelFacts(name, image_types, is_known)
+    says_most = capabilities is not None and "max_output_tokens" in capabilities.model_fields_set
+    most = capabilities.max_output_tokens if capabilities and says_most else ModelDatabase.get_max_output_tokens(name)
+    takes_images = capabilities is None or capabilities.vision
+    return ModelFacts(name, _image_types(name) if takes_images else frozenset(), is_known, most)
+
+
+def facts_of(spec: str) -> ModelFacts:
+    """What fast-agent knows of a model, or was told at the agent's start."""
+    name = ModelFactory.resolve_model_spec(spec).wire_model_name
+    is_known = ModelDatabase.get_model_params(name) is not None
+    return ModelFacts(name, _image_types(name), is_known, ModelDatabase.get_max_output_tokens(name))
+
+
+def _image_types(model: str) -> frozenset[str]:
+    """What fast-agent does not pass on it drops without a word, whatever was declared."""
+    return frozenset(kind for kind in _IMAGE_TYPES if ModelDatabase.supports_mime(model, kind))

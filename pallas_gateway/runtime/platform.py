@@ -14,6 +14,7 @@ import ssl
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy, deepcopy
 from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +25,7 @@ import httpx
 import httpx._transports.default as httpx_transports
 import httpx2
 import httpx2._transports.default as httpx2_transports
+from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.core.core_app import Core
 from fast_agent.core.fastagent import FastAgent
@@ -46,7 +48,7 @@ from pallas_gateway.runtime.credentials import CallAuth
 from pallas_gateway.runtime.operations import timed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
     from fast_agent.config import MCPServerSettings, Settings
@@ -80,6 +82,7 @@ _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (MCPConnectionManager, "_suppress_mcp_streamable_http_errors", ("self",)),
     (MCPConnectionManager, "_suppress_mcp_oauth_cancel_errors", ("self",)),
     (Core, "cleanup", ("self",)),
+    (LlmDecorator, "set_model", ("self", "model")),
     (Logger, "event", ("self", "etype", "ename", "message", "context", "data")),
     (ToolRunner, "_advance_iteration", ("self",)),
     (fastagent_llm, "_mcp_metadata_var", ()),
@@ -88,6 +91,12 @@ _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     *((module, "create_ssl_context", ("verify", "cert", "trust_env")) for module in _TRUST_STORE_READERS),
 )
 _WITHOUT_POLLING = MCPAttachOptions(startup_timeout_seconds=None)  # type: ignore[arg-type]  # None is taken, and does not poll
+# Of provider classes, by name because most of them are never imported; a test checks that they are there.
+REQUEST_BUILDERS = {
+    "ResponsesLLM": "_build_response_args",
+    "OpenAILLM": "_prepare_api_request",
+    "AnthropicLLM": "prepare_provider_arguments",
+}
 _BRACED_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
 _prepared = False
 
@@ -217,6 +226,33 @@ def tells_of_changes(aggregator: MCPAggregator, server: str) -> bool:
     """Whether the connection to `server` hears when its tools change."""
     connection = aggregator._require_connection_manager().running_servers.get(server)
     return connection is not None and mcp_connection_manager._subscription_filter(connection) is not None
+
+
+async def use_model(agent: LlmDecorator, spec: str) -> None:
+    """`set_model` writes into the agent's configuration, which all calls share: this one gets a copy of its own."""
+    agent.config = copy(agent.config)
+    agent._default_request_params = agent.config.default_request_params = deepcopy(agent._default_request_params)
+    await agent.set_model(spec)
+
+
+def watch_requests(llm: Any, seen: Callable[[Mapping[str, Any]], None]) -> bool:
+    """Have `seen` told what a provider's client is called with, by this one LLM; False if it has no such place.
+
+    Only here the provider's class has made up its mind: parameters that its model does not take are gone.
+    """
+    kinds = {kind.__name__ for kind in type(llm).__mro__}
+    name = next((name for kind, name in REQUEST_BUILDERS.items() if kind in kinds and hasattr(llm, name)), None)
+    if name is None:
+        return False
+    original = getattr(llm, name)
+
+    def build(*arguments: Any, **options: Any) -> Any:
+        request = original(*arguments, **options)
+        seen(request)
+        return request
+
+    setattr(llm, name, build)
+    return True
 
 
 async def shut_down() -> None:

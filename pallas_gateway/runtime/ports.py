@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 class ModelFacts:
     """The model an agent really uses: its `name` without the provider, and the types of images it takes, if any.
 
-    `is_known` is false for a model that neither fast-agent nor the project says anything about.
+    `is_known` is false for a model that neither fast-agent nor the project says anything about. `max_output_tokens` is
+    the longest answer it can write, None where nobody knows.
     """
 
     name: str
     image_types: frozenset[str] = frozenset()
     is_known: bool = True
+    max_output_tokens: int | None = None
 
     @property
     def vision(self) -> bool:
@@ -100,7 +102,7 @@ def not_counted(server: str, operation: str, *, ok: bool, seconds: float) -> Non
 class AgentPlan:
     """What a runtime needs to start one agent, and whom to tell of its downstream operations.
 
-    `peers` maps documented addresses to a peer's (name, real URL).
+    `peers` maps documented addresses to a peer's (name, real URL). `models` are those that callers may choose.
     """
 
     name: str
@@ -111,6 +113,7 @@ class AgentPlan:
     model_capabilities: ModelCapabilities | None
     peers: Mapping[str, tuple[str, str]]
     on_operation: OnOperation = not_counted
+    models: tuple[str, ...] = ()
 
 
 class Instance(Protocol):
@@ -138,6 +141,9 @@ class AgentRuntime(Protocol):
     @property
     def model(self) -> ModelFacts:
         """The model the served agent uses."""
+
+    def model_named(self, spec: str) -> ModelFacts:
+        """One of the plan's `models`."""
 
     @property
     def downstreams(self) -> tuple[Downstream, ...]:

@@ -47,6 +47,7 @@ REFUSALS = (
     "agent_unavailable",
     "bad_image",
     "bad_input",
+    "bad_params",
     "busy",
     "images_unsupported",
     "insufficient_scope",

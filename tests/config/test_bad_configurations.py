@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.config import ConfigurationError, Overrides, load_deployment
+from pallas_gateway.config.parameters import PARAMETERS
 
 ONE = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"  # four lines; what follows starts on line 5
 TWO = ONE + "  research:\n    module: agents.research\n"  # six lines
@@ -17,6 +18,7 @@ CLEAR_TEXT = "must begin with https://; http:// is only for this machine (localh
 USER = "must not hold a user or password; it is shown to clients and in logs"
 HOST = "must be a host name or an address alone, without scheme, port or path"
 PROXY = "write one such as 10.0.0.7, 10.0.0.0/8 or fd00::/8"
+NAMES = ", ".join(f"'{name}'" for name in PARAMETERS[:-1]) + " or 'model'"
 NAME = "an agent's name begins with a letter or digit and holds only letters, digits, '_', '.' and '-'"
 
 
@@ -75,6 +77,31 @@ MISTAKES = [
         "a key that stands twice",
         ONE + "    module: agents.other\n",
         ["agents.yaml:5: agents.jarvis.module: this key already stands on line 4; keep one of them"],
+    ),
+    # Parameters
+    Mistake(
+        "defaults out of range",
+        ONE + "    default_params:\n      temperature: 3\n      stop: [a, b, c, d, e]\n      seed: soon\n",
+        [
+            "agents.yaml:6: agents.jarvis.default_params.temperature: must be at most 2",
+            "agents.yaml:7: agents.jarvis.default_params.stop: must have at most 4 entries",
+            "agents.yaml:8: agents.jarvis.default_params.seed: must be a whole number",
+        ],
+    ),
+    Mistake(
+        "no such parameter for callers",
+        ONE + "    caller_params: [temperature, messages]\n",
+        [f"agents.yaml:5: agents.jarvis.caller_params.1: must be {NAMES}"],
+    ),
+    Mistake(
+        "a choice of no models",
+        ONE + "    caller_params: [model]\n",
+        ["agents.yaml:5: agents.jarvis.caller_params: callers may set 'model', but there is none; list some as models"],
+    ),
+    Mistake(
+        "models that nobody may choose",
+        ONE + "    models: [openai.gpt-4.1]\n",
+        ["agents.yaml:5: agents.jarvis.models: callers may choose one only if caller_params names 'model'"],
     ),
     # Keys
     Mistake("no name", ONE.removeprefix("name: demo\n"), ["agents.yaml: name: is required"]),

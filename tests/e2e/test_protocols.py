@@ -84,7 +84,7 @@ async def test_the_tools_are_the_message_tool_twice_and_get_health(served: Runni
     assert tools[2]["inputSchema"] == HEALTH_SCHEMA
     assert tools[0]["inputSchema"] == tools[1]["inputSchema"]
     assert tools[0]["inputSchema"]["required"] == ["message"]
-    assert set(tools[0]["inputSchema"]["properties"]) == {"message", "images", "history", "conversation_id"}
+    assert set(tools[0]["inputSchema"]["properties"]) == {"message", "images", "history", "conversation_id", "params"}
     assert not any("outputSchema" in tool for tool in tools)
 
 

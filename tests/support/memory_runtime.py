@@ -202,6 +202,10 @@ class MemoryAgentRuntime:
         """As the agent says."""
         return self.agent.model
 
+    def model_named(self, spec: str) -> ModelFacts:
+        """The same under this name."""
+        return replace(self.agent.model, name=spec)
+
     @property
     def downstreams(self) -> tuple[Downstream, ...]:
         """As the agent says."""

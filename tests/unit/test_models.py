@@ -1,6 +1,7 @@
 """What is known and decided about models: names, capabilities, vision."""
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -104,7 +105,7 @@ def app(**models: str | None) -> AgentApp:
     return cast("AgentApp", SimpleNamespace(registered_agents=lambda: agents))
 
 
-OPENAI_TYPES = frozenset({"image/png", "image/jpeg", "image/webp"})
+GPT_4O = ModelFacts("gpt-4o", frozenset({"image/png", "image/jpeg", "image/webp"}), max_output_tokens=16384)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +128,11 @@ def test_the_model_is_the_served_agents_or_the_first_of_its_parts(
 
 
 def test_the_types_of_images_are_those_that_fast_agent_passes_on() -> None:
-    assert model_facts(app(served="gpt-4o"), "served", SEEING) == ModelFacts("gpt-4o", OPENAI_TYPES)
+    assert model_facts(app(served="gpt-4o"), "served", SEEING) == GPT_4O
 
 
 def test_declared_blindness_wins_over_what_fast_agent_knows() -> None:
-    assert model_facts(app(served="gpt-4o"), "served", BLIND) == ModelFacts("gpt-4o")
+    assert model_facts(app(served="gpt-4o"), "served", BLIND) == replace(GPT_4O, image_types=frozenset())
 
 
 def test_vision_declared_for_a_model_without_it_does_not_make_it_see() -> None:

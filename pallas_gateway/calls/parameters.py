@@ -1,0 +1,199 @@
+"""What a caller may ask of an agent's model for one call: read from `params`, and completed by the agent's defaults.
+
+Pure. Ranges and meanings are the configuration's (`config/parameters.py`), so that `default_params` and `params` are
+one language; what a provider makes of them is the runtime's business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.config.parameters import PARAMETERS, CallParameters, DefaultParameters
+from pallas_gateway.config.translate import located, validated
+from pallas_gateway.errors import CallRefusedError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from pallas_gateway.config.schema import AgentSettings
+
+type JsonObject = dict[str, Any]
+
+_SET_OTHERWISE = {
+    "model", "models", "messages", "input", "system", "instructions", "prompt",
+    "tools", "tool_choice", "functions", "function_call", "mcp_servers", "container",
+    "max_tokens", "max_completion_tokens", "max_output_tokens", "stop_sequences", "text", "output_config",
+    "output_format", "stream", "stream_options", "n", "background", "store", "conversation", "previous_response_id",
+}  # fmt: skip
+NOT_EXTRA = frozenset({*PARAMETERS, *_SET_OTHERWISE} - {"extra"})
+"""Keys that callers may not slip in by `extra`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Parameters by name; None leaves one to the provider.
+
+    `cleared` holds those that the caller set to null, so that no default takes their place. `stop` is a tuple even for
+    one text. `extra` holds JSON values; a None in it takes a default's key out. `tools_limit` is the agent's own
+    allow-list, which holds besides the caller's: a caller may narrow what an agent can do, never widen it.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: int | None = None
+    response_format: JsonObject | None = field(default=None, repr=False)
+    tool_choice: str | JsonObject | None = None
+    tools_allowlist: tuple[str, ...] | None = None
+    system_append: str | None = field(default=None, repr=False)
+    extra: JsonObject | None = field(default=None, repr=False)
+    system_override: str | None = field(default=None, repr=False)
+    model: str | None = None
+    tools_limit: tuple[str, ...] | None = None
+    cleared: frozenset[str] = frozenset()
+
+    def given(self) -> dict[str, Any]:
+        """Those that have a value, by name."""
+        return {name: value for name in PARAMETERS if (value := getattr(self, name)) is not None}
+
+    @property
+    def tool_lists(self) -> tuple[tuple[str, ...], ...]:
+        """The allow-lists of tools, all of which hold; none: every tool is allowed."""
+        return tuple(one for one in (self.tools_allowlist, self.tools_limit) if one is not None)
+
+
+NO_PARAMETERS = Parameters()
+
+
+def parse(asked: object, settings: AgentSettings) -> Parameters:
+    """The `params` of a call, as far as the agent lets its callers set them; None and `{}` set none.
+
+    Raises:
+        CallRefusedError: `bad_params`; the message names what is wrong and lists what this agent's callers may set.
+    """
+    if asked is None:
+        return NO_PARAMETERS
+    if not isinstance(asked, dict):
+        raise _refused("Argument 'params' must be an object.", settings)
+    for name in asked:
+        if name not in settings.caller_params:
+            raise _refused(_why_not(str(name)), settings)
+    _refuse_unsendable(asked, settings)
+    read, errors = validated(CallParameters, asked)
+    if read is None:
+        raise _refused(_what_is_wrong(errors[0]), settings)
+    _refuse_foreign(read, settings)
+    cleared = frozenset(name for name, value in asked.items() if value is None)
+    return replace(of_settings(read), cleared=cleared)
+
+
+def resolved(asked: Parameters, defaults: DefaultParameters) -> Parameters:
+    """`asked`, completed by the agent's defaults but for those that it clears; the keys of `extra` one by one."""
+    default = replace(of_settings(defaults), tools_allowlist=None)
+    missing = {name: value for name, value in default.given().items() if getattr(asked, name) is None}
+    filled = {name: value for name, value in missing.items() if name not in asked.cleared}
+    both = {**(default.extra or {}), **(asked.extra or {})}
+    if asked.extra is not None:
+        filled["extra"] = {key: value for key, value in both.items() if value is not None} or None
+    return replace(asked, **filled, tools_limit=defaults.tools_allowlist)
+
+
+def clamped(parameters: Parameters, most: int | None) -> Parameters:
+    """The same with `max_tokens` within what the model can write, if that is known."""
+    if parameters.max_tokens is None or most is None or parameters.max_tokens <= most:
+        return parameters
+    return replace(parameters, max_tokens=most)
+
+
+def of_settings(settings: DefaultParameters) -> Parameters:
+    """The same as a call carries them."""
+    values: JsonObject = {name: getattr(settings, name, None) for name in PARAMETERS}
+    return Parameters(**values)
+
+
+def params_schema(settings: AgentSettings) -> JsonObject | None:
+    """The JSON Schema of `params` for this agent: exactly what its callers may set; None if that is nothing."""
+    if not settings.caller_params:
+        return None
+    whole = CallParameters.model_json_schema()["properties"]
+    shown = {name: _shown(whole[name]) for name in PARAMETERS if name in settings.caller_params}
+    if "model" in shown:
+        shown["model"]["anyOf"] = [{"type": "string", "enum": list(settings.models)}, {"type": "null"}]
+    if "extra" in shown:
+        shown["extra"]["anyOf"][0]["propertyNames"] = {"not": {"enum": sorted(NOT_EXTRA)}}
+    return {
+        "type": ["object", "null"],
+        "properties": shown,
+        "additionalProperties": False,
+        "description": "How the model is to answer this one call. null clears a default of the agent.",
+    }
+
+
+def _shown(schema: JsonObject) -> JsonObject:
+    return {key: value for key, value in schema.items() if key not in {"title", "default"}}
+
+
+def _refused(why: str, settings: AgentSettings) -> CallRefusedError:
+    allowed = ", ".join(_with_range(name, settings) for name in PARAMETERS if name in settings.caller_params)
+    return CallRefusedError(f"{why} Callers of this agent may set: {allowed or 'nothing'}.", reason="bad_params")
+
+
+def _why_not(name: str) -> str:
+    if name in PARAMETERS:
+        return f"Parameter '{name}' is not for callers of this agent."
+    return f"Unknown parameter '{name:.40}'."
+
+
+def _what_is_wrong(error: ErrorDetails) -> str:
+    name = str(error["loc"][0])
+    why = next(located(CallParameters, [error]))[1] if error["type"] == "value_error" else f"must be {_RANGES[name]}"
+    return f"params.{name} {why}."
+
+
+def _with_range(name: str, settings: AgentSettings) -> str:
+    if name == "model":
+        return f"model ({', '.join(settings.models)})"
+    return f"{name} ({_RANGES[name]})" if name in _RANGES else name
+
+
+_RANGES = {
+    "temperature": "0 to 2",
+    "top_p": "0 to 1",
+    "top_k": "1 or more",
+    "max_tokens": "1 or more",
+    "stop": "1 to 4 texts",
+    "presence_penalty": "-2 to 2",
+    "frequency_penalty": "-2 to 2",
+    "seed": "a whole number",
+    "response_format": "an object",
+    "tool_choice": "auto, none, required or an object",
+    "tools_allowlist": "a list of texts",
+    "system_append": "a text",
+    "extra": "an object",
+    "system_override": "a text",
+    "model": "a text",
+}
+
+
+def _refuse_unsendable(asked: Mapping[str, Any], settings: AgentSettings) -> None:
+    """What is no JSON, or no text, which the provider's client would only find out later."""
+    try:
+        json.dumps(asked, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        why = "Argument 'params' holds what cannot be sent on: NaN, an infinite number or half a surrogate pair."
+        raise _refused(why, settings) from None
+
+
+def _refuse_foreign(read: CallParameters, settings: AgentSettings) -> None:
+    if read.model is not None and read.model not in settings.models:
+        raise _refused("params.model is none that this agent's callers may choose.", settings)
+    for key in read.extra or ():
+        if key in NOT_EXTRA:
+            raise _refused(f"params.extra must not hold '{key}': it is set another way or not for callers.", settings)

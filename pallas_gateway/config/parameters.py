@@ -1,0 +1,180 @@
+"""The parameters of a call: their ranges and meanings, for `default_params` and for what callers send.
+
+The docstring under each field is its meaning in `docs/configuration.md` and in the schema of the message tool.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints, WithJsonSchema
+
+from pallas_gateway.config.section import Section
+from pallas_gateway.config.values import Count, Text
+
+type JsonObject = dict[str, Any]
+
+ParameterName = Literal[
+    "temperature",
+    "top_p",
+    "top_k",
+    "max_tokens",
+    "stop",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "response_format",
+    "tool_choice",
+    "tools_allowlist",
+    "system_append",
+    "extra",
+    "system_override",
+    "model",
+]
+PARAMETERS: tuple[ParameterName, ...] = get_args(ParameterName)
+CALLER_PARAMETERS = PARAMETERS[:-2]
+"""What callers may set unless an agent says otherwise: not what makes another agent of it."""
+
+TOOL_CHOICES = ("auto", "none", "required")
+FORMATS = ("text", "json_object", "json_schema")
+MOST_STOPS = 4
+LARGEST_SEED = 2**63 - 1
+_FORMAT_EXAMPLE = '{"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}'
+_TOOL_EXAMPLE = '{"type": "function", "function": {"name": …}}'
+_SCHEMA_KEYS = {"name", "description", "schema", "strict"}
+
+
+def _stops(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _response_format(value: JsonObject) -> JsonObject:
+    kind, given = value.get("type"), value.get("json_schema")
+    if kind not in FORMATS:
+        raise ValueError(f"must have a type: {', '.join(FORMATS)}")
+    if kind == "json_schema" and not (isinstance(given, Mapping) and isinstance(given.get("schema"), dict)):
+        raise ValueError(f"must be like {_FORMAT_EXAMPLE}")
+    known = {"type"} if given is None else {"type", "json_schema", *_SCHEMA_KEYS}
+    unknown = sorted({*value, *(given or ())} - known)
+    if unknown:
+        raise ValueError(f"must be like {_FORMAT_EXAMPLE}, without '{unknown[0]}'")
+    return value
+
+
+def _tool_choice(value: object) -> object:
+    match value:
+        case str() if value in TOOL_CHOICES:
+            return str(value)
+        case {"type": "function", "function": {"name": str(name)}} if name:
+            return value
+    raise ValueError(f"must be {', '.join(TOOL_CHOICES)} or {_TOOL_EXAMPLE}")
+
+
+_TOOL_CHOICE_SCHEMA: JsonObject = {
+    "anyOf": [
+        {"type": "string", "enum": list(TOOL_CHOICES)},
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function"},
+                "function": {
+                    "type": "object",
+                    "properties": {"name": {"type": "string", "minLength": 1}},
+                    "required": ["name"],
+                },
+            },
+            "required": ["type", "function"],
+        },
+    ]
+}
+_STOPS_SCHEMA: JsonObject = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": MOST_STOPS},
+    ]
+}
+_RESPONSE_FORMAT_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string", "enum": list(FORMATS)},
+        "json_schema": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string"},
+                "description": {"type": "string"},
+                "schema": {"type": "object"},
+                "strict": {"type": ["boolean", "null"]},
+            },
+            "required": ["schema"],
+            "additionalProperties": False,
+        },
+    },
+    "required": ["type"],
+    "additionalProperties": False,
+}
+
+Temperature = Annotated[float, Strict(), Field(ge=0, le=2, allow_inf_nan=False)]
+Share = Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
+Penalty = Annotated[float, Strict(), Field(ge=-2, le=2, allow_inf_nan=False)]
+Seed = Annotated[int, Strict(), Field(ge=-LARGEST_SEED - 1, le=LARGEST_SEED)]
+Words = Annotated[str, Strict(), StringConstraints(min_length=1)]
+Stops = Annotated[
+    tuple[Words, ...],
+    BeforeValidator(_stops),
+    Field(min_length=1, max_length=MOST_STOPS),
+    WithJsonSchema(_STOPS_SCHEMA),
+]
+ResponseFormat = Annotated[JsonObject, AfterValidator(_response_format), WithJsonSchema(_RESPONSE_FORMAT_SCHEMA)]
+ToolChoice = Annotated[str | JsonObject, BeforeValidator(_tool_choice), WithJsonSchema(_TOOL_CHOICE_SCHEMA)]
+
+
+class DefaultParameters(Section):
+    """Parameters of a call; what is not given is left to the provider."""
+
+    temperature: Temperature | None = None
+    """Sampling temperature, 0 to 2."""
+
+    top_p: Share | None = None
+    """Nucleus sampling: only the most likely tokens that together have this share, 0 to 1."""
+
+    top_k: Count | None = None
+    """Only this many of the most likely tokens are sampled."""
+
+    max_tokens: Count | None = None
+    """Longest answer of one LLM turn in tokens; the model's own limit still holds."""
+
+    stop: Stops | None = None
+    """A text, or up to 4, at which the model stops writing."""
+
+    presence_penalty: Penalty | None = None
+    """-2 to 2: above 0, tokens that have occurred become less likely."""
+
+    frequency_penalty: Penalty | None = None
+    """-2 to 2: above 0, tokens become less likely the more often they have occurred."""
+
+    seed: Seed | None = None
+    """For answers that can be repeated, as far as the provider can."""
+
+    response_format: ResponseFormat | None = None
+    """What the answer must be, in OpenAI's form: `text`, `json_object` or `json_schema` with a schema."""
+
+    tool_choice: ToolChoice | None = None
+    """`auto`, `none`, `required`, or one tool in OpenAI's form. The last two hold for the first LLM turn of a call."""
+
+    tools_allowlist: tuple[Text, ...] | None = None
+    """The only tools that may be used, by their names: `{server}/{tool}`, `{server}/*`, or as the model sees them."""
+
+    system_append: Words | None = None
+    """Added to the agent's instruction."""
+
+    extra: dict[str, Any] | None = None
+    """More keys for the body of the provider's request, such as `repetition_penalty`; null takes a default out."""
+
+    system_override: Words | None = None
+    """Takes the place of the agent's instruction."""
+
+
+class CallParameters(DefaultParameters):
+    """What callers may send; the agent's own model is no parameter, so there is no default for it."""
+
+    model: Text | None = None
+    """The model that answers instead of the agent's own."""

@@ -1,0 +1,98 @@
+"""How providers want parameters, as far as no request over HTTP shows it (tests/e2e/test_parameters_on_the_wire.py)."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+from fast_agent.llm.internal.passthrough import PassthroughLLM
+from fast_agent.types import RequestParams
+
+from pallas_gateway.calls.parameters import Parameters
+from pallas_gateway.runtime import platform
+from pallas_gateway.runtime.dialects import dialect_of
+from pallas_gateway.runtime.parameters import seen_in
+
+WHERE = {
+    "ResponsesLLM": "openai.responses",
+    "OpenAILLM": "openai.llm_openai",
+    "AnthropicLLM": "anthropic.llm_anthropic",
+}
+SCHEMA = {"type": "object"}
+EVERYTHING = Parameters(
+    temperature=1,
+    top_p=1,
+    top_k=1,
+    max_tokens=1,
+    stop=("x",),
+    presence_penalty=1,
+    frequency_penalty=1,
+    seed=1,
+    response_format={"type": "json_schema", "json_schema": {"schema": SCHEMA}},
+    tool_choice="required",
+    extra={"a": 1},
+)
+
+
+def an_llm(name: str) -> Any:
+    """Something of a class of this name."""
+    return type(name, (), {})()
+
+
+@pytest.mark.parametrize("name", WHERE)
+def test_the_places_where_requests_are_watched_are_there(name: str) -> None:
+    assert WHERE.keys() == platform.REQUEST_BUILDERS.keys()
+    kind = getattr(importlib.import_module(f"fast_agent.llm.provider.{WHERE[name]}"), name)
+    assert callable(getattr(kind, platform.REQUEST_BUILDERS[name]))
+
+
+@pytest.mark.parametrize(
+    ("llm", "ignored"),
+    [
+        (an_llm("GoogleNativeLLM"), {"seed", "extra"}),
+        (an_llm("BedrockLLM"), {"top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "extra"}),
+        (PassthroughLLM.__new__(PassthroughLLM), set(EVERYTHING.given())),
+    ],
+    ids=["google", "bedrock", "passthrough"],
+)
+def test_where_requests_cannot_be_watched_the_table_says_what_is_taken(llm: Any, ignored: set[str]) -> None:
+    assert not platform.watch_requests(llm, lambda _: None)
+    assert EVERYTHING.given().keys() - dialect_of(llm).taken(EVERYTHING) == ignored
+
+
+def test_a_schema_is_taken_where_plain_json_is_not() -> None:
+    dialect, plain = dialect_of(an_llm("AnthropicLLM")), Parameters(response_format={"type": "json_object"})
+    assert dialect.request_params(EVERYTHING, RequestParams(), is_first_turn=True)["structured_schema"] == SCHEMA
+    assert dialect.request_params(plain, RequestParams(), is_first_turn=True)["structured_schema"] is None
+    assert "response_format" not in dialect.taken(plain)
+
+
+def test_what_clears_a_default_clears_the_modules_own_but_for_the_length_that_some_providers_demand() -> None:
+    cleared = Parameters(cleared=frozenset({"temperature", "max_tokens", "seed"}))
+    fields = dialect_of(an_llm("OpenAILLM")).request_params(cleared, RequestParams(), is_first_turn=True)
+    assert fields == {"temperature": None, "sampling_tool_choice": None, "metadata": None}
+
+
+def test_a_modules_own_arguments_for_its_provider_stay() -> None:
+    present = RequestParams(metadata={"user": "u-1", "tool_choice": {"old": 1}})
+    fields = dialect_of(an_llm("OpenAILLM")).request_params(EVERYTHING, present, is_first_turn=False)
+    assert fields["metadata"] == {"user": "u-1", "extra_body": {"stop": ["x"], "seed": 1, "a": 1}}
+    assert fields["sampling_tool_choice"] is None
+
+
+@pytest.mark.parametrize(
+    ("parameters", "request_", "seen"),
+    [
+        (Parameters(tool_choice="auto"), {}, {"tool_choice"}),
+        (Parameters(tool_choice="required"), {"tools": []}, set()),
+        (Parameters(response_format={"type": "text"}), {}, {"response_format"}),
+        (Parameters(extra={"a": 1, "b": 2}), {"extra_body": {"a": 1}}, set()),
+        (Parameters(extra={"a": 1}), {"extra_body": {"a": 1}, "temperature": 1}, {"extra"}),
+        (Parameters(temperature=1), {"temperature": None, "extra_body": None}, set()),
+    ],
+)
+def test_a_parameter_took_effect_if_the_request_says_something_of_it(
+    parameters: Parameters, request_: dict[str, Any], seen: set[str]
+) -> None:
+    assert seen_in(request_, parameters) == seen

@@ -1,0 +1,139 @@
+"""Parameters of a call as values: what is read, what is refused, and what counts when several have something to say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pallas_gateway.agents.parameters import told_of_changes
+from pallas_gateway.calls.call import Reply
+from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, clamped, params_schema, parse, resolved
+from pallas_gateway.config.parameters import PARAMETERS, DefaultParameters
+from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.errors import CallRefusedError
+from tests.support.memory_runtime import a_call
+
+ONE_TOOL = {"type": "function", "function": {"name": "search"}}
+JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}, "strict": True}}
+ALL = AgentSettings(module="agents.jarvis", caller_params=PARAMETERS, models=("openai.gpt-4.1",))
+USUAL = AgentSettings(module="agents.jarvis")
+
+
+@pytest.mark.parametrize("asked", [None, {}])
+def test_without_params_there_are_none(asked: object) -> None:
+    assert parse(asked, USUAL) == NO_PARAMETERS
+    assert NO_PARAMETERS.given() == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "read"),
+    [
+        ({"temperature": 0}, Parameters(temperature=0)),
+        ({"temperature": 2, "top_p": 1.0}, Parameters(temperature=2, top_p=1)),
+        ({"stop": "END"}, Parameters(stop=("END",))),
+        ({"stop": ["\n", " "]}, Parameters(stop=("\n", " "))),
+        ({"seed": -(2**63)}, Parameters(seed=-(2**63))),
+        ({"tool_choice": "none"}, Parameters(tool_choice="none")),
+        ({"tool_choice": ONE_TOOL}, Parameters(tool_choice=ONE_TOOL)),
+        ({"response_format": {"type": "json_object"}}, Parameters(response_format={"type": "json_object"})),
+        ({"response_format": JSON_SCHEMA}, Parameters(response_format=JSON_SCHEMA)),
+        ({"tools_allowlist": []}, Parameters(tools_allowlist=())),
+        ({"extra": {"a": {"b": [1, None]}}}, Parameters(extra={"a": {"b": [1, None]}})),
+        ({"model": "openai.gpt-4.1"}, Parameters(model="openai.gpt-4.1")),
+        ({"top_k": None, "model": None}, Parameters(cleared=frozenset({"top_k", "model"}))),
+    ],
+)
+def test_what_is_in_range_is_taken_as_it_is(asked: dict[str, Any], read: Parameters) -> None:
+    assert parse(asked, ALL) == read
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ("hot", "Argument 'params' must be an object."),
+        ({"temperature": -0.1}, "params.temperature must be 0 to 2."),
+        ({"temperature": True}, "params.temperature must be 0 to 2."),
+        ({"top_p": 1.1}, "params.top_p must be 0 to 1."),
+        ({"top_k": 0}, "params.top_k must be 1 or more."),
+        ({"max_tokens": 1.5}, "params.max_tokens must be 1 or more."),
+        ({"stop": []}, "params.stop must be 1 to 4 texts."),
+        ({"stop": [""]}, "params.stop must be 1 to 4 texts."),
+        ({"presence_penalty": 3}, "params.presence_penalty must be -2 to 2."),
+        ({"seed": 2**63}, "params.seed must be a whole number."),
+        ({"response_format": {"type": "xml"}}, "params.response_format must have a type: text, json_object, "),
+        ({"response_format": {"type": "json_schema"}}, "params.response_format must be like {"),
+        ({"response_format": {"type": "text", "a": 1}}, "params.response_format must be like {"),
+        ({"tool_choice": "search"}, "params.tool_choice must be auto, none, required or {"),
+        ({"tool_choice": {"type": "function", "function": {"name": ""}}}, "params.tool_choice must be auto, none, "),
+        ({"tools_allowlist": "search"}, "params.tools_allowlist must be a list of texts."),
+        ({"system_append": ""}, "params.system_append must be a text."),
+        ({"extra": []}, "params.extra must be an object."),
+        ({"extra": {"previous_response_id": "r-1"}}, "params.extra must not hold 'previous_response_id': "),
+        ({"extra": {"a": float("nan")}}, "Argument 'params' holds what cannot be sent on: NaN, "),
+        ({"extra": {"a": "\ud83d"}}, "Argument 'params' holds what cannot be sent on: NaN, "),
+        ({"model": "openai.gpt-5"}, "params.model is none that this agent's callers may choose."),
+        ({"messages": []}, "Unknown parameter 'messages'."),
+    ],
+)
+def test_anything_else_is_refused_by_a_sentence_that_ends_with_what_is_allowed(asked: object, sentence: str) -> None:
+    with pytest.raises(CallRefusedError) as refused:
+        parse(asked, ALL)
+    assert str(refused.value).startswith(sentence)
+    assert refused.value.reason == "bad_params"
+    assert str(refused.value).endswith("system_override (a text), model (openai.gpt-4.1).")
+
+
+@pytest.mark.parametrize("name", ["system_override", "model"])
+def test_what_makes_another_agent_of_it_is_not_for_callers_by_default(name: str) -> None:
+    with pytest.raises(CallRefusedError, match=f"^Parameter '{name}' is not for callers of this agent"):
+        parse({name: "x"}, USUAL)
+    assert name not in (params_schema(USUAL) or {})["properties"]
+
+
+def test_the_request_counts_then_the_default_and_null_clears() -> None:
+    defaults = DefaultParameters(temperature=0.5, seed=7, extra={"a": 1, "b": 2, "c": 3})
+    asked = parse({"temperature": 1, "seed": None, "extra": {"b": None, "c": 4}}, USUAL)
+    whole = resolved(asked, defaults)
+    assert whole.given() == {"temperature": 1, "extra": {"a": 1, "c": 4}}
+    assert resolved(NO_PARAMETERS, defaults).given() == {"temperature": 0.5, "seed": 7, "extra": defaults.extra}
+    assert resolved(parse({"extra": {"a": None, "b": None, "c": None}}, USUAL), defaults).extra is None
+
+
+def test_an_agents_own_list_of_tools_holds_besides_the_callers_and_cannot_be_cleared() -> None:
+    defaults = DefaultParameters(tools_allowlist=("a/*",))
+    for asked, lists in (({}, 1), ({"tools_allowlist": None}, 1), ({"tools_allowlist": ["b/*"]}, 2)):
+        assert len(resolved(parse(asked, USUAL), defaults).tool_lists) == lists
+    assert resolved(NO_PARAMETERS, DefaultParameters()).tool_lists == ()
+
+
+@pytest.mark.parametrize(("asked", "most", "sent"), [(None, 5, None), (9, None, 9), (5, 5, 5), (9, 5, 5)])
+def test_no_answer_may_be_longer_than_the_model_can_write(
+    asked: int | None, most: int | None, sent: int | None
+) -> None:
+    assert clamped(Parameters(max_tokens=asked), most).max_tokens == sent
+
+
+def test_no_words_of_a_caller_are_shown_by_accident() -> None:
+    shown = repr(parse({"system_append": "secret", "extra": {"user": "secret"}, "system_override": "secret"}, ALL))
+    assert "secret" not in shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "ignored", "changed"),
+    [
+        (Parameters(), Reply((), "endTurn", ignored=("seed",), changed={"max_tokens": 7}), (), {}),
+        (Parameters(seed=1), Reply((), "endTurn", ignored=("seed", "top_k")), ("seed",), {}),
+        (Parameters(max_tokens=9), Reply((), "endTurn"), (), {"max_tokens": 5}),
+        (Parameters(max_tokens=9), Reply((), "endTurn", changed={"max_tokens": 7}), (), {"max_tokens": 7}),
+        (Parameters(max_tokens=9), Reply((), "endTurn", ignored=("max_tokens",)), ("max_tokens",), {}),
+        (Parameters(max_tokens=5), Reply((), "endTurn"), (), {}),
+    ],
+)
+def test_a_caller_is_told_of_what_it_asked_for_and_of_nothing_else(
+    asked: Parameters, told: Reply, ignored: tuple[str, ...], changed: dict[str, int]
+) -> None:
+    call = replace(a_call(), parameters=asked)
+    reply = told_of_changes(told, call, replace(call, parameters=clamped(asked, 5)))
+    assert (reply.ignored, reply.changed) == (ignored, changed)
