@@ -75,6 +75,16 @@ class Configuration:
         named = self.deployment.fastagent_config
         return self.path.parent / named if named else None
 
+    def line_of(self, path: str) -> int | None:
+        """The line of a key in `agents.yaml`, or of the nearest one around it that is in the file."""
+        while path and path not in self.lines:
+            path = path.rpartition(".")[0]
+        return self.lines.get(path)
+
+    def beside(self, name: str) -> Path:
+        """A file that `agents.yaml` names, relative to that; with links left as they are, which may change."""
+        return (self.path.parent / name).absolute()
+
     @property
     def bind_host(self) -> str:
         """The address to bind."""
