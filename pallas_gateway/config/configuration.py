@@ -75,6 +75,12 @@ class Configuration:
         named = self.deployment.fastagent_config
         return self.path.parent / named if named else None
 
+    @property
+    def declared_files(self) -> tuple[Path, ...]:
+        """What the hosted agents name as their instructions and cards, whether it is there or not."""
+        named = [name for agent in self.hosted_agents.values() for name in (agent.instruction_file, agent.card) if name]
+        return tuple(self.beside(name) for name in named)
+
     def line_of(self, path: str) -> int | None:
         """The line of a key in `agents.yaml`, or of the nearest one around it that is in the file."""
         while path and path not in self.lines:

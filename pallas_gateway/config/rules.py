@@ -48,6 +48,7 @@ def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Fin
     yield from _makings(deployment)
     yield from _allowed_tools(deployment)
     yield from _unknown_peers(deployment)
+    yield from _uncallable_agents(deployment)
     yield from _dependency_cycles(deployment)
 
 
@@ -169,6 +170,14 @@ def _unknown_peers(deployment: Deployment) -> Iterator[Finding]:
                 if other not in deployment.agents:
                     message = f"no agent '{other}'{did_you_mean(other, deployment.agents)}"
                     yield Finding(path, message, at=f"{path}.{index}")
+
+
+def _uncallable_agents(deployment: Deployment) -> Iterator[Finding]:
+    for name, agent in deployment.agents.items():
+        for index, other in enumerate(agent.agents):
+            if "." in other:
+                message = f"'{other}' would be part of a tool's name, in which models take no '.'; rename that agent"
+                yield Finding(f"agents.{name}.agents", message, at=f"agents.{name}.agents.{index}")
 
 
 def _dependency_cycles(deployment: Deployment) -> Iterator[Finding]:

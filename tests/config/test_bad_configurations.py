@@ -390,6 +390,14 @@ MISTAKES = [
         TWO + "    agents:\n      - jarvis\n      - jravis\n",
         ["agents.yaml:9: agents.research.agents: no agent 'jravis' (did you mean 'jarvis'?)"],
     ),
+    Mistake(
+        "a sub-agent that no model could call",
+        DECLARED + "    agents: [b.c]\n  b.c:\n    module: m\n",
+        [
+            "agents.yaml:5: agents.jarvis.agents: 'b.c' would be part of a tool's name, in which models take no '.'; "
+            "rename that agent"
+        ],
+    ),
     # What an agent is made of
     Mistake(
         "a module and an instruction",

@@ -235,6 +235,26 @@ async def test_a_changed_text_card_or_declaration_is_a_new_version_of_that_agent
         assert served.metric("pallas_config_reloads_total", outcome="error") == 1
 
 
+async def test_a_file_that_a_new_version_wants_is_waited_for(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        return say(speaker(request))
+
+    async with scripted_llm(script) as llm:
+        agents = {"text": {"instruction": "You are text."}, "other": {"instruction": "You are other."}}
+        project = declare_project(tmp_path, agents, llm_url=llm.base_url)
+        async with running(project, watch=True) as served:
+            text = {"instruction_file": "prompts/text.md"}
+            (tmp_path / "prompts").mkdir()
+            project.edit(lambda document: document["agents"].update(text=text))
+            await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="error"), what="a reload")
+            assert (await ask(served.url("text"))).text == "text"
+            other, before = runtime_of(served, "other"), runtime_of(served, "text")
+            (tmp_path / "prompts" / "text.md").write_text("You are new.")
+            await eventually(lambda: runtime_of(served, "text") is not before, 30, what="the new version")
+            assert (await ask(served.url("text"))).text == "new"
+            assert runtime_of(served, "other") is other
+
+
 def runtime_of(served: Running, name: str) -> object:
     return served.gateway.agents[name].runtime
 
