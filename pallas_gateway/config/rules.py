@@ -150,7 +150,7 @@ def _makings(deployment: Deployment) -> Iterator[Finding]:
 def _allowed_tools(deployment: Deployment) -> Iterator[Finding]:
     for name, agent in deployment.agents.items():
         path, servers = f"agents.{name}.tools", (*agent.servers, *agent.agents)
-        for index, tool in enumerate(agent.tools or ()):
+        for index, tool in enumerate(agent.tools or () if agent.is_instructed else ()):
             if not any(tool.startswith(f"{server}{TOOL_SEPARATOR}") for server in servers):
                 yield Finding(path, _why_no_tool(tool, servers), at=f"{path}.{index}")
 

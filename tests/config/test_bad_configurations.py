@@ -418,7 +418,7 @@ MISTAKES = [
     ),
     Mistake(
         "keys of an instruction beside a module",
-        ONE + "    servers: [argos]\n    model: passthrough\n    tools: []\n",
+        ONE + "    servers: [argos]\n    model: passthrough\n    tools: [search]\n",
         [
             f"agents.yaml:{line}: agents.jarvis.{key}: goes with instruction or instruction_file; a module says this "
             "itself"
