@@ -68,6 +68,16 @@ class Addresses:
                 found[address] = target
         return found
 
+    def servers(self, agents: Iterable[str]) -> Mapping[str, str]:
+        """Where each of these agents is reached as a server, by name; without those whose port nobody knows.
+
+        With `--agent` the others run in processes of their own, at their documented addresses.
+        """
+        hosted, known = self.configuration.hosted_agents, self.configuration.deployment.agents
+        here = {name: self._internal(name) for name in agents if name in hosted}
+        elsewhere = (name for name in agents if name in known and name not in hosted and known[name].port is not None)
+        return {**here, **{name: self.public(name) for name in elsewhere}}
+
     @property
     def internal_hosts(self) -> tuple[str, ...]:
         """The hosts under which the gateway reaches its own agents."""

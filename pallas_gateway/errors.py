@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 class GatewayError(Exception):
@@ -46,15 +46,23 @@ class AgentStartError(GatewayError):
     """An agent's module or runtime cannot be started; the operator has to mend it (`module_missing`, …).
 
     `may_be_mended` tells whether a file it came from has changed since, so that another try is worth it at once.
+    `places` are the sentences of the message, each with the key of the agent in `agents.yaml` that is wrong (such as
+    `servers.0`), for a failure that comes from there.
     """
 
     reason = "start_failed"
 
     def __init__(
-        self, message: str, *, reason: str | None = None, may_be_mended: Callable[[], bool] = lambda: False
+        self,
+        message: str,
+        *,
+        reason: str | None = None,
+        may_be_mended: Callable[[], bool] = lambda: False,
+        places: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__(message, reason=reason)
         self.may_be_mended = may_be_mended
+        self.places = tuple(places)
 
 
 class TokenExchangeError(GatewayError):

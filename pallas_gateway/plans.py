@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pallas_gateway.runtime.ports import AgentPlan
+from pallas_gateway.runtime.ports import AgentPlan, Declared
 
 if TYPE_CHECKING:
     from pallas_gateway.addresses import Addresses
     from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.schema import AgentSettings
 
 
 def agent_plan(configuration: Configuration, addresses: Addresses, name: str) -> AgentPlan:
@@ -24,6 +25,21 @@ def agent_plan(configuration: Configuration, addresses: Addresses, name: str) ->
         model_capabilities=configuration.capabilities_of(name),
         models=agent.models,
         peers=addresses.peers(configuration.hosted_agents),
+        declared=None if agent.module is not None else _declared(configuration, agent),
+        peer_servers=addresses.servers(agent.peers),
+    )
+
+
+def _declared(configuration: Configuration, agent: AgentSettings) -> Declared:
+    message_tool, *_ = configuration.deployment.gateway.tool_names
+    return Declared(
+        instruction=agent.instruction,
+        instruction_file=configuration.beside(agent.instruction_file) if agent.instruction_file else None,
+        card=configuration.beside(agent.card) if agent.card else None,
+        model=agent.model,
+        servers=agent.servers,
+        tools=agent.tools,
+        agents={name: message_tool.replace("{agent}", name) for name in agent.agents},
     )
 
 

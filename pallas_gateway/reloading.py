@@ -70,6 +70,7 @@ class Reloader:
         self._service = service
         self._bind = bind
         self._kept_back = False
+        self._awaited = _stamps(gateway.configuration)
         self._watch = FileWatch(self._files, suspects_modules=lambda: self._kept_back)
         gateway.when_outdated(reloads.asked.set)
 
@@ -95,7 +96,9 @@ class Reloader:
     async def _reload(self) -> bool:
         """Whether all of it came out as the files want it."""
         try:
-            changes = await self._go_over(self._applicable(self._reloads.read()))
+            configuration = self._applicable(self._reloads.read())
+            self._awaited = _stamps(configuration)
+            changes = await self._go_over(configuration)
         except ConfigurationError as error:
             for problem in error.problems:
                 _log.error("problem in the configuration", extra={"problem": str(problem)})
@@ -147,7 +150,12 @@ class Reloader:
         configuration = self._gateway.configuration
         files = [configuration.path, Path.cwd() / DOTENV, *settings_files(configuration.named_fastagent_file)]
         now = {path: stamp(path) for path in (*files, *(configuration.tls_files or ()))}
-        return {**self._gateway.files_behind_agents(), **now}
+        return {**self._awaited, **self._gateway.files_behind_agents(), **now}
+
+
+def _stamps(configuration: Configuration) -> Files:
+    """Files that agents are declared in, as they are now: a version that could not be started may wait for them."""
+    return {path: stamp(path) for path in configuration.declared_files}
 
 
 def _say(changes: Changes) -> None:

@@ -225,7 +225,7 @@ class Supervisor:
 
     async def _wait_for_dependencies(self, agent: HostedAgent) -> None:
         """Until each dependency was tried; one that failed is retried beside this agent, not waited for."""
-        needed = [self._lives[name].tried.wait() for name in agent.settings.depends_on if name in self._lives]
+        needed = [self._lives[name].tried.wait() for name in agent.settings.peers if name in self._lives]
         try:
             async with asyncio.timeout(DEPENDENCY_SECONDS):
                 await asyncio.gather(*needed)

@@ -21,9 +21,17 @@ version: 0.1.0
 
 agents:
   assistant:
-    module: agents.assistant
+    instruction: |            # or instruction_file: prompts/assistant.md
+      You help with this project. Answer briefly.
     title: Assistant
     description: Says back what it hears, until it has a model.
+    # servers: [notes]        # MCP servers, by their names in fastagent.config.yaml
+    # tools: [notes__search]  # all it may use of them; without it: everything
+    # agents: [reviewer]      # other agents of this file that it may call
+
+  # An agent written in Python, as a module with `fast = FastAgent(…)`:
+  # reviewer:
+  #   module: agents.reviewer
 
 # gateway:
 #   port: 24200
@@ -31,23 +39,6 @@ agents:
 #   auth:                       # `pallas-gateway token new NAME` makes a key and its entry
 #     tokens: []
 """
-
-_ASSISTANT = '''\
-"""The assistant: its instruction, and the MCP servers it may use."""
-
-from fast_agent import FastAgent
-
-fast = FastAgent("assistant", parse_cli_args=False)
-
-
-@fast.agent(
-    name="assistant",
-    instruction="You help with this project. Answer briefly.",
-    servers=[],  # names from mcp.servers of fastagent.config.yaml
-    default=True,
-)
-async def agent() -> None: ...
-'''
 
 _FASTAGENT = """\
 # fast-agent's own file: the model, and the MCP servers that agents may use.
@@ -82,8 +73,6 @@ __pycache__/
 
 _FILES = {
     "agents.yaml": _AGENTS_YAML,
-    "agents/__init__.py": "",
-    "agents/assistant.py": _ASSISTANT,
     "fastagent.config.yaml": _FASTAGENT,
     ".env.example": _ENV,
     ".gitignore": _GITIGNORE,

@@ -18,6 +18,8 @@ from pallas_gateway.addresses import Addresses
 from pallas_gateway.cli.doors import doors
 from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.config.problems import Problem
+from pallas_gateway.config.rules import OF_INSTRUCTIONS
+from pallas_gateway.config.schema import MAKINGS
 from pallas_gateway.errors import AgentStartError
 
 if TYPE_CHECKING:
@@ -123,18 +125,28 @@ async def _start_all(configuration: Configuration, bad: set[str], found: Finding
     before = len(found.problems)
     async with FastAgentRuntime(config_file=configuration.named_fastagent_file) as runtime:
         for name in configuration.deployment.agents:
-            if not bad & {f"agents.{name}", f"agents.{name}.module"}:
+            if not any(_is_of_its_start(path, name) for path in bad):
                 await _start(configuration, runtime, name, found)
     if len(found.problems) > before and configuration.fastagent.path is None:
         message = "no such file in the working directory; `default_model` and `mcp.servers` are read from it"
         found.warn(Problem("fastagent.config.yaml", None, "", message))
 
 
+def _is_of_its_start(path: str, agent: str) -> bool:
+    """Whether a wrong key is one that the agent is made of: it would fail for that, and then for less telling reasons.
+
+    An agent's name may hold dots.
+    """
+    keys = (*MAKINGS, *OF_INSTRUCTIONS, "agents")
+    its_own = path.removeprefix(f"agents.{agent}.").partition(".")[0]
+    return path == f"agents.{agent}" or (its_own in keys and path.startswith(f"agents.{agent}."))
+
+
 async def _start(configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings) -> None:
     from pallas_gateway.plans import agent_plan  # noqa: PLC0415  as in `serve`
 
-    path = f"agents.{name}.module"
-    place = str(configuration.path), configuration.lines.get(path)
+    settings = configuration.deployment.agents[name]
+    made_of = settings.makings[0]
     try:
         async with runtime.start(agent_plan(configuration, Addresses(configuration), name)) as started:
             if not started.model.is_known:
@@ -142,10 +154,23 @@ async def _start(configuration: Configuration, runtime: FastAgentRuntime, name: 
                     f"fast-agent does not know the model '{started.model.name}'; it gets text only, and fast-agent's "
                     "defaults for its limits. Declare `model_capabilities` to say what it can do"
                 )
-                found.warn(Problem(*place, f"agents.{name}", message))
+                line = configuration.line_of(f"agents.{name}.{'model' if settings.model else made_of}")
+                found.warn(Problem(str(configuration.path), line, f"agents.{name}", message))
+            _warn_of_uncalled_agents(configuration, name, started, found)
             _warn_of_commands(configuration.fastagent, started, found)
     except AgentStartError as error:
-        found.problems.append(Problem(*place, path, str(error)))
+        for key, message in error.places or ((made_of, str(error)),):
+            path = f"agents.{name}.{key}"
+            found.problems.append(Problem(str(configuration.path), configuration.line_of(path), path, message))
+
+
+def _warn_of_uncalled_agents(configuration: Configuration, name: str, started: AgentRuntime, found: Findings) -> None:
+    used = {downstream.name for downstream in started.downstreams}
+    for index, agent in enumerate(configuration.deployment.agents[name].agents):
+        if agent not in used:
+            message = f"'{agent}' is never called; name it in the `servers` of the module or card, too"
+            line = configuration.line_of(f"agents.{name}.agents.{index}")
+            found.warn(Problem(str(configuration.path), line, f"agents.{name}.agents", message))
 
 
 def _warn_of_commands(fastagent: FastAgentFile, started: AgentRuntime, found: Findings) -> None:

@@ -76,6 +76,22 @@ class Configuration:
         return self.path.parent / named if named else None
 
     @property
+    def declared_files(self) -> tuple[Path, ...]:
+        """What the hosted agents name as their instructions and cards, whether it is there or not."""
+        named = [name for agent in self.hosted_agents.values() for name in (agent.instruction_file, agent.card) if name]
+        return tuple(self.beside(name) for name in named)
+
+    def line_of(self, path: str) -> int | None:
+        """The line of a key in `agents.yaml`, or of the nearest one around it that is in the file."""
+        while path and path not in self.lines:
+            path = path.rpartition(".")[0]
+        return self.lines.get(path)
+
+    def beside(self, name: str) -> Path:
+        """A file that `agents.yaml` names, relative to that; with links left as they are, which may change."""
+        return (self.path.parent / name).absolute()
+
+    @property
     def bind_host(self) -> str:
         """The address to bind."""
         return self.deployment.gateway.host or (EVERYWHERE if self.per_port else LOCAL_ONLY)

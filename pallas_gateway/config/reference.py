@@ -59,7 +59,13 @@ agents:
     depends_on: [research]
   research:
     module: agents.research
+  guide:
+    instruction: You guide newcomers, in short answers.
+    agents: [research]
 ```
+
+An agent is made of a Python `module`, or [without Python](declared-agents.md) of an `instruction`, an
+`instruction_file` or a `card`.
 
 Keys that begin with `x-` are yours, at every level: the gateway skips them, so they can hold anchors to merge with
 `<<`. Any other key that is not listed here is an error. Options of `serve` (`--host`, `--port`, `--public-url`,
@@ -106,10 +112,14 @@ A server without `transport` is `stdio`; with a `url` it is `http`, or `sse` whe
 PEERS = """\
 ## Agents that call each other
 
-An agent may have another agent of the same gateway as its downstream (its peer). Give it the peer's address on the
-peer's own port, `http://localhost:8250/mcp` or with the top-level `host` in place of `localhost`. In single-port mode
-nothing listens there: the gateway reaches the peer under `/agents/<name>/mcp` instead, and says so once in the log.
-`depends_on` starts the peer first.
+An agent may have another agent of the same gateway as its downstream (its peer). Name the peer in `depends_on`, which
+also starts it first: it can then be used as the server of its name (`servers=["research"]`), with nothing in
+`fastagent.config.yaml`. For a [declared agent](declared-agents.md) `agents: [research]` does all of it.
+
+A server of that name in `fastagent.config.yaml` takes the place of this. One that is written there with the peer's
+address on the peer's own port, `http://localhost:8250/mcp` or with the top-level `host` in place of `localhost`, leads
+to the peer as well. In single-port mode nothing listens there: the gateway reaches the peer under
+`/agents/<name>/mcp` instead, and says so once in the log.
 """
 
 

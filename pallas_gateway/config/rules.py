@@ -1,16 +1,19 @@
 """Rules between values of `agents.yaml`: pure, and silent about where in the file a value stands."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pallas_gateway.config.problems import did_you_mean
-from pallas_gateway.config.schema import AgentSettings, Deployment
+from pallas_gateway.config.schema import MAKINGS, AgentSettings, Deployment
 from pallas_gateway.config.values import GRANT, HEALTH_TOOL
 
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 MAX_REGISTRY_NAME_CHARACTERS = 200  # the registry schema's
 MESSAGE_TOOL = "send_message"
+OF_INSTRUCTIONS = ("model", "servers", "tools")
+"""Keys of an agent that belong to an instruction; a module or card says such things itself."""
+TOOL_SEPARATOR = "__"  # fast-agent's, between the name of a server and that of its tool
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,10 @@ def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Fin
     yield from _models(deployment)
     yield from _key_names(deployment)
     yield from _granted_agents(deployment)
-    yield from _unknown_dependencies(deployment)
+    yield from _makings(deployment)
+    yield from _allowed_tools(deployment)
+    yield from _unknown_peers(deployment)
+    yield from _uncallable_agents(deployment)
     yield from _dependency_cycles(deployment)
 
 
@@ -137,20 +143,62 @@ def _granted_agents(deployment: Deployment) -> Iterator[Finding]:
                 yield Finding(f"{path}.{index}", f"no agent '{agent}'{did_you_mean(agent, deployment.agents)}")
 
 
-def _unknown_dependencies(deployment: Deployment) -> Iterator[Finding]:
+def _makings(deployment: Deployment) -> Iterator[Finding]:
     for name, agent in deployment.agents.items():
-        path = f"agents.{name}.depends_on"
-        for index, other in enumerate(agent.depends_on):
-            if other not in deployment.agents:
-                message = f"no agent '{other}'{did_you_mean(other, deployment.agents)}"
-                yield Finding(path, message, at=f"{path}.{index}")
+        if not agent.makings:
+            yield Finding(f"agents.{name}", "needs a module, an instruction, an instruction_file or a card")
+            continue
+        first, *others = agent.makings
+        for other in others:
+            message = f"stands beside {first}; an agent has one of {', '.join(MAKINGS[:-1])} and {MAKINGS[-1]}"
+            yield Finding(f"agents.{name}.{other}", message)
+        if not agent.is_instructed:
+            given = (key for key in OF_INSTRUCTIONS if key in agent.model_fields_set)
+            for key in given:
+                message = f"goes with instruction or instruction_file; a {first} says this itself"
+                yield Finding(f"agents.{name}.{key}", message)
+
+
+def _allowed_tools(deployment: Deployment) -> Iterator[Finding]:
+    for name, agent in deployment.agents.items():
+        path, servers = f"agents.{name}.tools", (*agent.servers, *agent.agents)
+        for index, tool in enumerate(agent.tools or () if agent.is_instructed else ()):
+            if not any(tool.startswith(f"{server}{TOOL_SEPARATOR}") for server in servers):
+                yield Finding(path, _why_no_tool(tool, servers), at=f"{path}.{index}")
+
+
+def _why_no_tool(tool: str, servers: Iterable[str]) -> str:
+    server, separator, _ = tool.partition(TOOL_SEPARATOR)
+    if not separator:
+        return f"'{tool}' must be written as the agent sees it, server__tool"
+    return f"'{tool}' is of no server or sub-agent of this agent{did_you_mean(server, servers)}"
+
+
+def _unknown_peers(deployment: Deployment) -> Iterator[Finding]:
+    for name, agent in deployment.agents.items():
+        for key, others in (("depends_on", agent.depends_on), ("agents", agent.agents)):
+            path = f"agents.{name}.{key}"
+            for index, other in enumerate(others):
+                if other not in deployment.agents:
+                    message = f"no agent '{other}'{did_you_mean(other, deployment.agents)}"
+                    yield Finding(path, message, at=f"{path}.{index}")
+
+
+def _uncallable_agents(deployment: Deployment) -> Iterator[Finding]:
+    for name, agent in deployment.agents.items():
+        for index, other in enumerate(agent.agents):
+            if "." in other:
+                message = f"'{other}' would be part of a tool's name, in which models take no '.'; rename that agent"
+                yield Finding(f"agents.{name}.agents", message, at=f"agents.{name}.agents.{index}")
 
 
 def _dependency_cycles(deployment: Deployment) -> Iterator[Finding]:
     finished: set[str] = set()
     for name in deployment.agents:
         for cycle in _cycles_from(name, (), deployment.agents, finished):
-            yield Finding(f"agents.{cycle[0]}.depends_on", f"goes in a circle: {' -> '.join(cycle)}")
+            first, second, *_ = cycle
+            key = "depends_on" if second in deployment.agents[first].depends_on else "agents"
+            yield Finding(f"agents.{first}.{key}", f"goes in a circle: {' -> '.join(cycle)}")
 
 
 def _cycles_from(
@@ -161,6 +209,6 @@ def _cycles_from(
         return
     if name in finished or name not in agents:
         return
-    for other in dict.fromkeys(agents[name].depends_on):
+    for other in agents[name].peers:
         yield from _cycles_from(other, (*trail, name), agents, finished)
     finished.add(name)

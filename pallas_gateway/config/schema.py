@@ -5,7 +5,7 @@ The docstring under each field is its meaning in `docs/configuration.md` and in 
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from pallas_gateway.config.parameters import CALLER_PARAMETERS, DefaultParameters, ParameterName
 from pallas_gateway.config.section import Section
@@ -36,6 +36,9 @@ from pallas_gateway.config.values import (
     Version,
 )
 
+MAKINGS = ("module", "instruction", "instruction_file", "card")
+"""The keys of an agent that say what it is made of; it has one of them."""
+
 
 class ModelCapabilities(Section):
     """What the model can do, declared instead of guessed from its name."""
@@ -63,8 +66,34 @@ class IconSettings(Section):
 class AgentSettings(Section):
     """One hosted agent."""
 
-    module: Text
-    """Importable Python module that holds the agent's `fast` instance."""
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [key]} for key in MAKINGS]})
+
+    module: Text | None = None
+    """Importable Python module that holds the agent's `fast` instance. Each agent has this or one of the next three."""
+
+    instruction: Text | None = None
+    """What an agent without Python is and does: its system prompt, which may hold fast-agent's own placeholders."""
+
+    instruction_file: Text | None = None
+    """The same in a text file, relative to this one, in which `${ENV}` is left alone."""
+
+    card: Text | None = None
+    """fast-agent's agent card (Markdown with front matter, or YAML), or a folder of cards that belong together, \
+relative to this file. Of several, the one with `default: true` is served."""
+
+    model: Text | None = None
+    """With an instruction: the model as fast-agent names it. Without it: `default_model` of `fastagent.config.yaml`."""
+
+    servers: tuple[Text, ...] = ()
+    """With an instruction: the MCP servers it uses, by their names under `mcp.servers` of `fastagent.config.yaml`."""
+
+    tools: tuple[Text, ...] | None = None
+    """With an instruction: the only tools it may use, as it sees them: `server__tool`, with `*` and `?` in the tool's \
+part. `[]` allows none. Without it: every tool of its `servers`. Sub-agents need no entry."""
+
+    agents: tuple[Text, ...] = ()
+    """Agents of this file that it calls as its sub-agents; each is started first and offers it its message tool. A \
+`module` or `card` must name them in its own `servers`, too."""
 
     port: Port | None = None
     """The agent's own port; needed with `--per-port` and `--agent`. Without them it only names the address under \
@@ -77,7 +106,7 @@ which peers know the agent."""
     """What the agent does, in one line for the registry. Without one: the title."""
 
     depends_on: tuple[Text, ...] = ()
-    """Agents that are started first."""
+    """Agents that are started first. Each can be called as a server of its name."""
 
     max_iterations: Count = 15
     """Most turns of the agent loop in one call; a partial answer is returned at the limit."""
@@ -109,6 +138,29 @@ which peers know the agent."""
     models: tuple[Text, ...] = ()
     """Models that callers may choose from with the parameter `model`, as fast-agent writes them \
 (`anthropic.claude-sonnet-4-5`)."""
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _not_blank(cls, value: object) -> object:
+        """A list whose entries are all commented out must not allow everything."""
+        if value is None:
+            raise ValueError("is empty; remove it to allow every tool of its servers, or write [] to allow none")
+        return value
+
+    @property
+    def makings(self) -> tuple[str, ...]:
+        """The keys that say what the agent is made of; in a sound configuration there is exactly one."""
+        return tuple(key for key in MAKINGS if getattr(self, key) is not None)
+
+    @property
+    def is_instructed(self) -> bool:
+        """Whether it is made of an instruction that stands here or in a file of its own."""
+        return self.instruction is not None or self.instruction_file is not None
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """The agents that it needs, its sub-agents included."""
+        return tuple(dict.fromkeys((*self.depends_on, *self.agents)))
 
     def shown_title(self, name: str) -> str:
         """The title, or the one made from the agent's `name` as documented."""

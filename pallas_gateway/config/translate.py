@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pallas_gateway.config.problems import did_you_mean
+from pallas_gateway.config.schema import MAKINGS
 
 type Location = Sequence[int | str]
 
@@ -121,8 +122,9 @@ def _mend(data: Any, error: ErrorDetails) -> None:
     *around, last = _to_first_list(error["loc"])
     for step in around:
         data = data.get(step, {})
-    if error["type"] == "missing" and error["loc"][-1] == last:
-        data[last] = PLACEHOLDER_TEXT
+    is_making = len(around) == len(("agents", ANY_NAME)) and around[0] == "agents" and last in MAKINGS
+    if is_making or (error["type"] == "missing" and error["loc"][-1] == last):
+        data[last] = PLACEHOLDER_TEXT  # an agent is still made of something, whatever it is
     elif around == ["agents"]:
         data[last] = {"module": PLACEHOLDER_TEXT}  # it is still an agent that others may name
     else:

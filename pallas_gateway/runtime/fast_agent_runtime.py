@@ -8,15 +8,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from pallas_gateway.config.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.credentials import presenting
 from pallas_gateway.runtime.failures import told
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
+from pallas_gateway.runtime.making import Making
 from pallas_gateway.runtime.models import facts_of, model_facts, register_unknown_models
-from pallas_gateway.runtime.modules import Imports, forget
 from pallas_gateway.runtime.observer import Observer
 from pallas_gateway.runtime.offers import Offers, alike_for_all
 from pallas_gateway.runtime.operations import Operations
@@ -24,6 +23,7 @@ from pallas_gateway.runtime.origin import Origin, SettingsDigests
 from pallas_gateway.runtime.ports import ModelFacts
 from pallas_gateway.runtime.providers import llm_providers
 from pallas_gateway.runtime.settings import (
+    declare_peers,
     forget_unset_placeholders,
     prepare_servers,
     settings_for_hosting,
@@ -53,7 +53,7 @@ class FastAgentRuntime:
 
     def __init__(self, *, config_file: Path | None) -> None:
         self._config_file = config_file
-        self._imports = Imports(settings_files(config_file))
+        self._making = Making(config_file)
         self._settings = SettingsDigests()
         self._exchanger = TokenExchanger()
         self._open = AsyncExitStack()
@@ -70,7 +70,7 @@ class FastAgentRuntime:
 
     async def __aexit__(self, *_: object) -> None:
         """Forget every exchanged token and end fast-agent's process-wide parts."""
-        self._imports.give_up()
+        self._making.give_up()
         await self._open.aclose()
         await platform.shut_down()
 
@@ -86,17 +86,16 @@ class FastAgentRuntime:
 
     @asynccontextmanager
     async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncIterator[FastAgentAgentRuntime]:
-        """Import and start one agent; see `Runtime.start`."""
-        fast = await self._imports.load_fast(plan.module, anew=anew)
+        """Make and start one agent; see `Runtime.start`."""
+        fast = await self._making.make(plan, anew=anew)
         entered = _Entered(fast)
         try:
             try:
                 async with asyncio.timeout(START_SECONDS):
                     runtime = await self._enter(fast, plan, entered)
             except (Exception, SystemExit) as error:
-                forget(plan.module)
                 failure = AgentStartError(_start_failure(plan, error))
-                self._imports.watch(plan.module, failure, cause=error)
+                self._making.start_failed(plan, failure, error)
                 raise failure from error
             _say_which_are_peers(plan.name, runtime.downstreams)
             yield runtime
@@ -106,6 +105,7 @@ class FastAgentRuntime:
 
     async def _enter(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentAgentRuntime:
         settings = settings_for_hosting(fast, config_file=self._config_file)
+        declare_peers(settings, plan.peer_servers)
         origin = self._origin(fast, plan, settings)
         downstreams = prepare_servers(settings, plan.peers)
         register_unknown_models(fast, settings, plan.model_capabilities, plan.models)
@@ -125,7 +125,7 @@ class FastAgentRuntime:
         addresses = frozenset((configured[name].url or "").rstrip("/") for name in servers & configured.keys())
         return Origin(
             plan,
-            self._imports.files_behind(fast),
+            self._making.files_behind(fast),
             config_file,
             servers,
             addresses,
@@ -167,7 +167,7 @@ class FastAgentAgentRuntime:
         self._plan = plan = origin.plan
         self._harness = harness
         self._exchanger = exchanger
-        self._served = served_agent(fast, plan.module)
+        self._served = served_agent(fast, plan.module or plan.name)
         self._downstreams = _used_by(fast, downstreams)
         servers = fast._settings.mcp.servers if fast._settings.mcp else {}
         self._offers = Offers(plan.name, alike_for_all(servers, self._downstreams.values()), fast.app.context)

@@ -206,7 +206,8 @@ class FastAgentInstance:
         agent = self._agents[self._served]
         if self._is_workflow:
             return await self._session.generate(messages, agent_name=self._served)
-        cast("MessageHistoryAgentProtocol", agent).load_message_history(messages[:-1])
+        with_history = cast("MessageHistoryAgentProtocol", agent)
+        with_history.load_message_history([*with_history.message_history, *messages[:-1]])  # a card may bring some
         return await self._session.generate(messages[-1], agent_name=self._served)
 
     async def dispose(self) -> None:

@@ -85,6 +85,11 @@ class Imports:
         self._sources[module_name] = sources = Sources(module_name, cause or error, self._settings_files)
         error.may_be_mended = sources.changed
 
+    def start_failed(self, module_name: str, error: AgentStartError, cause: BaseException) -> None:
+        """The module was imported but its agent could not be started: have it read anew by the next try."""
+        forget(module_name)
+        self.watch(module_name, error, cause=cause)
+
     def files_behind(self, fast: FastAgent) -> Files:
         """Every file that the module of `fast` and those it imports came from, as they were when they were read."""
         return self._files[fast]
@@ -95,7 +100,7 @@ class Imports:
                 sources.forget(but=self._running)
             self._project.forget_outdated(but=self._running)
             work = partial(self._load_and_note, module_name, anew=anew)
-            loading = _Loading(asyncio.create_task(_in_thread(work), name=f"import {module_name}"))
+            loading = _Loading(asyncio.create_task(in_thread(work), name=f"import {module_name}"))
             self._running[module_name] = loading
             loading.task.add_done_callback(lambda done: self._forget(module_name, done))
             await asyncio.wait({loading.task}, timeout=IMPORT_TURN_SECONDS)
@@ -169,7 +174,7 @@ def _import_failure(module_name: str, error: BaseException) -> str:
     return f"module '{module_name}' failed to import: {type(error).__name__}: {why}{where}"
 
 
-async def _in_thread[T](work: Callable[[], T]) -> T:
+async def in_thread[T](work: Callable[[], T]) -> T:
     """Run `work` in a daemon thread: unlike a pool's, one that hangs does not keep the process from exiting."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()

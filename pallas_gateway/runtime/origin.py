@@ -80,7 +80,8 @@ class Origin:
 
     def _what_matters(self, plan: AgentPlan) -> AgentPlan:
         peers = {address: peer for address, peer in plan.peers.items() if address in self.addresses}
-        return replace(plan, peers=peers, on_operation=self.plan.on_operation)
+        servers = {name: url for name, url in plan.peer_servers.items() if name in self.servers}
+        return replace(plan, peers=peers, peer_servers=servers, on_operation=self.plan.on_operation)
 
 
 def _digests(settings: Settings) -> Digests:

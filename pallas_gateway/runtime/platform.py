@@ -26,6 +26,7 @@ import httpx._transports.default as httpx_transports
 import httpx2
 import httpx2._transports.default as httpx2_transports
 from fast_agent.agents.llm_decorator import LlmDecorator
+from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.core.core_app import Core
 from fast_agent.core.fastagent import FastAgent
@@ -42,7 +43,7 @@ from mcp.client.session import ClientSession
 from mcp_types import LOG_LEVEL_META_KEY
 
 from pallas_gateway.errors import PlatformError
-from pallas_gateway.runtime import fast_agent_log, llm_connections, savings
+from pallas_gateway.runtime import fast_agent_log, llm_connections, savings, tool_filters
 from pallas_gateway.runtime.call_connections import CallConnections
 from pallas_gateway.runtime.credentials import CallAuth
 from pallas_gateway.runtime.operations import timed
@@ -69,6 +70,7 @@ _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (fast_agent.config, "_settings", ()),
     (fast_agent.context, "cleanup_context", ()),
     (client_gateway, "_prepare_headers_and_auth", ("server_config",)),
+    (McpAgent, "call_tool", ("self", "name")),
     (MCPAggregator, "load_servers", ("self", "force_connect")),
     (MCPAggregator, "_attach_server_locked", ("self", "server_name", "server_config", "options")),
     (MCPAggregator, "get_server_instructions", ("self",)),
@@ -116,6 +118,7 @@ def prepare() -> None:
     _authorise_each_request()
     _let_calls_connect()
     _time_operations()
+    McpAgent.call_tool = wraps(McpAgent.call_tool)(tool_filters.guarded(McpAgent.call_tool))  # type: ignore[method-assign]
     _add_log_filters_once()
     _share_trust_store()
     _log_to_the_gateway()

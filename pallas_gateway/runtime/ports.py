@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.calls.channel import Channel
@@ -99,14 +100,39 @@ def not_counted(server: str, operation: str, *, ok: bool, seconds: float) -> Non
 
 
 @dataclass(frozen=True, slots=True)
+class Declared:
+    """An agent that is made without a module: of an instruction, of one in a file, or of a card of fast-agent's.
+
+    Attributes:
+        instruction: the text, or None.
+        instruction_file: where the text is, or None.
+        card: a card, or a folder of cards that belong together; it says all the rest itself.
+        model: as fast-agent names it, None for the project's default.
+        servers: names of MCP servers of the project.
+        tools: the only tools of `servers` that it may use, as it sees them, with patterns; None for all.
+        agents: the message tool of each sub-agent, by the sub-agent's name; it may be used in any case.
+    """
+
+    instruction: str | None = None
+    instruction_file: Path | None = None
+    card: Path | None = None
+    model: str | None = None
+    servers: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None
+    agents: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class AgentPlan:
     """What a runtime needs to start one agent, and whom to tell of its downstream operations.
 
-    `peers` maps documented addresses to a peer's (name, real URL). `models` are those that callers may choose.
+    It has either a `module` or is `declared`. `peers` maps documented addresses to a peer's (name, real URL).
+    `peer_servers` are URLs of peers by name, each a server of that name unless the project has one itself. `models` are
+    those that callers may choose.
     """
 
     name: str
-    module: str
+    module: str | None
     max_iterations: int
     loop_repeat_threshold: int
     max_relay_depth: int
@@ -114,6 +140,8 @@ class AgentPlan:
     peers: Mapping[str, tuple[str, str]]
     on_operation: OnOperation = not_counted
     models: tuple[str, ...] = ()
+    declared: Declared | None = None
+    peer_servers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Instance(Protocol):
@@ -178,5 +206,6 @@ class Runtime(Protocol):
             anew: read its files again though an earlier start of it is still in use, and leave that one alone.
 
         Raises:
-            AgentStartError: `module_missing`, `import_failed`, `no_fast` or `start_failed`, with a sentence saying why.
+            AgentStartError: `module_missing`, `import_failed`, `no_fast`, `bad_declaration` or `start_failed`, with a
+                sentence saying why.
         """

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from fast_agent.config import MCPServerAuthSettings
+from fast_agent.config import MCPServerAuthSettings, MCPServerSettings, MCPSettings
 from mcp.client.stdio import get_default_environment
 from mcp_types import Implementation
 from pydantic import ValidationError
@@ -29,7 +29,7 @@ from pallas_gateway.telemetry import redaction, traces
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fast_agent.config import MCPServerSettings, Settings
+    from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
 
     from pallas_gateway.config.forwarding import TokenExchangeSettings
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pallas.runtime")
 _UNSET = re.compile(r"^\$\{[^}]*\}$")
 _ADDRESS_VARIABLES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GENERIC_BASE_URL", "OPENROUTER_BASE_URL")
+
+
+def settings_of(fast: FastAgent) -> Settings:
+    """The settings that `fast` read when it was constructed."""
+    return fast._settings
 
 
 def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settings:
@@ -98,6 +103,16 @@ def forget_unset_placeholders(settings: Settings) -> None:
             value = getattr(provider, field, None)
             if isinstance(value, str) and (not value.strip() or _UNSET.match(value.strip())):
                 setattr(provider, field, None)
+
+
+def declare_peers(settings: Settings, servers: Mapping[str, str]) -> None:
+    """Have agents of this gateway be servers, by name and URL; a server that the project declares itself stays."""
+    if not servers:
+        return
+    if settings.mcp is None:
+        settings.mcp = MCPSettings()
+    for name, url in servers.items():
+        settings.mcp.servers.setdefault(name, MCPServerSettings(name=name, transport="http", url=url))
 
 
 def prepare_servers(settings: Settings, peers: Mapping[str, tuple[str, str]]) -> dict[str, Downstream]:

@@ -94,8 +94,8 @@ def _capabilities(gateway: Gateway, agent: HostedAgent) -> dict[str, Any] | None
     declared = gateway.configuration.capabilities_of(agent.name)
     if declared is None:
         return None
-    default = gateway.configuration.fastagent.default_model
-    model = agent.model.name if agent.model else (default or "").partition(".")[2] or default
+    configured = agent.settings.model or gateway.configuration.fastagent.default_model
+    model = agent.model.name if agent.model else (configured or "").partition(".")[2] or configured
     return {
         **({"model": model} if model else {}),
         "vision": declared.vision,

@@ -163,9 +163,49 @@ def test_an_agent_without_a_module_and_a_broken_one_are_both_told(run: Command, 
     assert found == {
         "agents.broken.port": "is needed with --per-port",
         "agents.broken.module": f"module '{project.package}.broken' has no `fast`; define `fast = FastAgent(…)`",
-        "agents.bare.module": "is required",
+        "agents.bare": "needs a module, an instruction, an instruction_file or a card",
         "agents.bare.port": "is needed with --per-port",
     }
+
+
+def test_everything_wrong_with_declared_agents_is_a_line_at_its_key(run: Command, folder: Path) -> None:
+    Path("fastagent.config.yaml").write_text("default_model: passthrough\n")
+    Path("idle.yaml").write_text("name: idle\n")
+    Path("agents.yaml").write_text("""\
+name: test
+agents:
+  lost:
+    model: nobody.knows
+    instruction_file: lost.md
+    servers:
+      - helper
+      - nowhere
+  twofold:
+    instruction: You are twofold.
+    module: no.such.module
+  strange: {instruction: You are strange., model: generic.strange-model}
+  idle:
+    card: idle.yaml
+    agents: [helper]
+  helper: {instruction: You are helper., model: playback}
+""")
+    ran = run("check")
+    assert (ran.code, ran.out) == (2, "")
+    nowhere = "no server 'nowhere' under mcp.servers of fastagent.config.yaml"
+    assert [line.partition(". Model name parsed")[0] for line in lines_of(ran.err)] == [
+        "agents.yaml:4: agents.lost.model: model 'nobody.knows' cannot be used: Unknown model or provider for: "
+        "nobody.knows",
+        f"agents.yaml:5: agents.lost.instruction_file: no such file: {folder / 'lost.md'}",
+        "agents.yaml:7: agents.lost.servers.0: no server 'helper'; to call the agent of that name, list it under "
+        "agents",
+        f"agents.yaml:8: agents.lost.servers.1: {nowhere}",
+        "agents.yaml:10: agents.twofold.instruction: stands beside module; an agent has one of module, instruction, "
+        "instruction_file and card",
+        "agents.yaml:12: agents.strange: warning: fast-agent does not know the model 'strange-model'; it gets text "
+        "only, and fast-agent's defaults for its limits. Declare `model_capabilities` to say what it can do",
+        "agents.yaml:15: agents.idle.agents: warning: 'helper' is never called; name it in the `servers` of the module "
+        "or card, too",
+    ]
 
 
 @pytest.mark.parametrize("key", ["api_key", "base_url"])

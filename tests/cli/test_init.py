@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_a_new_project_is_fine_and_serves_without_a_key(run: Command, tmp_path: Path) -> None:
     project = tmp_path / "My Agents"
     made = run("init", str(project))
-    assert (made.code, made.out.splitlines()[0]) == (0, "6 files written for 'My-Agents'. Next:")
+    assert (made.code, made.out.splitlines()[0]) == (0, "4 files written for 'My-Agents'. Next:")
     assert made.out.splitlines()[-1] == f"  cd '{project}' && pallas-gateway serve"
     with started(["serve", "--port", "0"], project) as program:
         program.wait_for("Try:")
@@ -39,7 +39,7 @@ def test_the_project_is_named_as_told(run: Command, tmp_path: Path) -> None:
     assert yaml.safe_load((tmp_path / "new" / "agents.yaml").read_text())["name"] == "acme"
 
 
-@pytest.mark.parametrize("file", ["agents.yaml", ".gitignore", "agents/__init__.py"])
+@pytest.mark.parametrize("file", ["agents.yaml", ".gitignore", "fastagent.config.yaml"])
 def test_a_folder_with_a_file_of_that_name_is_left_alone(run: Command, tmp_path: Path, file: str) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text("mine")

@@ -289,7 +289,7 @@ def test_a_bad_configuration_ends_serve_with_2_and_every_problem(run: Command, f
     ran = run("serve")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines() == [
-        "agents.yaml:3: agents.echo.module: is required",
+        "agents.yaml:3: agents.echo: needs a module, an instruction, an instruction_file or a card",
         "agents.yaml:4: agents.echo.modul: unknown key (did you mean 'module'?)",
         "agents.yaml:5: agents.echo.port: must be a whole number",
         "agents.yaml:6: gatway: unknown key (did you mean 'gateway'?)",

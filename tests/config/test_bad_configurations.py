@@ -19,6 +19,8 @@ USER = "must not hold a user or password; it is shown to clients and in logs"
 HOST = "must be a host name or an address alone, without scheme, port or path"
 PROXY = "write one such as 10.0.0.7, 10.0.0.0/8 or fd00::/8"
 NAMES = ", ".join(f"'{name}'" for name in PARAMETERS[:-1]) + " or 'model'"
+NOTHING = "needs a module, an instruction, an instruction_file or a card"
+DECLARED = "name: demo\nagents:\n  jarvis:\n    instruction: You are jarvis.\n"  # four lines
 NAME = "an agent's name begins with a letter or digit and holds only letters, digits, '_', '.' and '-'"
 
 
@@ -110,7 +112,9 @@ MISTAKES = [
     Mistake("agents left blank", "name: demo\nagents:\n", [f"agents.yaml:2: agents: {MAPPING}"]),
     Mistake("an agent left blank", "name: demo\nagents:\n  jarvis:\n", [f"agents.yaml:3: agents.jarvis: {MAPPING}"]),
     Mistake(
-        "a module missing", ONE + "  research:\n    port: 1\n", ["agents.yaml:5: agents.research.module: is required"]
+        "nothing that an agent is made of",
+        ONE + "  research:\n    port: 1\n",
+        [f"agents.yaml:5: agents.research: {NOTHING}"],
     ),
     Mistake(
         "a mistyped key of an agent",
@@ -404,6 +408,85 @@ MISTAKES = [
         ["agents.yaml:5: agents.jarvis.depends_on: goes in a circle: jarvis -> jarvis"],
     ),
     Mistake(
+        "a circle through sub-agents",
+        DECLARED + "    agents: [b]\n  b:\n    module: m\n    depends_on: [jarvis]\n",
+        ["agents.yaml:5: agents.jarvis.agents: goes in a circle: jarvis -> b -> jarvis"],
+    ),
+    Mistake(
+        "an unknown sub-agent",
+        TWO + "    agents:\n      - jarvis\n      - jravis\n",
+        ["agents.yaml:9: agents.research.agents: no agent 'jravis' (did you mean 'jarvis'?)"],
+    ),
+    Mistake(
+        "a sub-agent that no model could call",
+        DECLARED + "    agents: [b.c]\n  b.c:\n    module: m\n",
+        [
+            "agents.yaml:5: agents.jarvis.agents: 'b.c' would be part of a tool's name, in which models take no '.'; "
+            "rename that agent"
+        ],
+    ),
+    # What an agent is made of
+    Mistake(
+        "a module and an instruction",
+        ONE + "    instruction: You are jarvis.\n",
+        [
+            "agents.yaml:5: agents.jarvis.instruction: stands beside module; an agent has one of module, instruction, "
+            "instruction_file and card"
+        ],
+    ),
+    Mistake(
+        "an instruction twice, and a card",
+        DECLARED + "    instruction_file: jarvis.md\n    card: jarvis.md\n",
+        [
+            f"agents.yaml:{line}: agents.jarvis.{key}: stands beside instruction; an agent has one of module, "
+            "instruction, instruction_file and card"
+            for line, key in ((5, "instruction_file"), (6, "card"))
+        ],
+    ),
+    Mistake(
+        "keys of an instruction beside a module",
+        ONE + "    servers: [argos]\n    model: passthrough\n    tools: [search]\n",
+        [
+            f"agents.yaml:{line}: agents.jarvis.{key}: goes with instruction or instruction_file; a module says this "
+            "itself"
+            for line, key in ((5, "servers"), (6, "model"), (7, "tools"))
+        ],
+    ),
+    Mistake(
+        "a model beside a card",
+        "name: demo\nagents:\n  jarvis:\n    card: jarvis.md\n    model: passthrough\n",
+        [
+            "agents.yaml:5: agents.jarvis.model: goes with instruction or instruction_file; a card says this itself",
+        ],
+    ),
+    Mistake(
+        "an instruction that is no text is one all the same",
+        "name: demo\nagents:\n  jarvis:\n    instruction: 5\n    servers: [argos]\n",
+        [f"agents.yaml:4: agents.jarvis.instruction: {TEXT}"],
+    ),
+    Mistake(
+        "an empty instruction",
+        "name: demo\nagents:\n  jarvis:\n    instruction: ''\n",
+        ["agents.yaml:4: agents.jarvis.instruction: must not be empty"],
+    ),
+    Mistake(
+        "tools that are commented out",
+        DECLARED + "    servers: [argos]\n    tools:\n    # - argos__search\n",
+        [
+            "agents.yaml:6: agents.jarvis.tools: is empty; remove it to allow every tool of its servers, or write [] "
+            "to allow none"
+        ],
+    ),
+    Mistake(
+        "tools of no server",
+        DECLARED + "    servers: [argos]\n    tools:\n    - argos__*\n    - search\n    - agros__search\n",
+        [
+            "agents.yaml:8: agents.jarvis.tools: 'search' must be written as the agent sees it, server__tool",
+            "agents.yaml:9: agents.jarvis.tools: 'agros__search' is of no server or sub-agent of this agent (did you "
+            "mean 'argos'?)",
+        ],
+    ),
+    Mistake(
         "a value that is wrong by itself is not judged by rules too",
         ONE + "    port: many\n",
         ["agents.yaml:5: agents.jarvis.port: must be a whole number"],
@@ -601,8 +684,8 @@ def test_all_mistakes_of_all_files_come_at_once_in_reading_order(
     Path("fastagent.config.yaml").write_text("model_capabilities: {vision: maybe}\n")
     assert problems_at(Path("agents.yaml")) == [
         "agents.yaml:2: gateway.per_port: must be true or false",
-        "agents.yaml:4: agents.jarvis.module: is required",
         "agents.yaml:4: agents.jarvis.modul: unknown key (did you mean 'module'?)",
+        f"agents.yaml:4: agents.jarvis: {NOTHING}",
         "agents.yaml:4: agents.jarvis.depends_on: no agent 'serch' (did you mean 'search'?)",
         "agents.yaml:5: agents.search.module: environment variable MODULE is not set; set it, or write "
         "${MODULE:-default}",

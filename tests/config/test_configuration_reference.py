@@ -27,6 +27,12 @@ agents:
     icons: [{src: a.png, sizes: 48x48}, {src: b.svg, sizes: [any]}]
     max_in_flight: null
     x-owner: me
+  helper:
+    instruction: You are helper.
+    model: ${MODEL:-passthrough}
+    servers:
+    tools: [argos__search]
+    agents: [jarvis]
 gateway:
   tool_names: [send_message, "{agent}"]
   tls: null
@@ -67,6 +73,7 @@ def test_the_schema_accepts_what_the_loader_accepts() -> None:
         {"name": None},
         {"agents": {}},
         {"agents": {"jarvis": {}}},
+        {"agents": {"jarvis": {"module": "m", "instruction": "You are jarvis."}}},
         {"agents": {"jarvis": {"module": "m", "modul": "m"}}},
         {"agents": {"_bad name": {"module": "m"}}},
         {"agents": {"jarvis": {"module": "m", "port": 0}}},

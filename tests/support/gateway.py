@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -106,6 +107,14 @@ def write_project(
     }
     (path / "agents.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     return project
+
+
+def declare_project(path: Path, agents: Mapping[str, Mapping[str, Any]], **project: Any) -> Project:
+    """Write a project without a Python file: `agents` stand in agents.yaml, `project` is as for `write_project`."""
+    written = write_project(path, {}, **project)
+    rmtree(path / written.package)
+    written.edit(lambda document: document.update(agents={name: dict(agent) for name, agent in agents.items()}))
+    return written
 
 
 def module_source(name: str, agent: Agent) -> str:

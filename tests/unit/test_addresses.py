@@ -159,3 +159,15 @@ def test_a_relative_reference_belongs_to_the_public_address(
     public_url: str | None, reference: str, absolute: str
 ) -> None:
     assert addresses(public_url=public_url).absolute(reference) == absolute
+
+
+def test_a_peer_is_a_server_at_the_gateways_own_address() -> None:
+    assert addresses(bound=9000).servers(["search", "gone"]) == {"search": "http://127.0.0.1:9000/agents/search/mcp"}
+
+
+def test_with_agent_alone_a_peer_is_a_server_at_its_documented_address_if_it_has_one(folder: Path) -> None:
+    agents = {"lead": {"module": "m", "port": 8201}, "search": {"module": "m", "port": 8202}, "tech": {"module": "m"}}
+    document = {"name": "test", "host": "agents.example.com", "agents": agents}
+    (folder / "agents.yaml").write_text(yaml.safe_dump(document))
+    one = Addresses(load_deployment(folder / "agents.yaml", environ={}, overrides=Overrides(agent="lead")))
+    assert one.servers(["search", "tech"]) == {"search": "http://agents.example.com:8202/mcp"}

@@ -11,7 +11,7 @@ import yaml
 
 from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.origin import Origin, SettingsDigests
-from pallas_gateway.runtime.ports import AgentPlan
+from pallas_gateway.runtime.ports import AgentPlan, Declared
 from pallas_gateway.runtime.sources import stamp
 from tests.support.memory_runtime import a_plan
 
@@ -55,10 +55,17 @@ def test_nothing_changed_as_long_as_nothing_did(tmp_path: Path) -> None:
         replace(PLAN, max_iterations=3),
         replace(PLAN, loop_repeat_threshold=0),
         replace(PLAN, max_relay_depth=1),
+        replace(PLAN, module=None, declared=Declared(instruction="You are lead.")),
     ],
 )
 def test_another_plan_is_a_change(plan: AgentPlan) -> None:
     assert not origin().is_still(plan)
+
+
+def test_a_peer_as_a_server_matters_to_who_uses_it() -> None:
+    plan = replace(PLAN, peer_servers={"research": "http://127.0.0.1:1/agents/research/mcp"})
+    assert origin(used=("notes",)).is_still(plan)
+    assert not origin(used=("research",)).is_still(plan)
 
 
 def test_a_peer_matters_to_who_calls_its_address() -> None:

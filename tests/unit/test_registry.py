@@ -167,6 +167,12 @@ def test_the_model_is_the_one_a_started_agent_really_uses() -> None:
     assert registry.entry(gateway, gateway.agents["echo"])["server"]["capabilities"]["model"] == "gpt-of-its-own"
 
 
+def test_until_then_it_is_the_one_the_agent_is_declared_with() -> None:
+    declared = {"module": None, "instruction": "You are echo.", "model": "openai.gpt-of-its-own"}
+    server = server_of({**declared, "model_capabilities": CAPABILITIES}, fastagent={"default_model": "openai.gpt-x"})
+    assert server["capabilities"]["model"] == "gpt-of-its-own"
+
+
 def test_every_agent_is_listed_in_the_files_order_whatever_its_state() -> None:
     gateway = gateway_of({"zeta": {}, "alpha": {}, "mid": {}})
     gateway.agents["alpha"].enter(State.FAILED, reason="no key")

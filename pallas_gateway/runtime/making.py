@@ -1,0 +1,81 @@
+"""Where an agent's `FastAgent` comes from: its module is imported, or it is made of what is declared."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from pallas_gateway.config.fastagent_file import settings_files
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.runtime.declared import files_of, make
+from pallas_gateway.runtime.modules import Imports, in_thread
+from pallas_gateway.runtime.sources import stamp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fast_agent.core.fastagent import FastAgent
+
+    from pallas_gateway.runtime.ports import AgentPlan, Declared
+    from pallas_gateway.runtime.sources import Files
+
+MAKING_SECONDS = 60.0
+"""How long a declared agent may take to be made; its instruction may name a URL."""
+
+
+class Making:
+    """Makes the agents of one project, and knows the files behind each."""
+
+    def __init__(self, config_file: Path | None) -> None:
+        self._config_file = config_file
+        self._imports = Imports(settings_files(config_file))
+        self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
+
+    async def make(self, plan: AgentPlan, *, anew: bool = False) -> FastAgent:
+        """The agent that `plan` says, not started yet; see `Runtime.start`.
+
+        Raises:
+            AgentStartError: what is wrong with its module or declaration.
+        """
+        if plan.declared is not None:
+            return await self._make_declared(plan, plan.declared)
+        return await self._imports.load_fast(plan.module or "", anew=anew)
+
+    def start_failed(self, plan: AgentPlan, failure: AgentStartError, cause: BaseException) -> None:
+        """It was made and could not be started: let `failure` know when a file behind it changes."""
+        if plan.declared is not None:
+            _watch(failure, self._stamps(plan.declared))
+        else:
+            self._imports.start_failed(plan.module or "", failure, cause)
+
+    def files_behind(self, fast: FastAgent) -> Files:
+        """Every file of the project that it was made of, as it was when it was read."""
+        return self._files[fast] if fast in self._files else self._imports.files_behind(fast)
+
+    def give_up(self) -> None:
+        """Wait for none that is still being made."""
+        self._imports.give_up()
+
+    async def _make_declared(self, plan: AgentPlan, declared: Declared) -> FastAgent:
+        before = {path: stamp(path) for path in files_of(declared)}
+        watched = self._stamps(declared)
+        work = in_thread(partial(make, plan, declared, self._config_file))
+        try:
+            fast = await asyncio.wait_for(work, MAKING_SECONDS)
+        except TimeoutError:
+            message = f"agent '{plan.name}' is still being made after {MAKING_SECONDS:.0f} s"
+            raise AgentStartError(message, reason="bad_declaration") from None
+        except AgentStartError as error:
+            _watch(error, watched)
+            raise
+        self._files[fast] = before
+        return fast
+
+    def _stamps(self, declared: Declared) -> Files:
+        return {path: stamp(path) for path in (*files_of(declared), *settings_files(self._config_file))}
+
+
+def _watch(error: AgentStartError, files: Files) -> None:
+    error.may_be_mended = lambda: any(stamp(path) != before for path, before in files.items())
