@@ -62,9 +62,14 @@ class ToolResulted:
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The last event: what became of the call, as for any other client. It may be a failure (`reply.failure`)."""
+    """The last event: what became of the call, as for any other client. It may be a failure (`reply.failure`).
+
+    `timed_out`: the deadline came before anything was said. The reply is then one sentence of the gateway's about that,
+    and was not told as text.
+    """
 
     reply: Reply
+    timed_out: bool = False
 
 
 type Event = TextDelta | ToolCalled | ToolResulted | Replied
@@ -118,9 +123,11 @@ class EventChannel:
 
     def ending(self, reply: Reply) -> Iterator[Event]:
         """The last events of a call: what of its answer was not said yet, and the reply."""
-        if reply.failure is None and (text := self._said.answer(_texts(reply))):
+        texts = _texts(reply)
+        timed_out = "deadline" in reply.halted and len(texts) == 1 and not self._said.anything
+        if reply.failure is None and not timed_out and (text := self._said.answer(texts)):
             yield TextDelta(text)
-        yield Replied(reply)
+        yield Replied(reply, timed_out)
 
     def close(self) -> None:
         """The call is over; `events` ends once all was taken."""
@@ -159,6 +166,11 @@ class _Said:
         self._turn = 0
         self._of_turn: list[str] = []
         self._turns: list[str] = []
+
+    @property
+    def anything(self) -> bool:
+        """Whether anything was said at all."""
+        return self._turn > 0
 
     def more(self, turn: int, text: str) -> str:
         """A piece of a turn, as its model produces it."""

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 from mcp_types import TextContent
-from prometheus_client import CollectorRegistry
 
-from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.event_stream import begun
-from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
+from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.assistant_stream import LONGEST_RESULT, Emitter, ToolCall, ToolResult, chunk, results
 from pallas_gateway.calls.call import Call, Reply
 from pallas_gateway.calls.channel import Hearer
 from pallas_gateway.calls.events import Event, EventChannel, Replied, TextDelta, ToolCalled, ToolResulted, text_of
 from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import redaction
-from pallas_gateway.telemetry.metrics import Metrics
-from tests.support.memory_runtime import NEVER, MemoryAgent, MemoryAgentRuntime, a_call, fail, say
+from tests.support.hosted import hosted
+from tests.support.memory_runtime import MemoryAgent, a_call, fail, say
 from tests.support.waiting import Gate
 
 HARPER, SCOUT = Emitter("harper", None), Emitter("harper", None, is_served=False)
@@ -107,7 +103,7 @@ STORIES: dict[str, tuple[list[Step], Reply, str]] = {
         blocks("Let me see.", STOPPED),
         f"Let me see.\n\nIt i\n\n{STOPPED}",
     ),
-    "a deadline before any turn": ([], blocks(STOPPED), STOPPED),
+    "a deadline of a workflow": ([], blocks("A draft.", STOPPED), f"A draft.\n{STOPPED}"),
     "a second try of the provider": (
         [live(1, "It", "It ", "is 3."), turn(1, "It is 3.")],
         say("It is 3."),
@@ -140,6 +136,12 @@ def test_all_that_the_served_agent_says_is_said_once_and_in_order(story: str) ->
     assert text_in(events) == text
     assert events[-1] == Replied(reply)
     assert not any(isinstance(one, TextDelta) and isinstance(other, TextDelta) for one, other in pairwise(events[:-2]))
+
+
+def test_the_sentence_of_a_deadline_that_came_before_any_word_is_no_text_of_the_agent() -> None:
+    reply = say(STOPPED, halted=["deadline"])
+    assert told(turn(1, "", SEARCH), reply=reply)[1:] == [Replied(reply, timed_out=True)]
+    assert told(live(1, "So"), reply=reply) == [TextDelta("So"), TextDelta(f"\n\n{STOPPED}"), Replied(reply)]
 
 
 def test_the_text_of_a_call_that_fails_is_no_text_of_the_agent() -> None:
@@ -185,20 +187,6 @@ def test_the_answer_alone_is_what_send_message_gives() -> None:
 # The stream
 
 
-@asynccontextmanager
-async def serving(
-    memory: MemoryAgent, *, calls: int | None = None, tasks: TaskOwner | None = None
-) -> AsyncGenerator[tuple[HostedAgent, RunningCalls]]:
-    """An agent that is ready, with room for so many calls."""
-    running = RunningCalls()
-    async with TaskOwner() if tasks is None else tasks as owner:
-        around = Surroundings(running, owner, Metrics(CollectorRegistry()), 8, NEVER)
-        admission = Admission(own=Limit(calls), gateway=Limit(None), queue_seconds=0)
-        agent = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
-        agent.enter(State.READY, runtime=MemoryAgentRuntime(memory))
-        yield agent, running
-
-
 async def events_of(agent: HostedAgent, running: RunningCalls, text: str = "hello") -> list[Event]:
     async with begun(agent, a_call(text), running, live=True) as events:
         return [event async for event in events]
@@ -211,7 +199,7 @@ def tell_hello(call: Call, channel: Hearer) -> None:
 async def test_text_is_there_before_the_answer_is() -> None:
     gate = Gate()
     memory = MemoryAgent(tells=tell_hello, answering=gate, answer=lambda _: say("Hello."))
-    async with serving(memory) as (agent, running), begun(agent, a_call(), running, live=True) as events:
+    async with hosted(memory) as (agent, running), begun(agent, a_call(), running, live=True) as events:
         first = await asyncio.wait_for(anext(events), 20)
         assert gate.passed == []
         gate.open()
@@ -222,7 +210,7 @@ async def test_text_is_there_before_the_answer_is() -> None:
 async def test_who_leaves_the_block_cancels_the_call() -> None:
     memory = MemoryAgent(answering=Gate())
     assert memory.answering is not None
-    async with serving(memory) as (agent, running):
+    async with hosted(memory) as (agent, running):
         async with begun(agent, a_call("wait"), running, live=True):
             await memory.answering.wait_for_entered()
         await memory.answering.wait_for_cancelled()
@@ -232,7 +220,7 @@ async def test_who_leaves_the_block_cancels_the_call() -> None:
 
 async def test_a_refused_call_raises_before_any_event() -> None:
     gate = Gate()
-    one_at_a_time = serving(MemoryAgent(answering=gate), calls=1)
+    one_at_a_time = hosted(MemoryAgent(answering=gate), calls=1)
     async with one_at_a_time as (agent, running), begun(agent, a_call("first"), running, live=True) as events:
         await gate.wait_for_entered()
         with pytest.raises(CallRefusedError, match="busy"):
@@ -244,7 +232,7 @@ async def test_a_refused_call_raises_before_any_event() -> None:
 @pytest.mark.parametrize(("draining", "reason"), [(False, "cancelled"), (True, "stopped")])
 async def test_a_call_that_is_cut_off_says_why(draining: bool, reason: str) -> None:
     gate, tasks = Gate(), TaskOwner()
-    async with serving(MemoryAgent(answering=gate), tasks=tasks) as (agent, running):
+    async with hosted(MemoryAgent(answering=gate), tasks=tasks) as (agent, running):
         reading = asyncio.create_task(events_of(agent, running))
         await gate.wait_for_entered()
         running.draining = draining
@@ -258,6 +246,6 @@ async def test_whatever_else_goes_wrong_is_raised_to_the_reader() -> None:
     def explode(_: Call) -> Reply:
         raise GatewayError("boom")
 
-    async with serving(MemoryAgent(answer=explode)) as (agent, running):
+    async with hosted(MemoryAgent(answer=explode)) as (agent, running):
         with pytest.raises(GatewayError, match="boom"):
             await events_of(agent, running)
