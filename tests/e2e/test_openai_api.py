@@ -133,7 +133,7 @@ async def test_any_openai_client_can_talk_to_the_agents(tmp_path: Path, caplog: 
         "prompt_tokens": 20,
         "completion_tokens": 7,
         "total_tokens": 27,
-        "prompt_tokens_details": {"cached_tokens": 5},
+        "prompt_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 2},
     }
     assert text_of(chunks) == "Once upon a time."
@@ -488,6 +488,24 @@ async def test_it_is_off_unless_it_is_switched_on_and_a_reload_switches_it(tmp_p
     assert (preflight_off.status_code, preflight.status_code) == (400, 200)
     assert on.headers["access-control-allow-origin"] == "https://chat.example"
     assert "X-Request-Id" in on.headers["access-control-expose-headers"]
+
+
+async def test_an_agent_that_a_reload_takes_away_ends_what_it_was_asked(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (staged, plot, client):
+        whole = asyncio.ensure_future(client.chat.completions.create(model="solo", messages=said("hang")))
+        async with await client.chat.completions.create(model="solo", messages=said("slowly"), stream=True) as chunks:
+            await anext(chunks)
+            await plot.gate.wait_for_entered(2)
+            staged.served.project.edit(lambda document: document["agents"].pop("solo"))
+            await staged.served.reload()
+            gone = await _refusal(client, "solo")
+            plot.gate.open()
+            rest = [chunk async for chunk in chunks]
+        answered = await whole
+
+    assert gone == (404, "invalid_request_error", "model_not_found", "model")
+    assert answered.choices[0].message.content == "released"
+    assert text_of(rest) == "Once upon a time."
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.responses import JSONResponse
 
 from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, chunk
 from pallas_gateway.calls.call import Call, Message, Reply, Usage
 from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.identity.caller import ANONYMOUS
+from pallas_gateway.telemetry import traces
 from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.openai_api import answers
-from pallas_gateway.web.openai_api.chat import Chat
+from pallas_gateway.web.openai_api.chat import Asked, Chat, answer
 from pallas_gateway.web.openai_api.errors import ApiError, InOpenAiForm
 from pallas_gateway.web.openai_api.requests import chat_request
 from tests.support.hosted import hosted
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.channel import Hearer
 
 SCOPE = {"type": "http", "headers": [], "method": "GET", "path": "/"}
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 
 
 class Wire:
@@ -107,7 +115,7 @@ def test_an_answer_ends_for_the_reason_clients_know(reply: Reply, finish: str) -
 def test_what_came_from_the_cache_is_part_of_the_prompt() -> None:
     shown = answers.usage(Usage(input=1, output=8, cache_read=2, cache_write=4, reasoning=3))
     assert (shown["prompt_tokens"], shown["completion_tokens"], shown["total_tokens"]) == (7, 8, 15)
-    assert shown["prompt_tokens_details"] == {"cached_tokens": 2}
+    assert shown["prompt_tokens_details"] == {"cached_tokens": 2, "cache_write_tokens": 4}
     assert shown["completion_tokens_details"] == {"reasoning_tokens": 3}
 
 
@@ -208,6 +216,34 @@ async def test_an_answer_for_a_program_is_streamed_in_one_piece_without_what_was
     deltas = [json.loads(line)["choices"][0]["delta"] for line in lines[:-2]]
     assert [delta.get("content") for delta in deltas] == ["", '{"a": 3}', None]
     assert lines[-2:] == ["[DONE]", ""]
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([{"role": "user", "content": "hi"}], {"pallas.outcome": "ok", "pallas.stop_reason": "endTurn"}),
+        ([], {"pallas.outcome": "error", "pallas.stop_reason": "bad_input", "error.type": "bad_input"}),
+    ],
+)
+async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps(
+    messages: list[Any], expected: dict[str, str]
+) -> None:
+    wire, exporter = Wire(), InMemorySpanExporter()
+    provider = TracerProvider(resource=Resource({}), shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    settings = SimpleNamespace(gateway=SimpleNamespace(heartbeat_seconds=3600))
+    scope = {**SCOPE, "headers": [(b"traceparent", f"00-{TRACE_ID}-b7ad6b7169203331-01".encode())]}
+    document = {"messages": messages, "metadata": {"conversation_id": "c-1"}}
+    async with hosted(MemoryAgent()) as (agent, running):
+        gateway: Any = SimpleNamespace(running=running, configuration=SimpleNamespace(deployment=settings))
+        asked = Asked(agent, document, ANONYMOUS, "request-1", None)
+        with traces.using(provider.get_tracer("tests")):
+            await answer(gateway, asked, scope, wire.receive, wire.send)
+    (span,) = exporter.get_finished_spans()
+    assert span.context.trace_id == int(TRACE_ID, 16)
+    told = dict(span.attributes or {})
+    assert told.items() >= {"pallas.call_id": "request-1", "gen_ai.conversation.id": "c-1", **expected}.items()
+    assert "mcp.method.name" not in told
 
 
 # Connections

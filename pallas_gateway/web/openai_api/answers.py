@@ -42,7 +42,7 @@ def usage(used: Usage) -> Json:
         "prompt_tokens": prompt,
         "completion_tokens": used.output,
         "total_tokens": prompt + used.output,
-        "prompt_tokens_details": {"cached_tokens": used.cache_read},
+        "prompt_tokens_details": {"cached_tokens": used.cache_read, "cache_write_tokens": used.cache_write},
         "completion_tokens_details": {"reasoning_tokens": used.reasoning},
     }
 
