@@ -181,9 +181,29 @@ async def test_images_and_parameters_reach_the_model(tmp_path: Path) -> None:
         )
         await client.chat.completions.create(model="eyes", messages=[{"role": "user", "content": parts}])
         sent = [request.messages[1:] for request in staged.llm.requests]
+        asked: dict[str, Any] = {
+            "temperature": 0.25,
+            "top_p": 0.5,
+            "presence_penalty": 0.5,
+            "frequency_penalty": -0.5,
+            "seed": 7,
+            "stop": ["END"],
+            "response_format": {"type": "json_object"},
+        }
+        await client.chat.completions.create(
+            model="solo",
+            messages=[{"role": "system", "content": "Be a cat."}, *said("hi")],
+            max_completion_tokens=77,
+            extra_body={"top_k": 5},
+            **asked,
+        )
+        request = staged.llm.requests[-1]
         with pytest.raises(openai.BadRequestError) as blind:
             await client.chat.completions.create(model="strict", messages=[{"role": "user", "content": parts}])
 
+    assert {name: request.body.get(name) for name in asked} == asked
+    assert (request.body["max_tokens"], request.body["top_k"]) == (77, 5)
+    assert request.messages[0]["content"] == "You are solo.\n\nBe a cat."
     images = [part for turn in sent for message in turn for part in message["content"] if "image_url" in part]
     assert [image["image_url"]["url"] for image in images] == [f"data:image/png;base64,{PNG}"] * 2
     assert errors_of(blind.value) == (400, "invalid_request_error", "images_unsupported", None)

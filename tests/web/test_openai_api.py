@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,15 @@ def test_what_came_from_the_cache_is_part_of_the_prompt() -> None:
     assert (shown["prompt_tokens"], shown["completion_tokens"], shown["total_tokens"]) == (7, 8, 15)
     assert shown["prompt_tokens_details"] == {"cached_tokens": 2, "cache_write_tokens": 4}
     assert shown["completion_tokens_details"] == {"reasoning_tokens": 3}
+
+
+def test_parameters_without_effect_are_told_beside_the_answer() -> None:
+    reply = replace(say("a"), ignored=("seed",), changed={"max_tokens": 10})
+    notes = {"params": {"ignored": ["seed"], "changed": {"max_tokens": 10}}}
+    shown = answers.Answers("c", "echo", 0)
+    assert shown.completion("a", reply)["pallas"] == notes
+    assert [chunk.get("pallas") for chunk in shown.last(reply)] == [notes]
+    assert "pallas" not in shown.completion("a", say("a"))
 
 
 # Requests

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.agent_server.tools import params_meta
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -47,6 +49,12 @@ def usage(used: Usage) -> Json:
     }
 
 
+def _notes(reply: Reply) -> Json:
+    """What of the request had no effect, or another, as MCP clients are told it; nothing where all went as asked."""
+    notes = params_meta(reply)
+    return {"pallas": {"params": notes}} if notes else {}
+
+
 @dataclass(frozen=True, slots=True)
 class Answers:
     """What is the same in all that one request is answered with; `created` is in seconds of the epoch."""
@@ -60,7 +68,7 @@ class Answers:
         """The whole answer at once."""
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(reply)}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": usage(reply.usage)}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": usage(reply.usage), **_notes(reply)}
 
     def first(self) -> Json:
         """The chunk that says who speaks."""
@@ -72,7 +80,7 @@ class Answers:
 
     def last(self, reply: Reply) -> list[Json]:
         """How it ended, and what it cost if that was asked for."""
-        ended = self._chunk({}, finish_reason(reply))
+        ended = {**self._chunk({}, finish_reason(reply)), **_notes(reply)}
         if not self.with_usage:
             return [ended]
         return [ended, {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply.usage)}]
