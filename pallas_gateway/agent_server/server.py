@@ -46,9 +46,9 @@ from pallas_gateway.agent_server.tools import (
 from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.agents.call_log import records_of
 from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.cancellation import RequestKey
+from pallas_gateway.calls.cancellation import RequestKey, cut_off
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
-from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
+from pallas_gateway.errors import CallRefusedError, GatewayError
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.identity.secret import bearer_of
@@ -212,14 +212,8 @@ class AgentServer:
                     work.cancel()
                     raise
             if work.cancelled():
-                raise self._cancelled()
+                raise cut_off(stopping=self._running.draining)
             return work.result()
-
-    def _cancelled(self) -> CallFailedError:
-        if self._running.draining:
-            message = "The gateway is stopping and could not wait for this call any longer. Send it again in a moment."
-            return CallFailedError(message, reason="stopped")
-        return CallFailedError("The call was cancelled.", reason="cancelled")
 
     async def _on_cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
         key = self._key(context, params.request_id)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agents.admission import Admission
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
-    from pallas_gateway.calls.channel import Outlet, Wishes
+    from pallas_gateway.calls.channel import Hearer, Outlet, Wishes
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.schema import AgentSettings
     from pallas_gateway.errors import GatewayError
@@ -188,7 +188,7 @@ class HostedAgent:
         async with channel.open(self._around.tasks):
             yield channel
 
-    def begin(self, call: Call, channel: Channel) -> asyncio.Task[Reply]:
+    def begin(self, call: Call, channel: Hearer) -> asyncio.Task[Reply]:
         """Start answering in a task of its own.
 
         A vanished client's own task is cancelled again at every await; this one exactly once, by whoever waits for it,
@@ -196,7 +196,7 @@ class HostedAgent:
         """
         return self._around.tasks.spawn(self.answer(call, channel), name=f"call {call.call_id}")
 
-    async def answer(self, call: Call, channel: Channel) -> Reply:
+    async def answer(self, call: Call, channel: Hearer) -> Reply:
         """Answer one call on a fresh instance; a failure of the model or the runtime is a `Reply` as well.
 
         Args:
@@ -237,7 +237,7 @@ class HostedAgent:
         self._around.metrics.send_message.labels(self.name, "error").inc()
         self._around.metrics.send_message_seconds.labels(self.name).observe(0)  # the time it took to look at it
 
-    async def _run(self, call: Call, channel: Channel, spent: Spent) -> Reply:
+    async def _run(self, call: Call, channel: Hearer, spent: Spent) -> Reply:
         self._refuse_too_deep(call)
         version = await self._first_version()
         asked, call = call, with_defaults(fit_to_model(call, model_for(call, version)), version)
@@ -247,7 +247,7 @@ class HostedAgent:
             self._around.metrics.loops_aborted.labels(self.name, reason).inc()
         return reply
 
-    async def _run_on(self, version: Version, call: Call, channel: Channel, spent: Spent) -> Reply:
+    async def _run_on(self, version: Version, call: Call, channel: Hearer, spent: Spent) -> Reply:
         async with version.admission.slot(nested=call.is_nested):
             with (
                 self._around.running.token_for(call) as token,

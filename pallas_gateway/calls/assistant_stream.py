@@ -25,10 +25,14 @@ type Payload = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Emitter:
-    """Who emits: the agent under the name clients know, and the client's own conversation id."""
+    """Who emits: the agent under the name clients know, and the client's own conversation id.
+
+    `is_served` tells the agent that was called from those inside it, one of which may have the same name.
+    """
 
     agent: str
     conversation_id: str | None
+    is_served: bool = True
 
 
 @dataclass(frozen=True, slots=True)

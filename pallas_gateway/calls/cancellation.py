@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from pallas_gateway.errors import CallFailedError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -77,6 +79,14 @@ class Cancellations:
         for _, on_cancel in listeners:
             on_cancel()
         return tuple(call for call, _ in listeners)
+
+
+def cut_off(*, stopping: bool) -> CallFailedError:
+    """Why a call ended without an answer: it was cancelled, or the gateway is `stopping` and could not wait for it."""
+    if stopping:
+        message = "The gateway is stopping and could not wait for this call any longer. Send it again in a moment."
+        return CallFailedError(message, reason="stopped")
+    return CallFailedError("The call was cancelled.", reason="cancelled")
 
 
 def _digest(value: str | int) -> str:

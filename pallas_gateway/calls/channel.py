@@ -56,6 +56,23 @@ class Wishes:
     deltas: bool = False
 
 
+class Hearer(Protocol):
+    """Whom a call tells what happens in it; it never waits for them."""
+
+    @property
+    def wishes(self) -> Wishes:
+        """What they want to hear."""
+
+    def progress(self, message: str, *, ended: bool = False) -> None:
+        """Something happens; `ended` if the sub-task of the message has ended."""
+
+    def payload(self, payload: Payload, by: Emitter | None = None) -> None:
+        """What an assistant said or its tools brought; `by` one of this call's agents, or nobody if a peer said it."""
+
+    def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
+        """More of the live text of one turn; told only where it is wished for."""
+
+
 @dataclass(slots=True)
 class _LiveText:
     """Text that waits to be sent, of one emitter and turn."""
@@ -66,7 +83,7 @@ class _LiveText:
 
 
 class Channel:
-    """Notifications of one call; see the module."""
+    """The `Hearer` that sends notifications; see the module."""
 
     def __init__(
         self,
@@ -99,8 +116,9 @@ class Channel:
         if self._wishes.progress:
             self._put(self._counter.event(message, ended=ended))
 
-    def payload(self, payload: Payload) -> None:
+    def payload(self, payload: Payload, by: Emitter | None = None) -> None:
         """Tell the client what an assistant said or its tools brought."""
+        del by  # it stands in the payload
         if "via_agent" not in payload:
             self._flush_live((payload["agent"], payload["iteration"]))
         self._put(payload)

@@ -28,7 +28,7 @@ class SkippedRow:
     why: str
 
 
-class _Malformed(ValueError):  # noqa: N818  internal signal between the two halves of this module
+class MalformedError(ValueError):
     """A row or an image is not what it should be; the text says what."""
 
 
@@ -41,8 +41,8 @@ def current_message(text: str, images: object) -> Message:
     if images is None:
         return Message("user", text)
     try:
-        return Message("user", text, tuple(_images(images)))
-    except _Malformed as error:
+        return Message("user", text, tuple(checked_images(images)))
+    except MalformedError as error:
         raise CallRefusedError(f"{error}. Send images as {{data: base64, mime_type}}.", reason="bad_image") from error
 
 
@@ -57,7 +57,7 @@ def parse_history(history: object) -> tuple[tuple[Message, ...], tuple[SkippedRo
     for index, row in enumerate(history):
         try:
             messages.append(_row(row))
-        except _Malformed as error:
+        except MalformedError as error:
             skipped.append(SkippedRow(index, str(error)))
     return tuple(messages), tuple(skipped)
 
@@ -83,6 +83,18 @@ def without_foreign_images(messages: Iterable[Message], types: Collection[str]) 
     return tuple(bare), dropped
 
 
+def checked_images(images: object) -> Iterable[Image]:
+    """The images of one turn, each `{data: base64, mime_type}`.
+
+    Raises:
+        MalformedError: names the first that is malformed, and why.
+    """
+    if not isinstance(images, list):
+        raise MalformedError(f"images must be a list, got {_kind(images)}")
+    for index, image in enumerate(images):
+        yield _image(index, image)
+
+
 def is_text(value: str) -> bool:
     """Whether a string can be sent on; one with half a surrogate pair (an emoji cut in two) is no Unicode text."""
     try:
@@ -94,40 +106,33 @@ def is_text(value: str) -> bool:
 
 def _row(row: object) -> Message:
     if not isinstance(row, dict):
-        raise _Malformed(f"entry must be an object, got {_kind(row)}")
+        raise MalformedError(f"entry must be an object, got {_kind(row)}")
     role = row.get("role")
     if role not in _ROLES:
-        raise _Malformed(f"role must be 'user' or 'assistant', got {role!r:.40}")
+        raise MalformedError(f"role must be 'user' or 'assistant', got {role!r:.40}")
     content = row.get("content")
     if content is None:
-        raise _Malformed("content is missing")
+        raise MalformedError("content is missing")
     if not isinstance(content, str):
-        raise _Malformed(f"content must be a string, got {_kind(content)}")
+        raise MalformedError(f"content must be a string, got {_kind(content)}")
     if not is_text(content):
-        raise _Malformed("content holds half a surrogate pair")
+        raise MalformedError("content holds half a surrogate pair")
     images = row.get("images")
-    return Message(role, content, tuple(_images(images)) if images is not None else ())
-
-
-def _images(images: object) -> Iterable[Image]:
-    if not isinstance(images, list):
-        raise _Malformed(f"images must be a list, got {_kind(images)}")
-    for index, image in enumerate(images):
-        yield _image(index, image)
+    return Message(role, content, tuple(checked_images(images)) if images is not None else ())
 
 
 def _image(index: int, image: object) -> Image:
     if not isinstance(image, dict):
-        raise _Malformed(f"image {index} must be an object, got {_kind(image)}")
+        raise MalformedError(f"image {index} must be an object, got {_kind(image)}")
     data, mime_type = _text(image, "data", index), _canonical(_text(image, "mime_type", index))
     if not mime_type.startswith("image/"):
-        raise _Malformed(f"image {index} has mime_type {mime_type!r:.40}, which is not an image type")
+        raise MalformedError(f"image {index} has mime_type {mime_type!r:.40}, which is not an image type")
     try:
         decoded = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        raise _Malformed(f"image {index} is not valid base64") from None
+        raise MalformedError(f"image {index} is not valid base64") from None
     if not decoded:
-        raise _Malformed(f"image {index} is empty")
+        raise MalformedError(f"image {index} is empty")
     return Image(data, mime_type)
 
 
@@ -140,7 +145,7 @@ def _canonical(mime_type: str) -> str:
 def _text(image: Mapping[str, Any], key: str, index: int) -> str:
     value = image.get(key)
     if not isinstance(value, str) or not value or not is_text(value):
-        raise _Malformed(f"image {index} has no {key}")
+        raise MalformedError(f"image {index} has no {key}")
     return value
 
 

@@ -129,11 +129,25 @@ def _announce(gateway: Gateway) -> None:
     reasons = [f"{agent.name}: {agent.status.reason}" for agent in _agents(gateway) if agent.status.reason]
     if reasons:
         result("\n".join(["", *reasons]))
-    if gateway.configuration.only_agent is None:
+    is_whole = gateway.configuration.only_agent is None
+    if is_whole:
         result(f"\nRegistry: {gateway.configuration.public_base_url}{WELL_KNOWN}")
-        if (ready := next((a for a in _agents(gateway) if a.status.state is State.READY), None)) is not None:
-            token = " --bearer TOKEN" if gateway.authenticator is not None else ""
-            result(f"Try:      pallas-gateway call {ready.name} 'Hello'{_url_option(gateway)}{token}")
+    if gateway.configuration.deployment.gateway.openai_api:
+        result(f"OpenAI:   {_base_url(gateway)}/v1")
+    if is_whole:
+        _announce_command(gateway)
+
+
+def _announce_command(gateway: Gateway) -> None:
+    if (ready := next((a for a in _agents(gateway) if a.status.state is State.READY), None)) is not None:
+        token = " --bearer TOKEN" if gateway.authenticator is not None else ""
+        result(f"Try:      pallas-gateway call {ready.name} 'Hello'{_url_option(gateway)}{token}")
+
+
+def _base_url(gateway: Gateway) -> str:
+    """The address of what is not one agent's; with one agent alone it is on that one's port."""
+    alone = gateway.configuration.only_agent
+    return gateway.addresses.public(alone).removesuffix("/mcp") if alone else gateway.configuration.public_base_url
 
 
 def _agents(gateway: Gateway) -> list[HostedAgent]:

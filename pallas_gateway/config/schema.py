@@ -301,6 +301,10 @@ the client is, and by which scheme it comes, is taken from their `Forwarded` or 
     max_nesting: CountOrZero = 8
     """Calls between hosted agents nested deeper than this are refused."""
 
+    openai_api: Flag = False
+    """Serve the agents to OpenAI clients as well: `/v1/models` and `/v1/chat/completions`, on the gateway's port (in \
+per-port mode on `registry_port`)."""
+
     tool_names: ToolNames = ("send_message", "{agent}")
     """Names under which the message tool is offered; `{agent}` stands for the agent's name."""
 

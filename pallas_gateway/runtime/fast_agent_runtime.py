@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fast_agent.core.harness import AgentHarness, HarnessSession
 
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.calls.channel import Channel
+    from pallas_gateway.calls.channel import Hearer
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.runtime.ports import AgentPlan, Downstream, LlmProvider
     from pallas_gateway.runtime.sources import Files
@@ -225,7 +225,7 @@ class FastAgentAgentRuntime:
         await self._offers.close()
 
     @asynccontextmanager
-    async def open(self, call: Call, credentials: Credentials, channel: Channel) -> AsyncIterator[FastAgentInstance]:
+    async def open(self, call: Call, credentials: Credentials, channel: Hearer) -> AsyncIterator[FastAgentInstance]:
         """A fresh instance for `call`; see `AgentRuntime.open`."""
         creation = self._tasks.spawn(self._create(call.call_id), name=f"create {call.call_id}")
         self._live += 1

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolRequest, CallToolResult
 
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.calls.channel import Channel
+    from pallas_gateway.calls.channel import Hearer
     from pallas_gateway.runtime.ports import AgentPlan
 
 _log = logging.getLogger("pallas.runtime")
@@ -66,7 +66,7 @@ class _Loop:
 class Observer:
     """Watches one call; see the module."""
 
-    def __init__(self, call: Call, channel: Channel, plan: AgentPlan, served: str) -> None:
+    def __init__(self, call: Call, channel: Hearer, plan: AgentPlan, served: str) -> None:
         self._call = call
         self._channel = channel
         self._plan = plan
@@ -146,9 +146,10 @@ class Observer:
             self._note_turn(loop, message, text)
         calls = [_tool_call(loop.agent, id_, request) for id_, request in (message.tool_calls or {}).items()]
         stop_reason = message.stop_reason.value if message.stop_reason else None
-        self._channel.payload(
-            assistant_stream.chunk(loop.emitter, loop.iteration, text=text, tool_calls=calls, stop_reason=stop_reason)
+        chunk = assistant_stream.chunk(
+            loop.emitter, loop.iteration, text=text, tool_calls=calls, stop_reason=stop_reason
         )
+        self._channel.payload(chunk, loop.emitter)
 
     def _note_turn(self, loop: _Loop, message: PromptMessageExtended, text: str) -> None:
         """Remember what a workflow would hide: an agent without an answer (until it has one), and the latest text."""
@@ -182,7 +183,7 @@ class Observer:
             results.append(ToolResult(call, bool(result.is_error), text, seconds))
             everything = result.model_dump_json(exclude={"meta"})  # a picture may change where the text does not
             outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, text))
-        self._channel.payload(assistant_stream.results(loop.emitter, loop.iteration, results))
+        self._channel.payload(assistant_stream.results(loop.emitter, loop.iteration, results), loop.emitter)
         if outcomes and (reason := loop.guard.after(outcomes)) is not None:
             self._halt(runner, loop, reason, outcomes[-1])
 
@@ -214,8 +215,7 @@ class Observer:
     def _loop_of(self, runner: ToolRunner) -> _Loop:
         loop = self._loops.get(runner)
         if loop is None:
-            name = self._shown_name(runner.agent)
-            emitter = Emitter(name, self._call.conversation_id)
+            emitter = self._emitter(runner.agent)
             loop = _Loop(runner.agent, emitter, LoopGuard(self._plan.loop_repeat_threshold))
             self._loops[runner] = loop
             if (accumulator := getattr(runner.agent, "usage_accumulator", None)) is not None:
@@ -228,10 +228,12 @@ class Observer:
             runner._request_params = params.model_copy(update={"max_iterations": limit})
         return loop
 
-    def _shown_name(self, agent: object) -> str:
+    def _emitter(self, agent: object) -> Emitter:
         """The hosted name for the served agent; an inner one goes by its own, without a clone's number."""
         name = str(getattr(agent, "name", ""))
-        return self._call.agent if name == self._served else name.partition("[")[0]
+        is_served = name == self._served
+        shown = self._call.agent if is_served else name.partition("[")[0]
+        return Emitter(shown, self._call.conversation_id, is_served=is_served)
 
     def _step(self, loop: _Loop, kind: Any) -> None:
         loop.steps += 1

@@ -74,14 +74,17 @@ def keep_content_out() -> None:
 
 
 @contextmanager
-def call(agent: str, headers: Mapping[str, str]) -> Iterator[Span]:
+def call(agent: str, headers: Mapping[str, str], *, mcp_method: str | None = "tools/call") -> Iterator[Span]:
     """The span of one call: current inside the block, below what the request's `traceparent` names.
 
     Without that header its parent is the current span: the MCP SDK has put there what the request's `_meta` brought.
+    `mcp_method` is None for a call that did not come over MCP.
     """
     brought = _w3c.extract(headers)
     parent = brought if _is_in_a_trace(brought) else None
-    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent, "mcp.method.name": "tools/call"}
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent}
+    if mcp_method is not None:
+        attributes["mcp.method.name"] = mcp_method
     with _span(f"invoke_agent {agent}", attributes, kind=SpanKind.SERVER, parent=parent) as span:
         yield span
 

@@ -138,6 +138,29 @@ def _nested_caller(gateway: Gateway, parent: Call, bearer: Secret | None) -> Cal
     return Caller(parent.caller.name, bearer, grants, authenticated=parent.caller.authenticated)
 
 
+def run_refusal(gateway: Gateway, scope: Scope, caller: Caller, agent: str) -> Response | None:
+    """Why a caller may not run an agent that its request names elsewhere than in the path, None if it may.
+
+    The same answers as the gate's, without a word of the agent's address.
+    """
+    is_there = agent in gateway.servers
+    if caller.grants.everything or (is_there and caller.grants.may_run(agent)):
+        return None if is_there else agent_routes.not_found(scope, agent_routes.no_agent(agent))
+    if not caller.authenticated:
+        return without_token(gateway, scope)
+    if not is_there or not caller.grants.may_view(agent):
+        why = f"the token has no grant for agent '{agent}'" if is_there else "there is no such agent"
+        _note(gateway, scope, "no_grant", why, caller)
+        return agent_routes.not_found(scope, agent_routes.no_agent(agent))
+    gateway.refuse_call(agent, caller)
+    return _insufficient(gateway, f"{RUN_AGENTS}:{agent}", None)
+
+
+def without_token(gateway: Gateway, scope: Scope) -> JSONResponse:
+    """401 for a request that brought no token and needs one."""
+    return _without_token(gateway, scope, None)
+
+
 async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:
     """What the one who asks may see in the registry.
 

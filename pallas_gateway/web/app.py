@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import NOTHING
-from pallas_gateway.web import agent_routes, metrics, probes, protected_resource, registry
+from pallas_gateway.web import agent_routes, metrics, openai_api, probes, protected_resource, registry
 from pallas_gateway.web.access import AccessGate, metrics_refusal, refusal, viewer_of
 from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.guards import DrainGate, RefusalAfterBody, cross_origin, host_and_origin_guard
@@ -66,6 +66,7 @@ class _Table:
         access = AccessGate(self._serve_agent, gateway, self._named, shows_metadata=self._has_agents)
         self._agents = host_and_origin_guard(DrainGate(access, gateway), gateway.configuration)
         self._open = _OpenEndpoints(gateway).of(routes)
+        self._for_openai_clients = _openai_api(gateway, routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._open.get(scope["path"])
@@ -76,6 +77,8 @@ class _Table:
             endpoint = self._metadata
         if endpoint is not None:
             await _answer(self._gateway, endpoint, scope, receive, send)
+        elif self._for_openai_clients is not None and openai_api.is_path(scope["path"]):
+            await self._for_openai_clients(scope, receive, send)
         elif agent_routes.is_agent_path(scope["path"], on_own_port=self._routes.agent is not None):
             await self._agents(scope, receive, send)
         else:
@@ -101,6 +104,16 @@ class _Table:
             return False
         token = Request(scope).headers.get(NESTED_CALL_HEADER)
         return self._gateway.running.parent_of(token) is not None
+
+
+def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
+    """On the port of all agents, which is the registry's, or of the only one there is."""
+    is_here = routes.registry or (routes.agent is not None and gateway.configuration.only_agent is not None)
+    if not is_here or not gateway.configuration.deployment.gateway.openai_api:
+        return None
+    from pallas_gateway.web.openai_api.api import OpenAiApi  # noqa: PLC0415  nobody pays for it who has it off
+
+    return OpenAiApi(gateway)
 
 
 class _OpenEndpoints:

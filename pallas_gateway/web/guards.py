@@ -41,6 +41,15 @@ _MCP_REQUEST_HEADERS = (
     "Authorization", "Content-Type", "Last-Event-ID", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name",
     "Mcp-Session-Id", "traceparent", "tracestate",
 )  # fmt: skip
+_OPENAI_REQUEST_HEADERS = tuple(
+    f"X-Stainless-{name}"
+    for name in (
+        "Arch", "Helper-Method", "Lang", "OS", "Package-Version", "Retry-Count", "Runtime", "Runtime-Version",
+        "Timeout",
+    )
+)  # fmt: skip
+"""What OpenAI's own client for browsers sends."""
+_OPENAI_RESPONSE_HEADERS = ("X-Request-Id", "X-Should-Retry")
 _MCP_RESPONSE_HEADERS = ("MCP-Protocol-Version", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate")
 
 
@@ -68,15 +77,17 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
     """CORS for the configured origins; without any, no header is added."""
-    origins = configuration.deployment.gateway.allowed_origins
+    settings = configuration.deployment.gateway
+    origins = settings.allowed_origins
     if not origins:
         return app
+    more, exposed = (_OPENAI_REQUEST_HEADERS, _OPENAI_RESPONSE_HEADERS) if settings.openai_api else ((), ())
     return CORSMiddleware(
         app,
         allow_origins=origins,
         allow_methods=("GET", "POST", "DELETE"),
-        allow_headers=_MCP_REQUEST_HEADERS,
-        expose_headers=_MCP_RESPONSE_HEADERS,
+        allow_headers=(*_MCP_REQUEST_HEADERS, *more),
+        expose_headers=(*_MCP_RESPONSE_HEADERS, *exposed),
     )
 
 

@@ -87,3 +87,19 @@ def test_one_agent_alone_has_no_registry(lines: Announced) -> None:
         "AGENT   STATE   URL",
         "b       ready   http://localhost:24202/mcp",
     ]
+
+
+@pytest.mark.parametrize(
+    ("only", "settings", "base"),
+    [
+        (None, {}, "http://localhost:24200"),
+        (None, {"public_url": "https://agents.example.com/x"}, "https://agents.example.com/x"),
+        (None, {"per_port": True}, "http://localhost:24200"),
+        ("b", {}, "http://localhost:24202"),
+    ],
+)
+def test_openai_clients_are_told_their_base_url(
+    lines: Announced, only: str | None, settings: dict[str, Any], base: str
+) -> None:
+    gateway = gateway_of(up={"a": True, "b": True}, overrides=Overrides(agent=only), openai_api=True, **settings)
+    assert f"OpenAI:   {base}/v1" in lines(gateway)

@@ -98,6 +98,7 @@ def test_a_file_of_four_lines_gets_every_documented_default() -> None:
         "drain_seconds": 30,
         "max_relay_depth": 3,
         "max_nesting": 8,
+        "openai_api": False,
         "tool_names": ("send_message", "{agent}"),
     }
     assert (configuration.bind_host, configuration.gateway_port) == ("127.0.0.1", 24200)

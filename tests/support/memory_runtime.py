@@ -12,7 +12,7 @@ from mcp_types import ContentBlock, TextContent
 
 from pallas_gateway.calls.assistant_stream import Emitter, Payload, chunk
 from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
-from pallas_gateway.calls.channel import Channel, Wishes
+from pallas_gateway.calls.channel import Channel, Hearer, Wishes
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.calls.progress import ProgressEvent, agent_step
 from pallas_gateway.errors import AgentStartError
@@ -22,7 +22,7 @@ from pallas_gateway.runtime.sources import Files
 from .waiting import Changes, Gate
 
 type Answer = Callable[[Call], Reply]
-type Tell = Callable[[Call, Channel], None]
+type Tell = Callable[[Call, Hearer], None]
 MODEL = ModelFacts("memory-model")
 NEVER = 3600.0
 TURN = TurnUsage(MODEL.name, Usage(input=3, output=2))
@@ -52,11 +52,11 @@ def fail(
     return lambda _: failed
 
 
-def tell_a_turn(call: Call, channel: Channel) -> None:
+def tell_a_turn(call: Call, channel: Hearer) -> None:
     """What fast-agent's `passthrough` tells of its one turn."""
     channel.progress(agent_step(call.agent, 1, "llm"))
     emitter = Emitter(call.agent, call.conversation_id)
-    channel.payload(chunk(emitter, 1, text=call.message.text, tool_calls=[], stop_reason="endTurn"))
+    channel.payload(chunk(emitter, 1, text=call.message.text, tool_calls=[], stop_reason="endTurn"), emitter)
 
 
 @dataclass
@@ -212,7 +212,7 @@ class MemoryAgentRuntime:
         return self.agent.downstreams
 
     @asynccontextmanager
-    async def open(self, call: Call, credentials: Credentials, channel: Channel) -> AsyncGenerator["MemoryInstance"]:
+    async def open(self, call: Call, credentials: Credentials, channel: Hearer) -> AsyncGenerator["MemoryInstance"]:
         """An instance that lives as long as the block."""
         self.agent.credentials.append(credentials)
         with self._counted():
@@ -235,7 +235,7 @@ class MemoryInstance:
     """The `Instance` of one call."""
 
     agent: MemoryAgent
-    channel: Channel
+    channel: Hearer
     turns: tuple[TurnUsage, ...] = ()
     tools: tuple[str, ...] = ()
 

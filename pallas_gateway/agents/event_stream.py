@@ -1,0 +1,70 @@
+"""A call of a hosted agent as a stream of events: for the doors that are not MCP.
+
+    async with begun(agent, call, gateway.running, live=True) as events:
+        async for event in events:
+            match event:
+                case TextDelta(text): ...      # joined as they are: all that the served agent says
+                case ToolCalled(): ...         # id, agent, server, name, arguments
+                case ToolResulted(): ...       # the same id, and whether it went well
+                case Replied(reply): ...       # always the last one; look at `reply.failure`
+
+The events are those of `calls/events.py`. Leaving the block before `Replied` cancels the call: its LLM request, its
+tools, its peers. So whoever waits for a client leaves the block when the client does.
+
+Admission, limits, metrics and the line in the log are `HostedAgent.answer`'s, as for every call. What a door does
+itself: make the `Call` (its `caller` from the request's scope), ask `caller.grants.may_run(agent.name)`, and stay
+inside `agents.call_log.records_of(call, …)` and `telemetry.traces.call(…)` for the length of the call.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pallas_gateway.calls.cancellation import cut_off
+from pallas_gateway.calls.events import EventChannel
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.events import Event
+    from pallas_gateway.calls.nesting import RunningCalls
+
+
+@asynccontextmanager
+async def begun(
+    agent: HostedAgent, call: Call, running: RunningCalls, *, live: bool
+) -> AsyncIterator[AsyncIterator[Event]]:
+    """Begin `call`; its events may be read once, inside the block.
+
+    Args:
+        agent: answers it.
+        call: what was asked.
+        running: the gateway's, to say why a call was cut off.
+        live: text comes as the model produces it; otherwise turn by turn, which costs less.
+
+    Raises:
+        CallRefusedError: while events are read, before the first one: `busy`, `images_unsupported`, …
+        AgentUnavailableError: likewise; the agent is not ready.
+        CallFailedError: while events are read: the call was cut off, `stopped` or `cancelled`.
+    """
+    channel = EventChannel(live=live)
+    work = agent.begin(call, channel)
+    work.add_done_callback(lambda _: channel.close())
+    try:
+        async with aclosing(_events(channel, work, running)) as events:
+            yield events
+    finally:
+        work.cancel()
+
+
+async def _events(channel: EventChannel, work: asyncio.Task[Reply], running: RunningCalls) -> AsyncGenerator[Event]:
+    async for event in channel.events():
+        yield event
+    if work.cancelled():
+        raise cut_off(stopping=running.draining)
+    for event in channel.ending(work.result()):
+        yield event

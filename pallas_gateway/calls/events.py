@@ -1,0 +1,205 @@
+"""A call as typed events, for doors whose clients are told in a form of their own; `agents/event_stream.py` begins one.
+
+`EventChannel` is what such a call tells its story to, in place of the `Channel` of an MCP client: it has no task, sends
+nothing, and holds back nothing. Only the served agent's own words become text; whatever else speaks in the call (inner
+agents, peers) is heard by that agent alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mcp_types import TextContent
+
+from pallas_gateway.calls import assistant_stream
+from pallas_gateway.calls.channel import Wishes
+from pallas_gateway.telemetry.redaction import cleaned_data
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+
+    from pallas_gateway.calls.assistant_stream import Emitter, Payload
+    from pallas_gateway.calls.call import Reply
+
+TURN_BREAK = "\n\n"
+"""Stands between the texts of two turns, and between what was streamed and what was added to it in the end."""
+_FAILED_TURNS = frozenset({"error", "timeout", "cancelled"})
+"""Stop reasons of turns whose text is an error message of fast-agent's and not the agent's."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More text of the answer: all of them, joined as they are, are all that the served agent says in the call."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """An agent (the served one, or one inside it) asked for a tool; `server` is None for one that is no server's."""
+
+    id: str
+    agent: str
+    server: str | None
+    name: str
+    arguments: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResulted:
+    """What the `ToolCalled` of this id brought; `text` is cut at `assistant_stream.LONGEST_RESULT` characters."""
+
+    id: str
+    agent: str
+    server: str | None
+    name: str
+    ok: bool
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The last event: what became of the call, as for any other client. It may be a failure (`reply.failure`).
+
+    `timed_out`: the deadline came before anything was said. The reply is then one sentence of the gateway's about that,
+    and was not told as text.
+    """
+
+    reply: Reply
+    timed_out: bool = False
+
+
+type Event = TextDelta | ToolCalled | ToolResulted | Replied
+
+
+def text_of(reply: Reply) -> str:
+    """The text of the final answer alone, as `send_message` gives it."""
+    return "\n".join(_texts(reply))
+
+
+def _texts(reply: Reply) -> list[str]:
+    return [block.text for block in reply.content if isinstance(block, TextContent)]
+
+
+class EventChannel:
+    """Takes what a call tells and gives it again as events; made for one reader.
+
+    With `live`, text comes as the model produces it, otherwise turn by turn. What a slow reader has not taken yet is
+    text joined together, so it is no more than the answer.
+    """
+
+    def __init__(self, *, live: bool) -> None:
+        self.wishes = Wishes(deltas=live)
+        self._said = _Said()
+        self._waiting: deque[list[str] | Event] = deque()
+        self._something = asyncio.Event()
+        self._closed = False
+
+    def progress(self, message: str, *, ended: bool = False) -> None:
+        """Nothing: events tell the same."""
+
+    def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
+        """More of what an agent is saying now."""
+        if emitter.is_served:
+            self._text(self._said.more(iteration, text))
+
+    def payload(self, payload: Payload, by: Emitter | None = None) -> None:
+        """What an agent said in one turn, or what its tools brought; a peer's (`by` nobody) is not for this stream."""
+        if by is None:
+            return
+        if payload["kind"] == assistant_stream.RESULTS:
+            for one in cleaned_data(payload["results"]):
+                ok = not one["is_error"]
+                self._put(ToolResulted(one["id"], by.agent, one["server"], one["name"], ok=ok, text=one["text"]))
+            return
+        calls = cleaned_data(payload["tool_calls"])
+        if by.is_served and payload["stop_reason"] not in _FAILED_TURNS:
+            self._text(self._said.whole(payload["iteration"], payload["text"]))
+        for one in calls:
+            self._put(ToolCalled(one["id"], by.agent, one["server"], one["name"], one["arguments"]))
+
+    def ending(self, reply: Reply) -> Iterator[Event]:
+        """The last events of a call: what of its answer was not said yet, and the reply."""
+        texts = _texts(reply)
+        timed_out = "deadline" in reply.halted and len(texts) == 1 and not self._said.anything
+        if reply.failure is None and not timed_out and (text := self._said.answer(texts)):
+            yield TextDelta(text)
+        yield Replied(reply, timed_out)
+
+    def close(self) -> None:
+        """The call is over; `events` ends once all was taken."""
+        self._closed = True
+        self._something.set()
+
+    async def events(self) -> AsyncGenerator[Event]:
+        """All that is told until `close`, in order."""
+        while True:
+            while self._waiting:
+                one = self._waiting.popleft()
+                yield TextDelta("".join(one)) if isinstance(one, list) else one
+            if self._closed:
+                return
+            self._something.clear()
+            await self._something.wait()
+
+    def _text(self, text: str) -> None:
+        if not text:
+            return
+        if self._waiting and isinstance(self._waiting[-1], list):
+            self._waiting[-1].append(text)
+        else:
+            self._waiting.append([text])
+        self._something.set()
+
+    def _put(self, event: Event) -> None:
+        self._waiting.append(event)
+        self._something.set()
+
+
+class _Said:
+    """What the served agent has said so far, to say all of it once. Each method gives what is to be said now."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._of_turn: list[str] = []
+        self._turns: list[str] = []
+
+    @property
+    def anything(self) -> bool:
+        """Whether anything was said at all."""
+        return self._turn > 0
+
+    def more(self, turn: int, text: str) -> str:
+        """A piece of a turn, as its model produces it."""
+        if not text or turn == self._turn:
+            self._of_turn.append(text)
+            return text
+        is_first = self._turn == 0
+        self._turn, self._of_turn = turn, [text]
+        return text if is_first else TURN_BREAK + text
+
+    def whole(self, turn: int, text: str) -> str:
+        """All of a turn, pieces of which may have been said."""
+        self._turns.append(text)
+        return self.more(turn, _unsaid("".join(self._of_turn) if turn == self._turn else "", text))
+
+    def answer(self, texts: Sequence[str]) -> str:
+        """The final answer: as a rule the last turn's text, with something added where the gateway stopped the call."""
+        said, whole = "".join(self._of_turn), "\n".join(texts)
+        if whole.startswith(said):
+            return whole.removeprefix(said)
+        new = [text for text in texts if text not in self._turns]
+        return "".join(TURN_BREAK + text for text in new)
+
+
+def _unsaid(said: str, whole: str) -> str:
+    """What of `whole` was not said; all of it, after a break, if something else was.
+
+    A provider's second try after a broken stream says everything again, so `said` may end with the whole.
+    """
+    if whole.startswith(said):
+        return whole.removeprefix(said)
+    return "" if said.strip().endswith(whole.strip()) else TURN_BREAK + whole

@@ -1,0 +1,93 @@
+"""Long answers over HTTP: a client that may leave meanwhile, and streams that may be silent."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Mapping
+    from typing import Any
+
+    from starlette.types import Receive, Send
+
+_KEEP_ALIVE = b": keep-alive\n\n"
+_STREAM_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",  # nginx would hold the stream back
+}
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Do `work`, in a task of its own; cancel it when the client leaves.
+
+    Args:
+        receive: of a request whose body was read: what comes next is that the client has left.
+        work: answers the request.
+    """
+    tasks = TaskOwner()
+    working = tasks.spawn(work, name="answer")
+    leaving = tasks.spawn(_until_left(receive), name="client")
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await tasks.cancel_all()
+    if not working.cancelled():
+        working.result()
+
+
+async def _until_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class ServerSentEvents:
+    """One response of server-sent events. The first thing written begins it: until then it may still be refused."""
+
+    def __init__(self, send: Send, *, silence_seconds: float, headers: Mapping[str, str] | None = None) -> None:
+        """Answer by `send`; a comment is sent whenever nothing else was for `silence_seconds`."""
+        self._send = send
+        self._silence_seconds = silence_seconds
+        self._headers = {**_STREAM_HEADERS, **(headers or {})}
+        self._sending = asyncio.Lock()
+        self._last = asyncio.get_running_loop().time()
+        self.has_begun = False
+
+    async def data(self, text: str) -> None:
+        """Send one event; `text` is a single line, as JSON is."""
+        await self._write(f"data: {text}\n\n".encode())
+
+    async def end(self) -> None:
+        """The response is complete."""
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    @asynccontextmanager
+    async def kept_alive(self) -> AsyncIterator[None]:
+        """Break every long silence while the block runs."""
+        tasks = TaskOwner()
+        tasks.spawn(self._break_silence(), name="keep-alive", report=True)
+        try:
+            yield
+        finally:
+            await tasks.cancel_all()
+
+    async def _break_silence(self) -> None:
+        now = asyncio.get_running_loop().time
+        while True:
+            if (left := self._last + self._silence_seconds - now()) > 0:
+                await asyncio.sleep(left)
+            else:
+                await self._write(_KEEP_ALIVE)
+
+    async def _write(self, body: bytes) -> None:
+        async with self._sending:  # an event and a comment must not come in between each other
+            if not self.has_begun:
+                self.has_begun = True
+                headers = [(name.lower().encode(), value.encode()) for name, value in self._headers.items()]
+                await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+            self._last = asyncio.get_running_loop().time()
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})

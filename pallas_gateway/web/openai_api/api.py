@@ -1,0 +1,119 @@
+"""`/v1`: which request is for what, and who may ask."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.web import access, bodies
+from pallas_gateway.web.connection import while_connected
+from pallas_gateway.web.guards import host_and_origin_guard
+from pallas_gateway.web.openai_api import answers, errors, requests
+from pallas_gateway.web.openai_api.chat import Asked, answer
+from pallas_gateway.web.openai_api.errors import ApiError, BadRequestError, InOpenAiForm
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.types import Message as AsgiMessage
+    from starlette.types import Receive, Scope, Send
+
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.identity.caller import Caller
+
+CHAT = "/v1/chat/completions"
+MODELS = "/v1/models"
+_MODEL = re.compile(rf"{MODELS}/([^/]+)")
+_METHODS = {CHAT: "POST", MODELS: "GET"}
+_ID_HEADER = "x-request-id"
+_ID_KEY = "pallas.request_id"
+"""Key of a request's scope under which its id stands: that of the call, if it becomes one."""
+
+
+class OpenAiApi:
+    """The API for the agents of one gateway, with the guards before it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._guarded = InOpenAiForm(host_and_origin_guard(self._answer, gateway.configuration))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; each has an id, which clients show and, for a call, the log as well."""
+        request_id = secrets.token_hex(8)
+
+        async def stamp(message: AsgiMessage) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[_ID_HEADER] = request_id
+            await send(message)
+
+        await self._guarded({**scope, _ID_KEY: request_id}, receive, stamp)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            caller = await access.caller_of(self._gateway, scope)
+        except (TokenRejectedError, VerificationUnavailableError) as error:
+            response: Response | None = access.refusal(self._gateway, error, scope)
+        else:
+            response = self._refusal(scope, caller)
+            if response is None:
+                is_chat = scope["path"] == CHAT
+                response = (
+                    await self._chat(caller, scope, receive, send) if is_chat else self._shown(scope["path"], caller)
+                )
+        if response is not None:
+            await response(scope, receive, send)
+
+    def _refusal(self, scope: Scope, caller: Caller) -> Response | None:
+        """Why a request is not looked at any closer: a stranger's, one that leads nowhere, or one by a wrong method."""
+        path = scope["path"]
+        if not caller.authenticated and not self._runnable(caller):
+            return access.without_token(self._gateway, scope)
+        if path not in _METHODS and not _MODEL.fullmatch(path):
+            message = f"Nothing is here. There are {', '.join(_METHODS)} and {MODELS}/{{model}}."
+            return ApiError(HTTPStatus.NOT_FOUND, message, "not_found").response()
+        method = _METHODS.get(path, "GET")
+        if scope["method"] != method:
+            message = f"{scope['method']} is not used here. Use {method}."
+            return ApiError(HTTPStatus.METHOD_NOT_ALLOWED, message, headers={"Allow": method}).response()
+        return None
+
+    def _shown(self, path: str, caller: Caller) -> Response:
+        """The agents that the caller may run, or one of them."""
+        runnable = self._runnable(caller)
+        deployment = self._gateway.configuration.deployment
+        created, owner = int(self._gateway.loaded_at.timestamp()), deployment.namespace or deployment.name
+        models = {agent.name: answers.model(agent, created=created, owner=owner) for agent in runnable}
+        if (match := _MODEL.fullmatch(path)) is None:
+            return JSONResponse(answers.model_list(models.values()))
+        name = match[1]
+        return JSONResponse(models[name]) if name in models else errors.no_such_model(name).response()
+
+    def _runnable(self, caller: Caller) -> list[HostedAgent]:
+        return [agent for name, agent in self._gateway.agents.items() if caller.grants.may_run(name)]
+
+    async def _chat(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        """Answer a request for an agent; a response that is left to send says why it could not be."""
+        parent = self._gateway.running.parent_of(Headers(scope=scope).get(NESTED_CALL_HEADER))
+        if self._gateway.draining and parent is None:
+            return errors.draining().response()
+        limit = self._gateway.configuration.deployment.gateway.max_body_bytes
+        body, _ = await bodies.read(receive, limit)
+        if len(body) > limit:
+            return errors.too_large(limit).response()
+        try:
+            document, model = requests.document_of(body)
+        except BadRequestError as error:
+            return errors.of_refusal(error).response()
+        if (refused := access.run_refusal(self._gateway, scope, caller, model)) is not None:
+            is_hidden = refused.status_code == HTTPStatus.NOT_FOUND
+            return errors.no_such_model(model).response() if is_hidden else refused
+        asked = Asked(self._gateway.agents[model], document, caller, scope[_ID_KEY], parent)
+        await while_connected(receive, answer(self._gateway, asked, scope, receive, send))
+        return None

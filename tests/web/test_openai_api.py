@@ -1,0 +1,288 @@
+"""Parts of the API for OpenAI's clients that no client brings about at will."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from http import HTTPStatus
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from starlette.responses import JSONResponse
+
+from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, chunk
+from pallas_gateway.calls.call import Call, Message, Reply, Usage
+from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.identity.caller import ANONYMOUS
+from pallas_gateway.telemetry import traces
+from pallas_gateway.web.connection import ServerSentEvents, while_connected
+from pallas_gateway.web.openai_api import answers
+from pallas_gateway.web.openai_api.chat import Asked, Chat, answer
+from pallas_gateway.web.openai_api.errors import ApiError, InOpenAiForm
+from pallas_gateway.web.openai_api.requests import chat_request
+from tests.support.hosted import hosted
+from tests.support.memory_runtime import MemoryAgent, say
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from starlette.types import Message as AsgiMessage
+
+    from pallas_gateway.calls.channel import Hearer
+
+SCOPE = {"type": "http", "headers": [], "method": "GET", "path": "/"}
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+
+
+class Wire:
+    """A connection: what was sent on it, and when its client leaves."""
+
+    def __init__(self) -> None:
+        """Nobody has left yet."""
+        self.sent: list[AsgiMessage] = []
+        self.left = asyncio.Event()
+
+    async def send(self, message: AsgiMessage) -> None:
+        self.sent.append(message)
+
+    async def receive(self) -> AsgiMessage:
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (503, {"error": "verification_unavailable", "error_description": "no keys"}, ("server_error", "no keys")),
+        (401, {"error": "invalid_token", "error_description": "too old"}, ("authentication_error", "too old")),
+        (421, {"error": "Host 'x' is not one"}, ("invalid_request_error", "Host 'x' is not one")),
+    ],
+)
+async def test_what_guards_refuse_is_told_in_the_form_of_the_api(
+    status: int, body: dict[str, str], told: tuple[str, str]
+) -> None:
+    wire = Wire()
+    refusal = JSONResponse(body, status_code=status, headers={"Retry-After": "5"})
+    await InOpenAiForm(refusal)(dict(SCOPE), wire.receive, wire.send)
+    error = json.loads(wire.body)["error"]
+    assert (error["type"], error["message"]) == told
+    assert wire.sent[0]["status"] == status
+    assert wire.headers["retry-after"] == "5"
+    assert wire.headers["content-length"] == str(len(wire.body))
+
+
+async def test_what_has_the_form_already_and_what_is_no_error_pass_as_they_are() -> None:
+    for response in (ApiError(HTTPStatus.CONFLICT, "no", "x", "y").response(), JSONResponse({"error": "none"})):
+        wire = Wire()
+        await InOpenAiForm(response)(dict(SCOPE), wire.receive, wire.send)
+        assert wire.body == response.body
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    ("reply", "finish"),
+    [
+        (say("a"), "stop"),
+        (say("a", stop_reason="stopSequence"), "stop"),
+        (say("a", halted=["repeat"]), "stop"),
+        (say("a", stop_reason="maxTokens"), "length"),
+        (say("a", stop_reason="maxIterations"), "length"),
+        (say("a", halted=["deadline"]), "length"),
+        (say("a", stop_reason="safety"), "content_filter"),
+    ],
+)
+def test_an_answer_ends_for_the_reason_clients_know(reply: Reply, finish: str) -> None:
+    assert answers.finish_reason(reply) == finish
+
+
+def test_what_came_from_the_cache_is_part_of_the_prompt() -> None:
+    shown = answers.usage(Usage(input=1, output=8, cache_read=2, cache_write=4, reasoning=3))
+    assert (shown["prompt_tokens"], shown["completion_tokens"], shown["total_tokens"]) == (7, 8, 15)
+    assert shown["prompt_tokens_details"] == {"cached_tokens": 2, "cache_write_tokens": 4}
+    assert shown["completion_tokens_details"] == {"reasoning_tokens": 3}
+
+
+def test_parameters_without_effect_are_told_beside_the_answer() -> None:
+    reply = replace(say("a"), ignored=("seed",), changed={"max_tokens": 10})
+    notes = {"params": {"ignored": ["seed"], "changed": {"max_tokens": 10}}}
+    shown = answers.Answers("c", "echo", 0)
+    assert shown.completion("a", reply)["pallas"] == notes
+    assert [chunk.get("pallas") for chunk in shown.last(reply)] == [notes]
+    assert "pallas" not in shown.completion("a", say("a"))
+
+
+# Requests
+
+
+def understood(**changes: Any) -> Any:
+    asked = {"messages": [{"role": "user", "content": "hi"}], **changes}
+    return chat_request(asked, AgentSettings(module="agents.echo"))
+
+
+def test_fields_of_the_api_become_the_parameters_of_the_call() -> None:
+    request = understood(
+        messages=[
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "text", "text": "there"}]},
+            {"role": "assistant", "content": "hello"},
+            {"role": "developer", "content": "Be kind."},
+            {"role": "system", "content": ""},
+            {"role": "user", "content": "bye"},
+        ],
+        temperature=0.5,
+        max_tokens=100,
+        max_completion_tokens=50,
+        stop="END",
+        seed=7,
+        top_p=None,
+        tool_choice="required",
+        response_format={"type": "json_object"},
+    )
+    assert request.parameters.given() == {
+        "temperature": 0.5,
+        "max_tokens": 50,
+        "stop": ("END",),
+        "seed": 7,
+        "tool_choice": "required",
+        "response_format": {"type": "json_object"},
+        "system_append": "Be brief.\n\nBe kind.",
+    }
+    assert request.parameters.cleared == frozenset()
+    assert request.history == (Message("user", "hi\nthere"), Message("assistant", "hello"))
+    assert request.message == Message("user", "bye")
+    assert request.wants_json
+
+
+def test_nothing_asked_is_nothing_set() -> None:
+    request = understood()
+    assert request.parameters.given() == {}
+    assert (request.stream, request.include_usage, request.wants_json) == (False, False, False)
+
+
+def test_an_agent_whose_answers_are_json_by_default_gives_its_final_answer_alone() -> None:
+    settings = AgentSettings.model_validate(
+        {"module": "agents.echo", "default_params": {"response_format": {"type": "json_object"}}}
+    )
+    request = chat_request({"messages": [{"role": "user", "content": "hi"}]}, settings)
+    assert request.wants_json
+    assert request.parameters.given() == {}
+
+
+# Calls
+
+
+async def chatted(memory: MemoryAgent, **changes: Any) -> Wire:
+    """What the client of one request gets."""
+    wire, request = Wire(), understood(**changes)
+    async with hosted(memory) as (agent, running):
+        call = Call("echo", request.message, parameters=request.parameters)
+        _, response = await Chat(agent, call, request, running, 3600).respond(wire.send)
+        if response is not None:
+            await response(dict(SCOPE), wire.receive, wire.send)
+    return wire
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_mistake_of_the_gateways_is_a_sentence_and_its_traceback_stays_in_the_log(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def explode(_: Call) -> Reply:
+        raise ValueError("canary in a traceback")
+
+    wire = await chatted(MemoryAgent(answer=explode), stream=stream)
+    error = json.loads(wire.body)["error"]
+    assert (wire.sent[0]["status"], error["code"]) == (500, "internal_error")
+    assert "canary" not in str(wire.sent)
+    assert [record.message for record in caplog.records if record.name == "pallas.openai_api"] == ["call failed"]
+
+
+async def test_an_answer_for_a_program_is_streamed_in_one_piece_without_what_was_said_on_the_way() -> None:
+    def think(call: Call, channel: Hearer) -> None:
+        emitter = Emitter(call.agent, None)
+        search = ToolCall("c-1", "web", "search", {})
+        channel.payload(chunk(emitter, 1, text="Let me see.", tool_calls=[search], stop_reason="toolUse"), emitter)
+
+    memory = MemoryAgent(tells=think, answer=lambda _: say('{"a": 3}'))
+    wire = await chatted(memory, stream=True, response_format={"type": "json_object"})
+    lines = [line.removeprefix("data: ") for line in wire.body.decode().split("\n\n")]
+    deltas = [json.loads(line)["choices"][0]["delta"] for line in lines[:-2]]
+    assert [delta.get("content") for delta in deltas] == ["", '{"a": 3}', None]
+    assert lines[-2:] == ["[DONE]", ""]
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([{"role": "user", "content": "hi"}], {"pallas.outcome": "ok", "pallas.stop_reason": "endTurn"}),
+        ([], {"pallas.outcome": "error", "pallas.stop_reason": "bad_input", "error.type": "bad_input"}),
+    ],
+)
+async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps(
+    messages: list[Any], expected: dict[str, str]
+) -> None:
+    wire, exporter = Wire(), InMemorySpanExporter()
+    provider = TracerProvider(resource=Resource({}), shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    settings = SimpleNamespace(gateway=SimpleNamespace(heartbeat_seconds=3600))
+    scope = {**SCOPE, "headers": [(b"traceparent", f"00-{TRACE_ID}-b7ad6b7169203331-01".encode())]}
+    document = {"messages": messages, "metadata": {"conversation_id": "c-1"}}
+    async with hosted(MemoryAgent()) as (agent, running):
+        gateway: Any = SimpleNamespace(running=running, configuration=SimpleNamespace(deployment=settings))
+        asked = Asked(agent, document, ANONYMOUS, "request-1", None)
+        with traces.using(provider.get_tracer("tests")):
+            await answer(gateway, asked, scope, wire.receive, wire.send)
+    (span,) = exporter.get_finished_spans()
+    assert span.context.trace_id == int(TRACE_ID, 16)
+    told = dict(span.attributes or {})
+    assert told.items() >= {"pallas.call_id": "request-1", "gen_ai.conversation.id": "c-1", **expected}.items()
+    assert "mcp.method.name" not in told
+
+
+# Connections
+
+
+async def test_work_is_cancelled_when_the_client_leaves_and_has_ended_then() -> None:
+    wire, gate = Wire(), Gate()
+    answering = asyncio.create_task(while_connected(wire.receive, gate.enter("work")))
+    await gate.wait_for_entered()
+    wire.left.set()
+    await asyncio.wait_for(answering, 20)
+    assert gate.cancelled == ["work"]
+
+
+async def test_what_goes_wrong_with_the_work_is_raised() -> None:
+    async def break_down() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await while_connected(Wire().receive, break_down())
+
+
+async def test_a_silent_stream_is_kept_alive_and_one_that_speaks_is_not() -> None:
+    wire = Wire()
+    stream = ServerSentEvents(wire.send, silence_seconds=3600, headers={"X-More": "yes"})
+    async with stream.kept_alive():
+        assert not stream.has_begun
+        await stream.data("1")
+    await stream.end()
+    assert wire.body == b"data: 1\n\n"
+    assert wire.headers["x-more"] == "yes"
+    assert wire.sent[-1]["more_body"] is False
