@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import mimetypes
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pallas_gateway.agent_server.outlet import STREAM_META_KEY
+from pallas_gateway.cli.attachments import image_of, read
 from pallas_gateway.cli.live import EventView, View, stream_payload, terminal_view
 from pallas_gateway.cli.output import problem, result
 from pallas_gateway.cli.remote import DEFAULT_URL, BearerOption, UrlOption, connected, fetch_agents, find_agent
@@ -39,7 +38,7 @@ def call(
     """Call one agent of a running gateway and print its answer."""
     arguments: dict[str, Any] = {"message": _standard_input() if message == "-" else message}
     if image:
-        arguments["images"] = [_image(path) for path in image]
+        arguments["images"] = [image_of(path) for path in image]
     if history is not None:
         arguments["history"] = _history(history)
     if conversation_id is not None:
@@ -104,25 +103,11 @@ def _standard_input() -> str:
     return sys.stdin.read().removesuffix("\n")  # the one that `echo` and editors put at the end
 
 
-def _image(path: Path) -> dict[str, str]:
-    mime_type = mimetypes.guess_type(path.name)[0] or ""
-    if not mime_type.startswith("image/"):
-        raise UsageError(f"{path}: not a known image type; name it .png, .jpg, .webp or .gif.")
-    return {"data": base64.b64encode(_read(path)).decode(), "mime_type": mime_type}
-
-
 def _history(path: Path) -> list[Any]:
     try:
-        rows = json.loads(_read(path))
+        rows = json.loads(read(path))
     except ValueError as error:
         raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(rows, list):
         raise UsageError(f"{path}: must be a list of {{role, content}} objects.")
     return rows
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error

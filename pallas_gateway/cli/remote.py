@@ -52,6 +52,8 @@ class RefusedError(GatewayError):
     reason = "refused"
 
 
+# The client's words where a stream ends too early; its code for that, -32000, is one that servers use for anything.
+_CUT_OFF = ("SSE stream ended without a response", "Connection closed")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -166,7 +168,7 @@ async def connected(
         on_message: called with each log message; without it none are asked for.
 
     Raises:
-        UnreachableError: the agent's endpoint does not answer.
+        UnreachableError: the agent's endpoint does not answer, or goes away while it does.
         RefusedError: it answers with an HTTP or protocol error.
     """
     import httpx2  # noqa: PLC0415
@@ -196,10 +198,15 @@ async def connected(
             yield client
     except Exception as error:
         first = _first(error)
+        if isinstance(first, GatewayError):  # raised inside the block: the client puts it into groups
+            raise first from error
         if isinstance(first, (httpx2.HTTPError, httpx2.InvalidURL, OSError)):
             why = str(first) or type(first).__name__
             raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url} ({why}).") from error
         if isinstance(first, MCPError):
+            if str(first) in _CUT_OFF:
+                why = "the gateway, or the connection to it, went away before the answer was whole"
+                raise UnreachableError(f"Agent '{agent.name}' at {agent.url}: {why}.") from error
             # The client puts a phrase in the place of the status.
             why = _why_refused(responses[0], bearer) if responses and responses[0].is_error else str(first)
             raise RefusedError(f"Agent '{agent.name}' refused at {agent.url}: {why}") from error
@@ -218,6 +225,8 @@ def _why_refused(response: httpx.Response | httpx2.Response, bearer: str | None)
         return f"it is not there, or the token has no grant for it ({status})"
     if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and "retry-after" in response.headers:
         return f"{status}; try again in {response.headers['retry-after']} s"
+    if response.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return f"the request, with its history and images, is larger than it takes ({status})"
     if response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return status
     why = said[1] if said else "it wants a token"

@@ -1,0 +1,48 @@
+"""How a conversation begins: the agent asked what it offers, the thread found, what goes along laid out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pallas_gateway.cli.attachments import image_of
+from pallas_gateway.cli.chat.actions import resumed
+from pallas_gateway.cli.chat.commands import name_in
+from pallas_gateway.cli.chat.line import Line
+from pallas_gateway.cli.chat.parameters import value_of
+from pallas_gateway.cli.chat.screen import Screen
+from pallas_gateway.cli.chat.talk import Talk
+from pallas_gateway.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from pallas_gateway.cli.chat.store import Store
+    from pallas_gateway.cli.chat.wanted import Wanted
+
+
+async def begun(wanted: Wanted, store: Store) -> Talk:
+    """A conversation that waits for its first message.
+
+    Raises:
+        GatewayError: the agent cannot be reached, or what is wanted cannot be had.
+    """
+    images = [image_of(path) for path in wanted.images]
+    line = Line(wanted.url, wanted.agent, wanted.bearer)
+    async with line.open() as connection:
+        talk = Talk(line, store, Screen(), connection.offer)
+    if wanted.resume:
+        resumed(talk, wanted.thread)
+    elif wanted.thread is not None:
+        _open(talk, name_in(wanted.thread))
+    talk.images = images
+    for setting in wanted.settings:
+        name, has_value, value = setting.partition("=")
+        if not has_value:
+            raise UsageError(f"--set {setting}: write NAME=VALUE.")
+        talk.parameters[name] = value_of(name, value, talk.offer.parameters)
+    return talk
+
+
+def _open(talk: Talk, name: str) -> None:
+    if talk.store.find(talk.place, name) is None:
+        talk.name = name
+    else:
+        resumed(talk, name)

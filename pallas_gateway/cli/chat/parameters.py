@@ -1,0 +1,143 @@
+"""`/set`: what may be asked of the model for the next calls, by the schema the agent's own tool shows. Pure.
+
+Values are left to the gateway, which knows the ranges and says what is wrong; here a name must be one that is offered,
+and a text becomes the kind of value that is wanted.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.config.problems import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PARAMS = "params"
+SYSTEM_PARAMETERS = {"append": "system_append", "override": "system_override"}
+
+type Schemas = Mapping[str, Mapping[str, Any]]
+
+
+def offered_by(input_schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The parameters in a message tool's input schema, by name; none where it takes none."""
+    whole = (input_schema.get("properties") or {}).get(PARAMS) or {}
+    for schema in _forms(whole):
+        if isinstance(properties := schema.get("properties"), dict):
+            return {str(name): one if isinstance(one, dict) else {} for name, one in properties.items()}
+    return {}
+
+
+def value_of(name: str, text: str, offered: Schemas) -> Any:
+    """The value that `text` stands for: JSON where it is some of a kind that is taken, else the text itself.
+
+    Raises:
+        UsageError: the agent takes no such parameter, or nothing of that kind for it.
+    """
+    schema = schema_of(name, offered)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if _is_taken(value, schema):
+        return value
+    if _is_taken(text, schema):
+        return text
+    if _is_taken([], schema):
+        return [one.strip() for one in text.split(",")]
+    raise UsageError(f"{name} takes {described(schema)}, not {text:.60}.")
+
+
+def schema_of(name: str, offered: Schemas) -> Mapping[str, Any]:
+    """The schema of one parameter.
+
+    Raises:
+        UsageError: the agent takes none of that name; says which it takes.
+    """
+    if not offered:
+        raise UsageError("This agent takes no parameters from its callers.")
+    if name not in offered:
+        near = did_you_mean(name, offered)
+        raise UsageError(f"This agent takes no parameter '{name}'{near}. There are: {', '.join(offered)}.")
+    return offered[name]
+
+
+def described(schema: Mapping[str, Any]) -> str:
+    """What a parameter takes, in a few words: `number, 0 to 2`."""
+    return (
+        " or ".join(dict.fromkeys(_kind(form) for form in _forms(schema) if form.get("type") != "null")) or "anything"
+    )
+
+
+def table_of(chosen: Mapping[str, Any], offered: Schemas) -> list[tuple[str, str, str]]:
+    """Every parameter there is: its name, its value if one is set, what it takes."""
+    rows = [
+        (name, json.dumps(chosen[name], ensure_ascii=False) if name in chosen else "", described(schema))
+        for name, schema in offered.items()
+    ]
+    return rows + [
+        (name, json.dumps(value, ensure_ascii=False), "not taken any more")
+        for name, value in chosen.items()
+        if name not in offered
+    ]
+
+
+def without_effect(notes: Mapping[str, Any]) -> str:
+    """What a result says of parameters that did not take effect as they were, in a few words; else nothing."""
+    ignored, changed = notes.get("ignored") or [], notes.get("changed") or {}
+    told = [f"no effect with this model: {', '.join(str(one) for one in ignored)}"] if ignored else []
+    told += [f"{name} was sent as {json.dumps(value, ensure_ascii=False)}" for name, value in changed.items()]
+    return "; ".join(told)
+
+
+def system_parameter(kind: str | None, offered: Schemas) -> str:
+    """The parameter that changes the agent's instruction; without a kind the milder one that callers may set.
+
+    Raises:
+        UsageError: callers may not.
+    """
+    wanted = [SYSTEM_PARAMETERS[kind]] if kind else list(SYSTEM_PARAMETERS.values())
+    for name in wanted:
+        if name in offered:
+            return name
+    raise UsageError(f"This agent's callers may not change its instruction ({' or '.join(wanted)} is not offered).")
+
+
+def _forms(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The alternatives of a schema, one for each type."""
+    alternatives = schema.get("anyOf") or schema.get("oneOf")
+    if alternatives:
+        for one in alternatives:
+            yield from _forms(one)
+        return
+    types = schema.get("type")
+    for type_ in types if isinstance(types, list) else [types]:
+        yield {**schema, "type": type_}
+
+
+def _is_taken(value: Any, schema: Mapping[str, Any]) -> bool:
+    return any(_is_of(value, form) for form in _forms(schema))
+
+
+def _is_of(value: Any, form: Mapping[str, Any]) -> bool:
+    if form["type"] is None:
+        return True
+    if isinstance(value, bool) or value is None:
+        return bool(form["type"] == ("null" if value is None else "boolean"))
+    if isinstance(value, str):
+        return form["type"] == "string" and value in form.get("enum", [value])
+    if isinstance(value, int):
+        return form["type"] in {"integer", "number"}
+    return bool(form["type"] == {float: "number", list: "array", dict: "object"}[type(value)])
+
+
+def _kind(form: Mapping[str, Any]) -> str:
+    if "enum" in form:
+        return "one of " + ", ".join(str(one) for one in form["enum"])
+    kind = {"array": "list", "string": "text", "object": "JSON object"}.get(str(form["type"]), str(form["type"]))
+    least, most = form.get("minimum", form.get("exclusiveMinimum")), form.get("maximum")
+    if least is None:
+        return kind if most is None else f"{kind}, at most {most}"
+    return f"{kind}, at least {least}" if most is None else f"{kind}, {least} to {most}"

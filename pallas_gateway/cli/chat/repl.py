@@ -1,0 +1,95 @@
+"""The conversation at a terminal: prompt, answer, prompt, until Ctrl-D."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pallas_gateway.cli.chat.actions import QuitError, carry_out
+from pallas_gateway.cli.chat.commands import read
+from pallas_gateway.cli.chat.parameters import described
+from pallas_gateway.cli.chat.prompt import Choices, prompt_session
+from pallas_gateway.cli.chat.wanted import CANCELLED
+from pallas_gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from prompt_toolkit import PromptSession
+
+    from pallas_gateway.cli.chat.talk import Talk
+
+
+async def converse(talk: Talk, inputs: Path | None) -> None:
+    """Until the user leaves. Whatever goes wrong with a turn is one line, and the next may be better."""
+    session = prompt_session(inputs, _choices(talk))
+    talk.screen.note(f"Talking to {talk.line.agent}. /help shows what there is, Ctrl-D leaves.")
+    while True:
+        try:
+            line = await _next_input(session, talk)
+            if line.strip():
+                await answer(talk, line)
+        except (EOFError, QuitError):
+            return
+
+
+async def answer(talk: Talk, line: str) -> None:
+    """One input: a command or a message.
+
+    Raises:
+        QuitError: it was `/quit`.
+    """
+    try:
+        with interruptible():
+            order = read(line)
+            if isinstance(order, str):
+                await talk.say(order)
+            else:
+                await carry_out(order, talk)
+    except asyncio.CancelledError:
+        talk.screen.problem(CANCELLED)
+    except GatewayError as error:
+        talk.screen.problem(str(error))
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C cancels what the block does, which closes its connections, and that ends the call at the gateway, too.
+
+    Raises:
+        asyncio.CancelledError: it was pressed.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if task is None:
+        raise RuntimeError("there is no task to interrupt")
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        while task.cancelling():
+            task.uncancel()
+
+
+async def _next_input(session: PromptSession[str], talk: Talk) -> str:
+    while True:
+        try:
+            return await session.prompt_async(_prompt(talk))
+        except KeyboardInterrupt:
+            continue  # the line was given up; Ctrl-D leaves
+
+
+def _prompt(talk: Talk) -> str:
+    thread = talk.thread.name if talk.thread is not None else talk.name
+    images = f" +{len(talk.images)} image{'s' if len(talk.images) > 1 else ''}" if talk.images else ""
+    return f"{talk.line.agent}{f' [{thread}]' if thread else ''}{images}> "
+
+
+def _choices(talk: Talk) -> Choices:
+    return Choices(
+        parameters=lambda: {name: described(schema) for name, schema in talk.offer.parameters.items()},
+        threads=lambda: [one.thread.label for one in talk.store.summaries(talk.place)],
+    )

@@ -1,0 +1,103 @@
+"""What answers at a gateway's address and need not be one: it says what the test wrote down."""
+
+import json
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Answers:
+    """What an odd server says: by method and path, else to any; and the requests it got."""
+
+    def __init__(self, documents: Mapping[str, tuple[int, object]]) -> None:
+        self.documents = documents
+        self.seen: list[tuple[str, dict[str, str], Any]] = []
+        self.url = ""
+
+
+@contextmanager
+def odd_server(documents: Mapping[str, tuple[int, object]]) -> Generator[Answers]:
+    """A server in a thread that answers `documents` by method: GET is the registry's, POST the agents'."""
+    answers = Answers(documents)
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            rpc = json.loads(body) if body else {}
+            answers.seen.append((self.command, {name.lower(): value for name, value in self.headers.items()}, rpc))
+            by_kind = answers.documents
+            status, document = by_kind.get(rpc.get("method", self.command), by_kind.get(self.command, (404, {})))
+            sent = encoded(document, rpc).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/event-stream" if callable(document) else "application/json")
+            self.send_header("Content-Length", str(len(sent)))
+            self.end_headers()
+            self.wfile.write(sent)
+
+        do_GET = do_POST = do_DELETE = answer  # noqa: N815  the base class looks for these names
+
+        def log_message(self, format: str, *arguments: object) -> None: ...  # noqa: A002  as in the base class
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None: ...  # a client that hung up is no news
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        answers.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield answers
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def encoded(document: object, rpc: dict[str, Any]) -> str:
+    """Text as it is; a JSON-RPC answer to `rpc`; for a function the messages it gives, as a stream."""
+    if callable(document):
+        return "".join(f"data: {encoded(message, rpc)}\n\n" for message in document(rpc))
+    if isinstance(document, dict) and ("result" in document or "error" in document):
+        document = {"jsonrpc": "2.0", "id": rpc.get("id"), **document}
+    return document if isinstance(document, str) else json.dumps(document)
+
+
+def registry_of(*names: str) -> dict[str, Any]:
+    remotes = [{"type": "streamable-http", "url": f"https://public.example.com/agents/{name}/mcp"} for name in names]
+    servers = [
+        {"server": {"name": f"n/{name}", "remotes": [remote]}} for name, remote in zip(names, remotes, strict=True)
+    ]
+    return {"servers": servers}
+
+
+DISCOVERED = {
+    "result": {
+        "resultType": "complete",
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "echo", "version": "1"},
+        "ttlMs": 0,
+        "cacheScope": "public",
+    }
+}
+
+
+def modern_agent(tools: list[str], answer: object) -> dict[str, tuple[int, object]]:
+    listed = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
+    return {
+        "GET": (200, registry_of("echo")),
+        "server/discover": (200, DISCOVERED),
+        "tools/list": (
+            200,
+            {"result": {"resultType": "complete", "tools": listed, "ttlMs": 0, "cacheScope": "public"}},
+        ),
+        "tools/call": (200, answer),
+    }
+
+
+ANSWER = {"result": {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}}
+
+
+def notice(method: str, **params: object) -> object:
+    return {"jsonrpc": "2.0", "method": method, "params": params}

@@ -1,0 +1,508 @@
+"""`chat`: one turn of it as a command, and its commands, against a running gateway and against what is none."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import stat
+import sys
+import threading
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pallas_gateway.calls.assistant_stream import LOGGER
+from pallas_gateway.cli.chat.actions import QuitError
+from pallas_gateway.cli.chat.opening import begun
+from pallas_gateway.cli.chat.repl import answer
+from pallas_gateway.cli.chat.store import opened
+from pallas_gateway.cli.chat.wanted import Wanted
+from tests.cli.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
+from tests.support.listener import reserved_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from pallas_gateway.cli.chat.store import Store
+    from pallas_gateway.cli.chat.talk import Talk
+    from tests.cli.odd_server import Answers
+    from tests.cli.program import Command
+
+PNG = bytes.fromhex("89504e470d0a1a0a")
+PARAMETERS = {
+    "temperature": {
+        "anyOf": [{"type": "number", "minimum": 0, "maximum": 2}, {"type": "null"}],
+        "description": "Heat.",
+    },
+    "stop": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
+    "tools_allowlist": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
+    "system_append": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+}
+SEND_MESSAGE = {
+    "name": "send_message",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"message": {"type": "string"}, "params": {"type": ["object", "null"], "properties": PARAMETERS}},
+    },
+}
+LISTED = {"result": {"resultType": "complete", "tools": [SEND_MESSAGE], "ttlMs": 0, "cacheScope": "public"}}
+HELP = "Is it running? `pallas-gateway serve` starts it; --url or PALLAS_GATEWAY_URL names another."
+
+
+@pytest.fixture(autouse=True)
+def data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where threads are kept."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
+    monkeypatch.delenv("PALLAS_CHAT_DB", raising=False)
+    return folder / "data" / "pallas-gateway" / "chat.sqlite3"
+
+
+# One turn.
+
+
+def test_only_the_answer_is_on_stdout(asking: Command) -> None:
+    ran = asking("chat", "echo", "-m", "hello there")
+    assert (ran.code, ran.out, ran.err) == (0, "hello there\n", "")
+
+
+def test_what_to_say_may_come_from_standard_input(asking: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("two\nlines\n"))
+    assert asking("chat", "echo", "-m", "-").out == "two\nlines\n"
+
+
+def test_threads_are_for_their_owners_eyes_only(asking: Command, data: Path) -> None:
+    asking("chat", "echo", "-m", "hello")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (data, data.parent)}
+    assert modes == {"chat.sqlite3": 0o600, "pallas-gateway": 0o700}
+
+
+def test_in_memory_nothing_is_kept(asking: Command, data: Path) -> None:
+    assert asking("chat", "echo", "-m", "hello", "--db", ":memory:").out == "hello\n"
+    assert not data.exists()
+
+
+def test_a_resumed_thread_is_replayed_as_history(run: Command) -> None:
+    Path("a.png").write_bytes(PNG)
+    with odd_server(agent()) as server:
+        run("chat", "echo", "-m", "first", "--image", "a.png", "--thread", "cats", "--url", server.url)
+        run("chat", "echo", "-m", "other", "--url", server.url)
+        ran = run("chat", "echo", "-m", "second", "--resume", "cats", "--url", server.url)
+        run("chat", "echo", "-m", "third", "--resume", "--url", server.url)
+    assert (ran.code, ran.out) == (0, "done\n")
+    assert ran.err.splitlines() == ["Thread cats, 1 turn.", "you> first", "echo: done"]
+    first, other, second, third = [call["arguments"] for call in calls(server)]
+    images = [{"data": "iVBORw0KGgo=", "mime_type": "image/png"}]
+    assert first.pop("conversation_id") == second.pop("conversation_id") == third.pop("conversation_id")
+    assert first == {"message": "first", "images": images}
+    assert other == {"message": "other", "conversation_id": other["conversation_id"]}
+    earlier = [{"role": "user", "content": "first", "images": images}, {"role": "assistant", "content": "done"}]
+    assert second == {"message": "second", "history": earlier}
+    later = [{"role": "user", "content": "second"}, {"role": "assistant", "content": "done"}]
+    assert third == {"message": "third", "history": [*earlier, *later]}
+
+
+def test_threads_of_another_gateways_agent_of_that_name_are_not_sent(run: Command) -> None:
+    with odd_server(agent()) as one, odd_server(agent()) as other:
+        run("chat", "echo", "-m", "secret", "--url", one.url)
+        ran = run("chat", "echo", "-m", "hi", "--resume", "--url", other.url)
+    assert (ran.code, ran.err) == (2, "There is no thread with echo to resume.\n")
+
+
+def test_a_failed_turn_is_kept_and_not_replayed(run: Command) -> None:
+    failing = {
+        "result": {"resultType": "complete", "isError": True, "content": [{"type": "text", "text": "No\u001b."}]}
+    }
+    with odd_server(agent(call=failing)) as server:
+        failed = run("chat", "echo", "-m", "hi", "--url", server.url)
+        server.documents = agent()
+        ran = run("chat", "echo", "-m", "again", "--resume", "--url", server.url)
+    assert (failed.code, failed.out, failed.err.strip()) == (1, "", "No.")
+    assert (ran.code, ran.out) == (0, "done\n")
+    assert "✗ turn 1 has no answer and is not sent again: No." in ran.err.splitlines()
+    assert "history" not in calls(server)[-1]["arguments"]
+
+
+def test_parameters_go_along_when_they_are_set_and_stay_with_the_thread(run: Command) -> None:
+    with odd_server(agent()) as server:
+        run("chat", "echo", "-m", "hi", "--set", "temperature=0.5", "--set", "stop=END", "--url", server.url)
+        resumed = run("chat", "echo", "-m", "hi", "--resume", "--set", "temperature=null", "--url", server.url)
+    assert 'Its parameters: temperature = 0.5, stop = "END"' in resumed.err.splitlines()
+    first, second = [call["arguments"]["params"] for call in calls(server)]
+    assert first == {"temperature": 0.5, "stop": "END"}
+    assert second == {"temperature": None, "stop": "END"}
+
+
+def test_what_the_model_cannot_read_any_more_is_left_out_and_told(run: Command) -> None:
+    registry = registry_of("echo")
+    registry["servers"][0]["server"]["capabilities"] = {"context_window": 1000, "max_output_tokens": 100}
+    with odd_server(agent() | {"GET": (200, registry)}) as server:
+        for word in ("old", "new"):
+            run("chat", "echo", "-m", word * 600, "--thread", "long", "--url", server.url)
+        ran = run("chat", "echo", "-m", "now?", "--resume", "--url", server.url)
+        calm = run("chat", "echo", "-m", "now?", "--thread", "short", "--url", server.url)
+    told = "(the oldest 1 turn of this thread no longer go along: the model's context window of 1,000 tokens"
+    assert ran.err.splitlines()[-1].startswith(told)
+    assert calm.err == ""
+    assert [row["content"] for row in calls(server)[2]["arguments"]["history"]] == ["new" * 600, "done"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nobody", "-m", "hi"], "No agent 'nobody'. There are: echo, tech_research, broken."),
+        (["echo", "hi"], "To say one thing: -m 'hi'. To go on with the thread of that name: --resume hi."),
+        (["echo"], "A chat needs a terminal. To say one thing: -m TEXT, or -m - to read standard input."),
+        (
+            ["echo", "-m", "hi", "--resume", "--thread", "a"],
+            "--resume and --thread both name a thread; give one of them.",
+        ),
+        (["echo", "-m", "hi", "--resume"], "There is no thread with echo to resume."),
+        (["echo", "-m", "hi", "--resume", "cats"], "No thread 'cats' with echo. There are: none."),
+        (
+            ["echo", "-m", "hi", "--thread", "#1"],
+            "A thread's name is 1 to 80 characters on one line, and begins with no #.",
+        ),
+        (["echo", "-m", "hi", "--image", "no.png"], "no.png: No such file or directory"),
+        (["echo", "-m", "hi", "--set", "temperature"], "--set temperature: write NAME=VALUE."),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(asking: Command, arguments: list[str], says: str) -> None:
+    ran = asking("chat", *arguments)
+    assert (ran.code, ran.out, ran.err) == (2, "", f"{says}\n")
+
+
+def test_an_agent_that_is_not_ready_is_told(asking: Command) -> None:
+    ran = asking("chat", "broken", "-m", "hi")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("Agent 'broken' cannot take calls: module 'test_project_")
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_without_a_gateway_it_says_how_to_get_one(run: Command) -> None:
+    with reserved_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        ran = run("chat", "echo", "-m", "hi", "--url", url)
+    assert (ran.code, ran.err) == (1, f"No gateway answers at {url} (All connection attempts failed). {HELP}\n")
+
+
+def test_a_file_that_holds_no_threads_is_left_alone(asking: Command) -> None:
+    Path("notes.txt").write_text("these are no threads at all\n" * 50)
+    ran = asking("chat", "echo", "-m", "hi", "--db", "notes.txt")
+    says = "Threads cannot be kept in notes.txt: file is not a database. --db names another file, or :memory:.\n"
+    assert (ran.code, ran.out, ran.err) == (1, "", says)
+    assert Path("notes.txt").read_text().startswith("these are no threads at all\n")
+
+
+# What goes wrong at the gateway.
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (401, "it wants a token (HTTP 401). Give one with --bearer or PALLAS_BEARER."),
+        (403, "it wants a token (HTTP 403). Give one with --bearer or PALLAS_BEARER."),
+        (413, "the request, with its history and images, is larger than it takes (HTTP 413)"),
+        (503, "HTTP 503"),
+    ],
+)
+def test_a_refused_turn_is_told_and_kept_as_an_error(run: Command, status: int, says: str) -> None:
+    with odd_server(agent() | {"tools/call": (status, {})}) as server:
+        ran = run("chat", "echo", "-m", "hi", "--url", server.url)
+        server.documents = agent()
+        again = run("chat", "echo", "-m", "hi", "--resume", "--url", server.url)
+    sentence = f"Agent 'echo' refused at {server.url}/agents/echo/mcp: {says}"
+    assert (ran.code, ran.out, ran.err) == (1, "", f"{sentence}\n")
+    assert f"✗ turn 1 has no answer and is not sent again: {sentence}" in again.err.splitlines()
+
+
+def test_a_gateway_that_goes_away_in_the_middle_of_an_answer_is_told(run: Command) -> None:
+    def cut_off(rpc: dict[str, Any]) -> list[object]:
+        return [delta("The answer is")]
+
+    with odd_server(agent(call=cut_off)) as server:
+        ran = run("chat", "echo", "-m", "hi", "--url", server.url)
+        with opened(os.environ["XDG_DATA_HOME"] + "/pallas-gateway/chat.sqlite3") as store:
+            states = turns_in(store)
+    why = "the gateway, or the connection to it, went away before the answer was whole."
+    assert (ran.code, ran.out, ran.err) == (1, "", f"Agent 'echo' at {server.url}/agents/echo/mcp: {why}\n")
+    assert states == [("error", ran.err.strip())]
+
+
+def test_what_is_no_text_and_an_answer_that_is_cut_short_are_told(run: Command) -> None:
+    blocks = [{"type": "text", "text": "So far."}, {"type": "image", "data": "eA==", "mimeType": "image/png"}]
+    meta = {"pallas/call": {"stop_reason": "maxIterations"}}
+    with odd_server(agent({"result": {"resultType": "complete", "content": blocks, "_meta": meta}})) as server:
+        ran = run("chat", "echo", "-m", "hi", "--url", server.url)
+    assert (ran.code, ran.out) == (0, "So far.\n")
+    assert ran.err.splitlines() == [
+        "(not shown: image/png; `pallas-gateway call --json` has it)",
+        "(stopped: maxIterations)",
+    ]
+
+
+def test_an_interrupted_turn_is_cancelled_and_kept_so(run: Command, data: Path) -> None:
+    def interrupt(rpc: dict[str, Any]) -> list[object]:
+        os.kill(os.getpid(), signal.SIGINT)
+        hung_up.wait(10)
+        return []
+
+    hung_up = threading.Event()
+    with odd_server(agent(call=interrupt)) as server:
+        ran = run("chat", "echo", "-m", "hi", "--url", server.url)
+        hung_up.set()
+    assert (ran.code, ran.out, ran.err) == (1, "", "cancelled\n")
+    with opened(data) as store:
+        assert turns_in(store) == [("error", "cancelled")]
+
+
+# Commands.
+
+
+@asynccontextmanager
+async def talking(server: Answers) -> AsyncGenerator[Talk]:
+    wanted = Wanted("echo", server.url, None, thread=None, resume=False, images=(), settings=())
+    with opened(":memory:") as store:
+        yield await begun(wanted, store)
+
+
+class Said:
+    """What a line brings to the screen."""
+
+    def __init__(self, talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+        self._talk = talk
+        self._capsys = capsys
+
+    async def __call__(self, line: str) -> str:
+        self._capsys.readouterr()
+        await answer(self._talk, line)
+        printed = self._capsys.readouterr()
+        return (printed.out + printed.err).strip()
+
+
+async def test_parameters_are_set_shown_and_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
+    with odd_server(agent()) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            assert await says("/set temperature 0.2") == "temperature = 0.2"
+            assert await says("/set stop END, or so") == 'stop = "END, or so"'
+            assert await says("/set tools_allowlist a, b") == 'tools_allowlist = ["a", "b"]'
+            assert await says("/set temperature") == "temperature = 0.2. It takes number, 0 to 2. Heat."
+            assert await says("/set system_append") == "system_append is not set. It takes text."
+            assert (await says("/set")).splitlines() == [
+                "PARAMETER         VALUE          TAKES",
+                "temperature       0.2            number, 0 to 2",
+                'stop              "END, or so"   text or list',
+                'tools_allowlist   ["a", "b"]     list',
+                "system_append                    text",
+            ]
+            assert await says("/set temprature 1") == (
+                "This agent takes no parameter 'temprature' (did you mean 'temperature'?). "
+                "There are: temperature, stop, tools_allowlist, system_append."
+            )
+            assert await says("/set temperature hot") == "temperature takes number, 0 to 2, not hot."
+            assert await says("/unset top_p") == "'top_p' is not set. Set are: temperature, stop, tools_allowlist."
+            assert await says("/unset stop") == 'Set now: temperature = 0.2, tools_allowlist = ["a", "b"]'
+            await says("hi")
+            assert await says("/unset") == "Set now: nothing"
+            await says("hi")
+    first, second = [call["arguments"] for call in calls(server)]
+    assert first["params"] == {"temperature": 0.2, "tools_allowlist": ["a", "b"]}
+    assert "params" not in second
+
+
+async def test_parameters_that_have_no_effect_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = {"ignored": ["seed", "top_k"], "changed": {"max_tokens": 16384}}
+    content = [{"type": "text", "text": "done"}]
+    with odd_server(agent()) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            noted = {"resultType": "complete", "content": content, "_meta": {"pallas/params": notes}}
+            server.documents = agent({"result": noted})
+            told = "(no effect with this model: seed, top_k; max_tokens was sent as 16384)"
+            assert [await says("hi"), await says("hi")] == [f"done\n{told}", "done"]
+
+
+async def test_the_instruction_is_changed_as_far_as_callers_may(capsys: pytest.CaptureFixture[str]) -> None:
+    with odd_server(agent()) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            assert await says("/system") == "The agent's own instruction, as it is."
+            assert await says("/system Be brief.") == 'system_append = "Be brief."'
+            assert await says("/system append Be kind.") == 'system_append = "Be kind."'
+            assert await says("/system override Be rude.") == (
+                "This agent's callers may not change its instruction (system_override is not offered)."
+            )
+            assert await says("/system off") == "The agent's own instruction, as it is."
+    assert talk.parameters == {}
+
+
+async def test_an_agent_without_parameters_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with odd_server(modern_agent(["send_message"], ANSWER)) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            assert await says("/set") == "This agent takes no parameters from its callers."
+            assert await says("/set temperature 1") == "This agent takes no parameters from its callers."
+
+
+async def test_threads_are_named_listed_left_and_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    with odd_server(agent()) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            assert await says("/threads") == "No threads with echo yet."
+            assert await says("/export") == "Nothing has been said yet."
+            assert await says("/resume") == "There is no thread with echo to resume."
+            assert await says("/save cats") == "This thread is 'cats'; `--resume cats` goes on with it."
+            assert await says("about cats") == "done"
+            kept = "A new thread begins with your next message. The one before is kept: /resume cats"
+            assert await says("/clear") == kept
+            taken = "There is a thread 'cats' already; /resume cats continues it."
+            assert await says("/save cats") == taken
+            assert await says("about dogs") == "done"
+            assert await says("/save cats") == taken
+            assert [line.split()[:3] for line in (await says("/threads")).splitlines()] == [
+                ["THREAD", "TURNS", "LAST"],
+                ["*", "#2", "1"],
+                ["cats", "1", talk.turns()[0].began_at[:10]],
+            ]
+            assert await says("/resume mice") == "No thread 'mice' with echo. There are: #2, cats."
+            assert await says("/resume") == "Thread cats, 1 turn.\nyou> about cats\necho: done"
+            assert (await says("/resume #2")).splitlines()[0] == "Thread #2, 1 turn."
+            assert await says("/save") == "A thread's name is 1 to 80 characters on one line, and begins with no #."
+    assert ["history" in call["arguments"] for call in calls(server)] == [False, False]
+
+
+async def test_images_go_with_their_text_or_with_the_next_message(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a b.png", "c.png"):
+        Path(name).write_bytes(PNG)
+    with odd_server(agent()) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            assert await says("/image 'a b.png'") == "1 image will go with your next message."
+            assert await says("/image c.png") == "2 images will go with your next message."
+            assert await says("look") == "done"
+            assert await says("/image c.png and here?") == "done"
+            assert await says("/image") == "Which file? /image PATH [TEXT]"
+            assert await says("/image 'c.png") == "'c.png: a quote is left open."
+            assert await says("/image no.png") == "no.png: No such file or directory"
+    sent = [call["arguments"] for call in calls(server)]
+    assert [(one["message"], len(one["images"])) for one in sent] == [("look", 2), ("and here?", 1)]
+
+
+async def test_a_thread_is_exported_and_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
+    with odd_server(agent()) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            await says("/set temperature 0.2")
+            await says("hello")
+            assert await says("/export a.md") == "Written to a.md."
+            assert await says("/export a.json") == "Written to a.json."
+            assert await says("/export a.md") == "a.md is there already, nothing was written."
+            assert await says("/export no/a.md") == "no/a.md: No such file or directory"
+            shown = await says("/export")
+            began = talk.turns()[0].began_at
+            gateway = talk.place.gateway
+    when = began[:16].replace("T", " ")
+    assert shown == Path("a.md").read_text().strip()
+    assert shown.splitlines() == [
+        *("# Thread 1", "", f"With echo at {gateway}.", "", f"## 1. You, {when} UTC", "", "hello", ""),
+        *('*With {"temperature": 0.2}*', "", "### echo", "", "done"),
+    ]
+    document = json.loads(Path("a.json").read_text())
+    [turn] = document.pop("turns")
+    assert (document["agent"], document["thread"], document["name"]) == ("echo", 1, None)
+    assert (turn["state"], turn["message"], turn["answer"]) == ("complete", "hello", "done")
+
+
+async def test_tools_shows_how_the_agent_is_and_what_it_used(capsys: pytest.CaptureFixture[str]) -> None:
+    health = {
+        "status": "degraded",
+        "message": "Unreachable: db",
+        "downstream": [{"name": "db", "status": "unreachable"}],
+    }
+
+    def call(rpc: dict[str, Any]) -> list[object]:
+        if rpc["params"]["name"] == "get_health":
+            return [{"result": {"resultType": "complete", "content": [{"type": "text", "text": json.dumps(health)}]}}]
+        used = {"id": "1", "server": "db", "name": "query", "arguments": {"q": 1}}
+        chunk = {"kind": "assistant_chunk", "agent": "echo", "iteration": 1, "text": "I look.", "tool_calls": [used]}
+        return [notice("notifications/message", level="info", logger=LOGGER, data=chunk), ANSWER]
+
+    with odd_server(agent(call=call)) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            assert (await says("hi")).splitlines() == ["done", "echo: I look.", 'echo → db/query {"q": 1}']
+            shown = (await says("/tools")).splitlines()
+    assert shown[1].split(maxsplit=2) == ["echo", "degraded", "Unreachable: db"]
+    assert shown[4].split()[:3] == ["echo", "db", "unreachable"]
+    assert shown[-1].split() == ["db/query", "1"]
+
+
+async def test_help_and_unknown_commands_say_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with odd_server(agent()) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            shown = await says("/help")
+            unknown = await says("/threds")
+            assert await says("//etc/hosts") == "done"
+            with pytest.raises(QuitError):
+                await answer(talk, "/quit")
+    names = [line.split()[0] for line in shown.splitlines() if line.startswith("/")][:12]
+    assert unknown == (
+        f"No command '/threds' (did you mean '/threads'?). There are: {', '.join(names)}. "
+        "A message that begins with / begins with //."
+    )
+    assert calls(server)[0]["arguments"]["message"] == "/etc/hosts"
+
+
+async def test_after_a_turn_that_failed_the_chat_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with odd_server(agent()) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            server.documents = {"GET": (200, registry_of("other"))}
+            assert await says("hi") == "No agent 'echo'. There are: other."
+            server.documents = {"GET": (503, {})}
+            assert (await says("hi")).endswith("refused: HTTP 503")
+            server.documents = agent()
+            assert await says("hi") == "done"
+            assert [turn.state for turn in talk.turns()] == ["error", "error", "complete"]
+
+
+async def test_turns_of_another_chat_in_the_thread_go_along_and_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with odd_server(agent()) as server, opened("a.sqlite3") as one, opened("a.sqlite3") as two:
+        wanted = Wanted("echo", server.url, None, thread="both", resume=False, images=(), settings=())
+        here, there = await begun(wanted, one), await begun(wanted, two)
+        await answer(here, "from here")
+        await answer(there, "from there")
+        assert await Said(here, capsys)("here again") == (
+            "done\n(1 turn of another chat came before this one; /export shows them)"
+        )
+    assert [row["content"] for row in calls(server)[-1]["arguments"]["history"]] == [
+        "from here",
+        "done",
+        "from there",
+        "done",
+    ]
+
+
+def agent(call: object = ANSWER) -> dict[str, tuple[int, object]]:
+    return {**modern_agent(["send_message"], call), "tools/list": (200, LISTED)}
+
+
+def calls(server: Answers) -> list[dict[str, Any]]:
+    """Parameters of each call of the message tool."""
+    asked = [rpc["params"] for _, _, rpc in server.seen if rpc.get("method") == "tools/call"]
+    return [one for one in asked if one["name"] != "get_health"]
+
+
+def delta(text: str) -> object:
+    data = {"kind": "assistant_delta", "agent": "echo", "iteration": 1, "text": text}
+    return notice("notifications/message", level="info", logger=LOGGER, data=data)
+
+
+def turns_in(store: Store) -> list[tuple[str, str | None]]:
+    rows = store._all("SELECT state, error FROM turn ORDER BY id")
+    return [(state, error) for state, error in rows]

@@ -1,0 +1,112 @@
+"""`pallas-gateway chat` as one uses it: at a terminal, against a running gateway."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.scripted_llm import echo, hang, scripted_llm, stream
+from tests.support.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, at_terminal
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from tests.support.gateway import Project, Running
+    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+    from tests.support.terminal import Terminal
+
+PNG = bytes.fromhex("89504e470d0a1a0a")
+
+
+async def test_talking_at_a_terminal(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate) if request.last_user_text == "wait" else echo(request)
+
+    async with scripted_llm(script) as llm:
+        async with running(project_of(tmp_path, llm)) as served, chat(served, tmp_path) as terminal:
+            await terminal.shows("solo>")
+            await terminal.enter("hello")
+            await terminal.shows("heard: hello")
+            await terminal.shows("solo>")
+            await terminal.press("two \\", ENTER, "or three", ALT_ENTER, "lines", ENTER)
+            await terminal.shows("heard: hello | two \r\nor three\r\nlines")
+            await terminal.shows("solo>")
+
+            (tmp_path / "a cat.png").write_bytes(PNG)
+            await terminal.enter("/image 'a cat.png' look")
+            await terminal.shows("| look")
+            await terminal.shows("solo>")
+            assert images_in(llm.requests[-1]) == [base64.b64encode(PNG).decode()]
+
+            await terminal.enter("wait")
+            await gate.wait_for_entered()
+            await terminal.press(CTRL_C)
+            await terminal.shows("cancelled")
+            await llm.wait_for_aborted()
+            await until_idle(served)
+            await terminal.shows("solo>")
+
+            await terminal.press("given up", CTRL_C)
+            await terminal.shows("solo>")
+            await terminal.press("/sa", TAB, "cats", ENTER)
+            await terminal.shows("This thread is 'cats'")
+            await terminal.shows("solo [cats]>")
+            await terminal.enter("still there?")
+            await terminal.shows("heard: hello | two \r\nor three\r\nlines | look | still there?")
+            await terminal.shows("solo [cats]>")
+            await terminal.enter("/export")
+            await terminal.shows("*No answer: cancelled*")
+            await terminal.shows("solo [cats]>")
+            await terminal.press(CTRL_D)
+            assert await terminal.ends() == 0
+        assert images_in(llm.requests[-1]) == [base64.b64encode(PNG).decode()]
+
+
+async def test_a_chat_killed_in_the_middle_of_an_answer_leaves_a_trail_and_goes_on(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return stream(["Once ", "upon"], gate) if request.last_user_text == "a story" else echo(request)
+
+    async with scripted_llm(script) as llm, running(project_of(tmp_path, llm)) as served:
+        async with chat(served, tmp_path, "--thread", "tales") as terminal:
+            await terminal.shows("solo [tales]>")
+            await terminal.enter("hello")
+            await terminal.shows("heard: hello")
+            await terminal.shows("solo [tales]>")
+            await terminal.enter("a story")
+            await terminal.shows("Once ")
+            terminal.kill()
+            await llm.wait_for_aborted()
+        async with chat(served, tmp_path, "--resume") as terminal:
+            await terminal.shows("Thread tales, 2 turns.")
+            await terminal.shows("✗ turn 2 has no answer and is not sent again: the chat ended before the answer came")
+            await terminal.shows("solo [tales]>")
+            await terminal.enter("and now?")
+            await terminal.shows("heard: hello | and now?")
+            await terminal.shows("solo [tales]>")
+            await terminal.enter("/quit")
+            assert await terminal.ends() == 0
+        assert llm.requests[-1].user_texts == ["hello", "and now?"]
+
+
+def project_of(folder: Path, llm: ScriptedLlm) -> Project:
+    seeing = Agent(settings={"model_capabilities": {"vision": True}})
+    return write_project(folder / "project", {"solo": seeing}, llm_url=llm.base_url)
+
+
+def chat(served: Running, folder: Path, *arguments: str) -> AbstractAsyncContextManager[Terminal]:
+    environ = {"PALLAS_GATEWAY_URL": served.base_url, "XDG_DATA_HOME": str(folder / "data")}
+    return at_terminal(["chat", "solo", *arguments], folder, environ)
+
+
+def images_in(request: LlmRequest) -> list[str]:
+    """The base64 of every image of a request."""
+    parts: list[Any] = [part for message in request.messages for part in message["content"] or [] if part != ""]
+    urls = [part["image_url"]["url"] for part in parts if isinstance(part, dict) and part.get("type") == "image_url"]
+    return [url.rpartition(",")[2] for url in urls]
