@@ -37,11 +37,20 @@ async def test_talking_at_a_terminal(tmp_path: Path) -> None:
             await terminal.shows("heard: hello | two \r\nor three\r\nlines")
             await terminal.shows("solo>")
 
+            await terminal.press("/set temp", TAB, " 0.25", ENTER)
+            await terminal.shows("temperature = 0.25")
+            await terminal.shows("solo>")
+            await terminal.enter("/system Be brief.")
+            await terminal.shows('system_append = "Be brief."')
+            await terminal.shows("solo>")
+
             (tmp_path / "a cat.png").write_bytes(PNG)
             await terminal.enter("/image 'a cat.png' look")
             await terminal.shows("| look")
             await terminal.shows("solo>")
             assert images_in(llm.requests[-1]) == [base64.b64encode(PNG).decode()]
+            assert llm.requests[-1].body["temperature"] == 0.25
+            assert llm.requests[-1].messages[0]["content"].endswith("Be brief.")
 
             await terminal.enter("wait")
             await gate.wait_for_entered()
