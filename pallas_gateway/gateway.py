@@ -20,6 +20,7 @@ from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.identity.authenticator import Authenticator
+from pallas_gateway.identity.secret import Secret
 from pallas_gateway.roster import Roster, Shared
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.roster import Changes
     from pallas_gateway.runtime.ports import LlmProvider, Runtime
     from pallas_gateway.runtime.sources import Files
+    from pallas_gateway.threads.service import Threads
 
 
 _IDLE_CONNECTIONS = 20
@@ -66,14 +68,21 @@ class Gateway:
         self._preflight = Preflight(client=self._http, tasks=self._background, metrics=self.metrics)
         self._open = AsyncExitStack()
         self.authenticator = self._authenticator()
+        self.threads = _threads(configuration)
         tasks = (self._calls, self._background)
         shared = Shared(runtime, self.metrics, self.running, *tasks, self._http, self._preflight)
         self._roster = Roster(configuration, addresses, shared)
         self._note_load(successful=True)
 
     async def __aenter__(self) -> Self:
-        """Be able to take requests; no agent is started yet."""
+        """Be able to take requests; no agent is started yet.
+
+        Raises:
+            ThreadsSchemaError: `gateway.threads` was used by a newer gateway.
+        """
         await self._open.enter_async_context(self._http)
+        if self.threads is not None:  # closed after the calls have ended: their answers are still to be written
+            await self._open.enter_async_context(self.threads)
         await self._open.enter_async_context(self._roster)
         await self._open.enter_async_context(self._background)
         await self._open.enter_async_context(self._calls)
@@ -203,6 +212,16 @@ class Gateway:
     def _ask_providers(self) -> asyncio.Task[None]:
         self._providers = self._runtime.llm_providers()
         return self._background.spawn(self._preflight.run(self._providers), name="preflight", report=True)
+
+
+def _threads(configuration: Configuration) -> Threads | None:
+    settings = configuration.deployment.gateway
+    if settings.threads is None:
+        return None
+    from pallas_gateway.threads.service import Threads  # noqa: PLC0415  two hundred modules, which few gateways need
+
+    url = Secret(settings.threads)
+    return Threads(url, configuration.path.resolve().parent, lease_seconds=settings.threads_lease_seconds)
 
 
 def http_client() -> httpx.AsyncClient:

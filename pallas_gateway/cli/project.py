@@ -38,7 +38,8 @@ def make_ready(configuration: Configuration) -> None:
     """Make the project's modules importable; its secrets are hidden from now on."""
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)  # the documented layout keeps agent modules in the working directory
-    redaction.configured.add(configuration.fastagent.secrets | _secrets_of_the_environment())
+    own = secret_values({"threads": configuration.deployment.gateway.threads})
+    redaction.configured.add(configuration.fastagent.secrets | own | _secrets_of_the_environment())
 
 
 def _secrets_of_the_environment() -> set[str]:

@@ -27,5 +27,8 @@ def needing_a_restart(present: Configuration, wanted: Configuration) -> Iterator
         yield "gateway.port", "port", before.port
     if (before.tls is None) != (after.tls is None):
         yield "gateway.tls", "tls", before.tls
+    for key in ("threads", "threads_lease_seconds"):
+        if getattr(before, key) != getattr(after, key):
+            yield f"gateway.{key}", key, getattr(before, key)
     if present.named_fastagent_file != wanted.named_fastagent_file:
         yield "fastagent_config", "", None

@@ -21,6 +21,7 @@ from pallas_gateway.config.values import (
     IconSizes,
     IconSource,
     KeyName,
+    LeaseSeconds,
     Leeway,
     Namespace,
     Port,
@@ -32,6 +33,7 @@ from pallas_gateway.config.values import (
     Sha256,
     Text,
     Texts,
+    ThreadsUrl,
     ToolNames,
     Version,
 )
@@ -307,6 +309,13 @@ per-port mode on `registry_port`)."""
 
     tool_names: ToolNames = ("send_message", "{agent}")
     """Names under which the message tool is offered; `{agent}` stands for the agent's name."""
+
+    threads: ThreadsUrl | None = Field(default=None, repr=False)
+    """Database of conversations for clients that keep none: `sqlite:///threads.db` (relative to this file) or \
+`postgresql://user:password@host/name`; see [threads.md](threads.md). Without one there are no `/api/v1` routes."""
+
+    threads_lease_seconds: LeaseSeconds = 30.0
+    """How long a thread stays locked after the process that was answering in it has died; at least 1."""
 
     @field_validator("auth", mode="before")
     @classmethod

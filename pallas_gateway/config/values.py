@@ -161,6 +161,24 @@ def _algorithm(value: str) -> str:
     return value
 
 
+def _threads_url(value: str) -> str:
+    """Its message never shows the value, which holds a password."""
+    try:
+        parts = urlsplit(value)
+        _ = parts.port
+    except ValueError:
+        raise ValueError(_THREADS_URLS) from None
+    is_sqlite = parts.scheme == "sqlite" and not parts.netloc and parts.path.strip("/") and not parts.query
+    if not is_sqlite and (parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/")):
+        raise ValueError(_THREADS_URLS)
+    if is_sqlite and ":memory:" in value:
+        raise ValueError("must be a file: what is kept in memory, no other process sees")
+    return value
+
+
+_THREADS_URLS = "must be sqlite:///FILE, sqlite:////ABSOLUTE/FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
+
+
 def _texts(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
@@ -192,6 +210,7 @@ Port = Annotated[int, Strict(), Field(ge=1, le=65535)]
 BindPort = Annotated[int, Strict(), Field(ge=0, le=65535)]
 Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+LeaseSeconds = Annotated[float, Strict(), Field(ge=1, allow_inf_nan=False)]
 Leeway = Annotated[float, Strict(), Field(ge=0, le=MAX_LEEWAY_SECONDS, allow_inf_nan=False)]
 
 Version = Annotated[Text, Field(max_length=MAX_VERSION_CHARACTERS), AfterValidator(_version)]
@@ -210,6 +229,7 @@ IconSource = Annotated[Text, Field(max_length=MAX_ICON_SRC_CHARACTERS)]
 IconSize = Annotated[Text, AfterValidator(_icon_size)]
 IconSizes = Annotated[tuple[IconSize, ...], BeforeValidator(_sizes, json_schema_input_type=str | tuple[IconSize, ...])]
 
+ThreadsUrl = Annotated[Text, AfterValidator(_threads_url)]
 AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
 Grant = Annotated[Text, AfterValidator(_grant)]
 Sha256 = Annotated[Text, AfterValidator(_sha256)]

@@ -64,4 +64,4 @@ class Authenticator:
 
 def _holder(key: StaticKeySettings) -> Caller:
     # Without a bearer: a static key opens this gateway and is nobody else's to see.
-    return Caller(key.name, grants=Grants.of(key.grants), authenticated=True)
+    return Caller(key.name, grants=Grants.of(key.grants), authenticated=True, owner=f"key:{key.name}")

@@ -21,13 +21,15 @@ class Caller:
 
     `bearer` is the token that may be handed on to servers that opted in, never shown: what the request brought, but
     None for one of the gateway's own static keys. `name` is the key's name or the token's subject. Without
-    authentication everybody is anonymous and has every grant.
+    authentication everybody is anonymous and has every grant. `owner` is whose it is what this caller leaves behind:
+    names may be chosen or be given twice, an owner is one only. None where the token does not tell.
     """
 
     name: str = ANONYMOUS_NAME
     bearer: Secret | None = None
     grants: Grants = EVERYTHING
     authenticated: bool = False
+    owner: str | None = ANONYMOUS_NAME
 
 
 ANONYMOUS = Caller()

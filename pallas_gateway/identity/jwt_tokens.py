@@ -6,6 +6,7 @@ knows one algorithm, loses its keys when their address answers garbage, and cann
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from joserfc import jwt
@@ -65,7 +66,7 @@ class JwtVerifier:
         claims = await self._signed_claims(bearer)
         self._check(claims, audiences)
         grants = Grants.of(_words(claims.get(self._settings.grants_claim)))
-        return Caller(self._name(claims), bearer, grants, authenticated=True)
+        return Caller(self._name(claims), bearer, grants, authenticated=True, owner=self._owner(claims))
 
     async def _signed_claims(self, bearer: Secret) -> dict[str, Any]:
         try:
@@ -118,6 +119,16 @@ class JwtVerifier:
         found = [claims.get(name) for name in (self._settings.name_claim, *_CLIENT_CLAIMS)]
         name = next((value for value in found if isinstance(value, str) and value), "unknown")
         return name[:LONGEST_NAME]
+
+    def _owner(self, claims: dict[str, Any]) -> str | None:
+        """By the subject, whatever `name_claim` shows: the issuer gives it to one only, and nobody may choose it."""
+        found = ((name, claims.get(name)) for name in ("sub", *_CLIENT_CLAIMS))
+        named = next((f"{name} {value}" for name, value in found if isinstance(value, str) and value), None)
+        if named is None:
+            return None
+        if len(named) > LONGEST_NAME or not named.isprintable():
+            named = f"sha256 {sha256(named.encode('utf-8', 'surrogatepass')).hexdigest()}"
+        return f"token:{self._settings.issuer} {named}"
 
 
 _WRONG = {

@@ -32,7 +32,7 @@ FILE_BACKUPS = 5
 QUIET_LOGGERS = (
     "openai", "openai._base_client", "anthropic", "anthropic._base_client", "sse_starlette", "sse_starlette.sse",
     "mcp", "mcp.client", "mcp.server", "httpx", "httpx2", "httpcore", "httpcore2", "hypercorn.access",
-    "hpack", "h2", "watchfiles",
+    "hpack", "h2", "watchfiles", "aiosqlite", "alembic", "asyncpg", "sqlalchemy",
 )  # fmt: skip
 """Pinned at WARNING whatever the root's level is: at DEBUG some of them show headers, all of them drown the rest."""
 

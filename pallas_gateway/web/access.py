@@ -70,19 +70,11 @@ class AccessGate:
         if caller.grants.everything:
             await self._app(scope, receive, send)
         elif agent is None or agent not in self._gateway.servers or not caller.grants.may_view(agent):
-            await self._hidden(caller, agent, scope)(scope, receive, send)
+            await _hidden(self._gateway, scope, caller, agent, shown=self._shown(agent))(scope, receive, send)
         elif caller.grants.may_run(agent):
             await self._app(scope, receive, send)
         else:
             await self._view_only(caller, agent)(scope, receive, send)
-
-    def _hidden(self, caller: Caller, agent: str | None, scope: Scope) -> Response:
-        if not caller.authenticated:
-            return _without_token(self._gateway, scope, self._shown(agent))
-        known = agent in self._gateway.servers
-        why = f"the token has no grant for agent '{agent}'" if known else "there is no such agent"
-        _note(self._gateway, scope, "no_grant", why, caller)
-        return agent_routes.not_found(scope, agent_routes.no_agent(agent))
 
     def _shown(self, agent: str | None) -> str | None:
         return agent if self._shows_metadata else None
@@ -135,7 +127,8 @@ def _nested_caller(gateway: Gateway, parent: Call, bearer: Secret | None) -> Cal
     grants = parent.caller.grants if is_strict else EVERYTHING
     if bearer is not None and gateway.authenticator is not None and gateway.authenticator.is_own_key(bearer):
         bearer = None  # a key of this gateway, written into the peer's entry: it must not travel on
-    return Caller(parent.caller.name, bearer, grants, authenticated=parent.caller.authenticated)
+    caller = parent.caller
+    return Caller(caller.name, bearer, grants, authenticated=caller.authenticated, owner=caller.owner)
 
 
 def run_refusal(gateway: Gateway, scope: Scope, caller: Caller, agent: str) -> Response | None:
@@ -159,6 +152,19 @@ def run_refusal(gateway: Gateway, scope: Scope, caller: Caller, agent: str) -> R
 def without_token(gateway: Gateway, scope: Scope) -> JSONResponse:
     """401 for a request that brought no token and needs one."""
     return _without_token(gateway, scope, None)
+
+
+def agent_refusal(gateway: Gateway, scope: Scope, caller: Caller, agent: str, *, runs: bool) -> Response | None:
+    """Why a caller may not see an agent (or run it, if the request `runs` it), None if it may; as the gate says it."""
+    if caller.grants.everything or (agent in gateway.servers and caller.grants.may_view(agent)):
+        if agent not in gateway.servers:
+            return agent_routes.not_found(scope, agent_routes.no_agent(agent))
+        if not runs or caller.grants.may_run(agent):
+            return None
+        if caller.authenticated:
+            gateway.refuse_call(agent, caller)
+            return _insufficient(gateway, f"{RUN_AGENTS}:{agent}", agent)
+    return _hidden(gateway, scope, caller, agent, shown=agent)
 
 
 async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:
@@ -202,6 +208,16 @@ def refusal(
         return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, body, agent)
     _note(gateway, scope, "verification_unavailable", str(error))
     return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
+def _hidden(gateway: Gateway, scope: Scope, caller: Caller, agent: str | None, *, shown: str | None) -> Response:
+    """The answer to somebody who may not see an agent; `shown` is the one whose metadata it points to."""
+    if not caller.authenticated:
+        return _without_token(gateway, scope, shown)
+    known = agent in gateway.servers
+    why = f"the token has no grant for agent '{agent}'" if known else "there is no such agent"
+    _note(gateway, scope, "no_grant", why, caller)
+    return agent_routes.not_found(scope, agent_routes.no_agent(agent))
 
 
 def _without_token(gateway: Gateway, scope: Scope, agent: str | None) -> JSONResponse:

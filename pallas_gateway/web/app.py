@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     type Endpoint = Callable[[Request], Awaitable[Response]]
 
 _log = logging.getLogger("pallas.web")
+_THREADS_PREFIX = "/api/v1/"
 
 
 def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
@@ -65,6 +66,7 @@ class _Table:
         self._has_agents = routes.agent is not None or routes.agents_by_path
         access = AccessGate(self._serve_agent, gateway, self._named, shows_metadata=self._has_agents)
         self._agents = host_and_origin_guard(DrainGate(access, gateway), gateway.configuration)
+        self._threads = _threads_api(gateway, routes)
         self._open = _OpenEndpoints(gateway).of(routes)
         self._for_openai_clients = _openai_api(gateway, routes)
 
@@ -81,6 +83,8 @@ class _Table:
             await self._for_openai_clients(scope, receive, send)
         elif agent_routes.is_agent_path(scope["path"], on_own_port=self._routes.agent is not None):
             await self._agents(scope, receive, send)
+        elif self._threads is not None and scope["path"].startswith(_THREADS_PREFIX):
+            await self._threads(scope, receive, send)
         else:
             await agent_routes.not_found(scope, "nothing here")(scope, receive, send)
 
@@ -114,6 +118,16 @@ def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
     from pallas_gateway.web.openai_api.api import OpenAiApi  # noqa: PLC0415  nobody pays for it who has it off
 
     return OpenAiApi(gateway)
+
+
+def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
+    """On the port of all agents, which is the registry's, or of the only one there is."""
+    is_here = routes.registry or (routes.agent is not None and gateway.configuration.only_agent is not None)
+    if gateway.threads is None or not is_here:
+        return None
+    from pallas_gateway.web.threads_api.api import ThreadsApi  # noqa: PLC0415  nobody pays for it who has it off
+
+    return host_and_origin_guard(ThreadsApi(gateway, gateway.threads), gateway.configuration)
 
 
 class _OpenEndpoints:

@@ -22,3 +22,9 @@ def test_secrets_of_the_environment_are_hidden_and_folders_are_not(
     assert cleaned(f"in {folder} from /gone/since/then with /canary") == (
         f"in {folder} from /gone/since/then with ****"
     )
+
+
+def test_the_password_of_the_threads_database_is_hidden(run: Command, folder: Path) -> None:
+    write_project(folder, {"echo": Agent()}, gateway={"threads": "postgresql://me:correct-horse@db/pallas"})
+    assert run("check").code == 0
+    assert cleaned("cannot log in with correct-horse") == "cannot log in with ****"

@@ -16,6 +16,7 @@ MAPPING = "must be a mapping (indented 'key: value' lines)"
 URL = "must be an absolute http:// or https:// URL without user, query or fragment"
 CLEAR_TEXT = "must begin with https://; http:// is only for this machine (localhost, 127.0.0.1 or [::1])"
 USER = "must not hold a user or password; it is shown to clients and in logs"
+DATABASE = "must be sqlite:///FILE, sqlite:////ABSOLUTE/FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 HOST = "must be a host name or an address alone, without scheme, port or path"
 PROXY = "write one such as 10.0.0.7, 10.0.0.0/8 or fd00::/8"
 NAMES = ", ".join(f"'{name}'" for name in PARAMETERS[:-1]) + " or 'model'"
@@ -304,6 +305,27 @@ MISTAKES = [
         "an odd icon size",
         ONE + "    icons: [{src: a.png, sizes: 48x48 big}]\n",
         ["agents.yaml:5: agents.jarvis.icons.0.sizes.1: 'big' must be like 48x48, or 'any'"],
+    ),
+    Mistake(
+        "a database of another kind",
+        GATEWAY + "  threads: mysql://gateway:secret@db/threads\n",
+        [f"agents.yaml:6: gateway.threads: {DATABASE}"],
+    ),
+    Mistake(
+        "a database without a name",
+        GATEWAY + "  threads: postgresql://gateway:secret@db\n",
+        [f"agents.yaml:6: gateway.threads: {DATABASE}"],
+    ),
+    Mistake("a file with a host", GATEWAY + "  threads: sqlite://a\n", [f"agents.yaml:6: gateway.threads: {DATABASE}"]),
+    Mistake(
+        "a database in memory",
+        GATEWAY + '  threads: "sqlite:///:memory:"\n',
+        ["agents.yaml:6: gateway.threads: must be a file: what is kept in memory, no other process sees"],
+    ),
+    Mistake(
+        "a lease too short to be renewed",
+        GATEWAY + "  threads_lease_seconds: 0.5\n",
+        ["agents.yaml:6: gateway.threads_lease_seconds: must be at least 1"],
     ),
     Mistake(
         "no tool name",

@@ -50,7 +50,10 @@ MODULES_FOR_HELP = 450
 MODULES_FOR_SERVE = 1625
 """5 % more than today: versions of Python differ in how many modules they are made of."""
 NOT_FOR_HELP = ("fast_agent", "mcp", "fastmcp", "openai", "hypercorn", "starlette")
-NOT_FOR_SERVE = ("openai", "anthropic", "aiohttp", "opentelemetry.sdk", "numpy", "PIL")
+NOT_FOR_SERVE = (
+    *("openai", "anthropic", "aiohttp", "opentelemetry.sdk", "numpy", "PIL"),
+    *("sqlalchemy", "alembic", "asyncpg", "aiosqlite"),
+)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import base64
 import hmac
 import json
 import time
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -38,9 +39,10 @@ ED = OKPKey.generate_key("Ed25519", {"kid": "ed"})
 STRANGER = RSAKey.generate_key(2048, {"kid": "rsa"})
 UNKNOWN = RSAKey.generate_key(2048, {"kid": "unknown"})
 PUBLIC = {"keys": [key.as_dict(private=False) for key in (RSA, EC, ED)]}
-SETTINGS = {
+JWT = {"issuer": ISSUER, "jwks_uri": JWKS, "audience": "pallas"}
+SETTINGS: dict[str, Any] = {
     "tokens": [{"name": "ci", "sha256": hash_of("pgw_ci"), "grants": ["run:agents:echo"]}],
-    "jwt": {"issuer": ISSUER, "jwks_uri": JWKS, "audience": "pallas"},
+    "jwt": JWT,
     "anonymous": ["view:agents"],
 }
 
@@ -91,7 +93,7 @@ async def test_without_a_token_one_is_anonymous(gate: Authenticator) -> None:
 
 async def test_a_static_key_has_its_name_and_grants_and_is_never_to_be_handed_on(gate: Authenticator) -> None:
     caller = await identify(gate, "pgw_ci")
-    assert caller == Caller("ci", None, Grants.of(["run:agents:echo"]), authenticated=True)
+    assert caller == Caller("ci", None, Grants.of(["run:agents:echo"]), authenticated=True, owner="key:ci")
 
 
 @pytest.mark.parametrize("key", ["pgw_c", "pgw_ci ", "PGW_CI", "", hash_of("pgw_ci")])
@@ -108,7 +110,7 @@ async def test_almost_a_static_key_is_none(gate: Authenticator, key: str) -> Non
 async def test_a_good_token_has_its_subject_and_grants(gate: Authenticator, key: Key, alg: str) -> None:
     token = minted(key, alg)
     assert await identify(gate, token) == Caller(
-        "ann", Secret(token), Grants.of(["run:agents:echo"]), authenticated=True
+        "ann", Secret(token), Grants.of(["run:agents:echo"]), authenticated=True, owner=f"token:{ISSUER} sub ann"
     )
 
 
@@ -225,7 +227,7 @@ async def test_a_caller_is_named_by_the_token(gate: Authenticator, claims: dict[
 
 
 async def test_another_claim_may_hold_the_grants_and_the_name() -> None:
-    configured = {**SETTINGS["jwt"], "grants_claim": "roles", "name_claim": "email"}  # type: ignore[dict-item]  # a dict
+    configured = {**SETTINGS["jwt"], "grants_claim": "roles", "name_claim": "email"}
     auth = AuthSettings.model_validate({"jwt": configured})
     async with httpx.AsyncClient() as client, TaskOwner() as tasks:
         with respx.mock() as router:
@@ -293,3 +295,29 @@ async def test_with_static_keys_alone_any_other_token_is_unknown() -> None:
 async def test_no_text_makes_verification_fail_in_any_other_way(gate: Authenticator, text: str) -> None:
     with pytest.raises(TokenRejectedError):
         await identify(gate, text)
+
+
+@pytest.mark.parametrize(
+    ("claims", "owner"),
+    [
+        ({}, f"token:{ISSUER} sub ann"),
+        ({"preferred_username": "bob"}, f"token:{ISSUER} sub ann"),
+        ({"sub": None, "client_id": "ann"}, f"token:{ISSUER} client_id ann"),
+        ({"sub": None, "azp": "robot"}, f"token:{ISSUER} azp robot"),
+        ({"sub": None}, None),
+        ({"sub": "a\0b"}, f"token:{ISSUER} sha256 {sha256(b'sub a' + bytes(1) + b'b').hexdigest()}"),
+        ({"sub": "x" * 500}, f"token:{ISSUER} sha256 {sha256(b'sub ' + b'x' * 500).hexdigest()}"),
+    ],
+)
+async def test_what_a_token_leaves_behind_is_its_subjects_whatever_it_is_called(
+    claims: dict[str, Any], owner: str | None, jwks: respx.Route
+) -> None:
+    named: dict[str, Any] = {**SETTINGS, "jwt": {**JWT, "name_claim": "preferred_username"}}
+    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
+        gate = Authenticator(AuthSettings.model_validate(named), client=client, tasks=tasks)
+        assert (await identify(gate, minted(**claims))).owner == owner
+
+
+async def test_keys_tokens_and_nobody_own_nothing_together(gate: Authenticator) -> None:
+    owners = {(await identify(gate, token)).owner for token in (None, "pgw_ci", minted(sub="ci"), minted(sub="key:ci"))}
+    assert owners == {"anonymous", "key:ci", f"token:{ISSUER} sub ci", f"token:{ISSUER} sub key:ci"}

@@ -1,0 +1,16 @@
+"""What Alembic runs to migrate; `threads/migrating.py` hands it a connection that holds the lock."""
+
+from alembic import context
+
+from pallas_gateway.threads.migrating import VERSION_TABLE
+from pallas_gateway.threads.tables import METADATA
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=METADATA,
+    version_table=VERSION_TABLE,
+    transactional_ddl=True,
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,92 @@
+"""Threads as the gateway has them: one database, opened when the gateway starts, waited for when it is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Self
+
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.threads.database import OPERATION_SECONDS, Database
+from pallas_gateway.threads.migrating import migrate
+from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
+from pallas_gateway.threads.store import Store
+from pallas_gateway.threads.turns import Turns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pallas_gateway.identity.secret import Secret
+
+FIRST_TRY_SECONDS = 10.0
+"""How long a start waits for the database; agents do not need it."""
+TRY_AGAIN_SECONDS = 3.0
+_log = logging.getLogger("pallas.threads")
+
+
+class Threads:
+    """An async context manager around the database."""
+
+    def __init__(self, url: Secret, folder: Path, *, lease_seconds: float) -> None:
+        self._database = Database(url, folder)
+        self._store = Store(self._database, lease_seconds)
+        self._turns = Turns(self._store, lease_seconds)
+        self._opening = TaskOwner(close_seconds=0)
+        self._is_open = False
+
+    async def __aenter__(self) -> Self:
+        """Migrate the database; where it is not there, go on trying in the background.
+
+        Raises:
+            ThreadsSchemaError: it was used by a newer gateway.
+        """
+        try:
+            await self._open(FIRST_TRY_SECONDS)
+        except ThreadsUnavailableError:
+            self._opening.spawn(self._keep_trying(), name="threads database", report=True)
+        except BaseException:
+            await self._database.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close every connection; a turn that is not written by now ends with its lease."""
+        await self._opening.cancel_all()
+        await self._database.close()
+
+    @property
+    def store(self) -> Store:
+        """Where threads are.
+
+        Raises:
+            ThreadsUnavailableError: the database was not there yet.
+        """
+        self._refuse_unless_open()
+        return self._store
+
+    @property
+    def turns(self) -> Turns:
+        """Who may add to threads; raises as `store`."""
+        self._refuse_unless_open()
+        return self._turns
+
+    def _refuse_unless_open(self) -> None:
+        if not self._is_open:
+            message = "The conversations' database cannot be used now; try again in a moment."
+            raise ThreadsUnavailableError(message)
+
+    async def _keep_trying(self) -> None:
+        while not self._is_open:
+            await asyncio.sleep(TRY_AGAIN_SECONDS)
+            try:
+                await self._open(OPERATION_SECONDS)
+            except ThreadsUnavailableError:
+                continue
+            except ThreadsSchemaError as error:
+                _log.error("threads cannot be used", extra={"why": str(error)})
+                return
+
+    async def _open(self, seconds: float) -> None:
+        async with self._database.writing(seconds) as connection:
+            await connection.run_sync(migrate)
+        self._is_open = True

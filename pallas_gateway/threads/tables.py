@@ -1,0 +1,82 @@
+"""The tables. A change here needs a step in `migrations/versions`; a test compares the two.
+
+All times are milliseconds since 1970 by the database's own clock: replicas' clocks may differ, and leases are compared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+if TYPE_CHECKING:
+    from sqlalchemy.sql.compiler import SQLCompiler
+
+ID_CHARACTERS = 32
+METADATA = MetaData()
+
+threads = Table(
+    "pallas_threads",
+    METADATA,
+    Column("id", String(ID_CHARACTERS), primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("title", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("turns", Integer, nullable=False),
+    Column("lease_holder", String(ID_CHARACTERS)),
+    Column("lease_until", BigInteger),
+    Index("pallas_threads_of_owner", "owner", "agent", "updated_at", "id"),
+)
+
+turns = Table(
+    "pallas_turns",
+    METADATA,
+    Column("thread_id", ForeignKey("pallas_threads.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("status", String(8), nullable=False),
+    Column("question", Text, nullable=False),
+    Column("question_images", JSON, nullable=False),
+    Column("answer", Text),
+    Column("answer_images", JSON, nullable=False),
+    Column("stop_reason", Text),
+    Column("usage", JSON, nullable=False),
+    Column("error_reason", Text),
+    Column("error", Text),
+    Column("call_id", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    CheckConstraint("status IN ('pending', 'complete', 'error')", name="pallas_turns_status"),
+)
+
+
+class now(FunctionElement[int]):  # noqa: N801  named like the SQL function it stands for
+    """The present by the database's clock, also inside a transaction that has waited for a lock."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(now, "postgresql")
+def _now_of_postgresql(_: now, __: SQLCompiler, **___: Any) -> str:
+    return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+@compiles(now, "sqlite")
+def _now_of_sqlite(_: now, __: SQLCompiler, **___: Any) -> str:
+    return "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"

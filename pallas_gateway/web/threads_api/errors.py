@@ -1,0 +1,55 @@
+"""Errors of `/api/v1`: `{"error": reason, "error_description": sentence}` with a telling status, like the gate's."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse
+
+from pallas_gateway.errors import CallRefusedError, GatewayError
+from pallas_gateway.listeners import RETRY_AFTER_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_BY_REASON = {
+    "agent_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "bad_input": HTTPStatus.BAD_REQUEST,
+    "bad_image": HTTPStatus.BAD_REQUEST,
+    "bad_params": HTTPStatus.BAD_REQUEST,
+    "body_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "busy": HTTPStatus.SERVICE_UNAVAILABLE,
+    "deadline": HTTPStatus.GATEWAY_TIMEOUT,
+    "insufficient_scope": HTTPStatus.FORBIDDEN,
+    "internal_error": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "lease_lost": HTTPStatus.CONFLICT,
+    "llm_timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "no_owner": HTTPStatus.FORBIDDEN,
+    "not_acceptable": HTTPStatus.NOT_ACCEPTABLE,
+    "not_found": HTTPStatus.NOT_FOUND,
+    "not_json": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "stopped": HTTPStatus.SERVICE_UNAVAILABLE,
+    "thread_busy": HTTPStatus.CONFLICT,
+    "threads_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+}
+_AGAIN_LATER = {HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE}
+
+
+class ApiError(GatewayError):
+    """A request that cannot be answered; its `reason` decides the status."""
+
+    reason = "bad_input"
+
+
+def response_to(error: GatewayError, *, about: Mapping[str, Any] | None = None) -> JSONResponse:
+    """The response that says so; `about` is put beside, such as the thread of a call that failed.
+
+    Of reasons that are not listed, what was refused is the client's to mend, and what has failed is the agent's.
+    """
+    is_refusal = isinstance(error, (ApiError, CallRefusedError))
+    otherwise = HTTPStatus.UNPROCESSABLE_ENTITY if is_refusal else HTTPStatus.BAD_GATEWAY
+    status = _BY_REASON.get(error.reason, otherwise)
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in _AGAIN_LATER else {}
+    body = {"error": error.reason, "error_description": str(error), **(about or {})}
+    return JSONResponse(body, status_code=status, headers=headers)

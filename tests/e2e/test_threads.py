@@ -1,0 +1,350 @@
+"""Conversations over HTTP as a web client has them: what is answered, kept, replayed, refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from pallas_gateway.identity.static_keys import hash_of
+from tests.support.downstreams import stateless_downstream
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.scripted_llm import Reply, call_tools, hang, say, scripted_llm
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+    from pathlib import Path
+
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+
+JSON = {"Content-Type": "application/json"}
+EVENTS = {"Accept": "text/event-stream"}
+KEYS = {"ann": ["run:agents"], "bob": ["run:agents"], "eve": ["view:agents:solo"]}
+PICTURE = {
+    "data": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+    "mime_type": "image/png",
+}
+
+
+@dataclass(frozen=True)
+class Api:
+    """The API of a running gateway, as one client after the other uses it."""
+
+    served: Running
+    llm: ScriptedLlm
+    gate: Gate
+    http: httpx.AsyncClient
+
+    async def chat(self, message: str, *, agent: str = "solo", key: str | None = None, **body: Any) -> httpx.Response:
+        return await self.http.post(
+            f"/agents/{agent}/chat", json={"message": message, **body}, headers=bearer(key), timeout=60
+        )
+
+    async def get(self, path: str, *, key: str | None = None, **query: Any) -> httpx.Response:
+        return await self.http.get(path, params=query, headers=bearer(key))
+
+    async def messages(self, thread_id: str, **query: Any) -> list[dict[str, Any]]:
+        found = (await self.get(f"/threads/{thread_id}/messages", **query)).raise_for_status().json()
+        return list(found["messages"])
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+@asynccontextmanager
+async def serving(path: Path, *, agents: Mapping[str, Agent] | None = None, **gateway: Any) -> AsyncGenerator[Api]:
+    gate = Gate()
+    async with stateless_downstream() as tools, scripted_llm(lambda request: script(request, gate)) as llm:
+        project = write_project(
+            path,
+            agents or {"solo": Agent(["tools"]), "other": Agent()},
+            llm_url=llm.base_url,
+            servers={"tools": {"transport": "http", "url": tools.url}},
+            gateway={"threads": "sqlite:///threads.db", **gateway},
+        )
+        async with running(project) as served:
+            async with httpx.AsyncClient(base_url=f"{served.base_url}/api/v1", trust_env=False) as http:
+                yield Api(served, llm, gate, http)
+            gate.open()
+
+
+def script(request: LlmRequest, gate: Gate) -> Turn:
+    told = request.last_user_text
+    if told == "fail":
+        return Reply(400, b'{"error": {"message": "no"}}', "application/json")
+    if told.startswith("wait"):
+        return hang(gate, say("at last"))
+    if told == "add" and not request.tool_results:
+        return call_tools([("tools__add", {"a": 1, "b": 2})])
+    return say(f"You said: {told}")
+
+
+async def test_a_thread_goes_on_where_it_was_and_tells_all_that_was_said(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        first = (await api.chat("hello")).raise_for_status().json()
+        thread_id = first["threadId"]
+        second = (await api.chat("again", threadId=thread_id)).raise_for_status().json()
+        replayed = [(one["role"], one["content"]) for one in api.llm.requests[-1].messages[1:]]
+        failed = await api.chat("fail", threadId=thread_id)
+        last = (await api.chat("more", threadId=thread_id)).raise_for_status().json()
+        replayed_after = api.llm.requests[-1].user_texts
+        told = await api.messages(thread_id)
+        page = await api.messages(thread_id, after=1, limit=1)
+        listed = (await api.get("/agents/solo/threads")).json()
+
+    assert (first["turnIndex"], first["content"], first["stopReason"]) == (1, "You said: hello", "endTurn")
+    assert (second["turnIndex"], last["turnIndex"]) == (2, 4)
+    assert replayed[:2] == [("user", "hello"), ("assistant", "You said: hello")]
+    assert replayed_after == ["hello", "again", "more"]
+    assert failed.status_code == 502
+    assert failed.json() | {"error_description": ""} == {
+        "error": "llm_error",
+        "error_description": "",
+        "threadId": thread_id,
+        "turnIndex": 3,
+    }
+    assert [(one["turnIndex"], one["role"], one["status"], one["content"]) for one in told] == [
+        (1, "user", "complete", "hello"),
+        (1, "assistant", "complete", "You said: hello"),
+        (2, "user", "complete", "again"),
+        (2, "assistant", "complete", "You said: again"),
+        (3, "user", "complete", "fail"),
+        (3, "assistant", "error", None),
+        (4, "user", "complete", "more"),
+        (4, "assistant", "complete", "You said: more"),
+    ]
+    assert told[5]["error"]["reason"] == "llm_error"
+    assert told[1]["usage"]["input"] == 10
+    assert [one["turnIndex"] for one in page] == [2, 2]
+    assert [(one["id"], one["turns"], one["agent"]) for one in listed["threads"]] == [(thread_id, 4, "solo")]
+
+
+async def test_events_tell_the_text_as_it_comes_the_tools_and_where_it_is_kept(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        plain = await events_of(api, "hello")
+        with_tool = await events_of(api, "add")
+        failed = await events_of(api, "fail")
+
+    assert [one["type"] for one in with_tool] == ["tool_call", "tool_result", "text", "final"]
+    assert {key: with_tool[0][key] for key in ("toolName", "args")} == {
+        "toolName": "tools/add",
+        "args": {"a": 1, "b": 2},
+    }
+    assert {key: with_tool[1][key] for key in ("toolName", "ok")} == {"toolName": "tools/add", "ok": True}
+    assert "".join(one["delta"] for one in plain if one["type"] == "text") == plain[-1]["content"] == "You said: hello"
+    assert (plain[-1]["type"], plain[-1]["turnIndex"], len(plain[-1]["threadId"])) == ("final", 1, 32)
+    assert [(one["type"], one["reason"], one["turnIndex"]) for one in failed] == [("error", "llm_error", 1)]
+
+
+async def events_of(api: Api, message: str, **body: Any) -> list[dict[str, Any]]:
+    """The events of one chat without the last, which is `[DONE]`."""
+    response = await api.http.post("/agents/solo/chat", json={"message": message, **body}, headers=EVENTS, timeout=60)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    data = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: ")]
+    assert data.pop() == "[DONE]"
+    return [json.loads(one) for one in data]
+
+
+async def test_a_second_message_waits_for_the_first_and_is_refused_when_that_takes_too_long(tmp_path: Path) -> None:
+    async with serving(tmp_path, queue_seconds=0.3) as api:
+        thread_id = (await api.chat("hello")).json()["threadId"]
+        first = asyncio.create_task(api.chat("wait", threadId=thread_id))
+        await api.gate.wait_for_entered()
+        pending = await api.messages(thread_id)
+        refused = [await api.chat("two", threadId=thread_id)]
+        response = await api.http.post(
+            "/agents/solo/chat", json={"message": "two", "threadId": thread_id}, headers=EVENTS
+        )
+        refused.append(response)
+        api.gate.open()
+        answers = [(await first).json(), (await api.chat("three", threadId=thread_id)).json()]
+    assert [(one.status_code, one.json()["error"]) for one in refused] == [(409, "thread_busy")] * 2
+    assert all(int(one.headers["retry-after"]) > 0 for one in refused)
+    assert [(one["turnIndex"], one["content"]) for one in answers] == [(2, "at last"), (3, "You said: three")]
+    assert [(one["status"], one["content"]) for one in pending[2:]] == [("complete", "wait"), ("pending", None)]
+
+
+async def test_a_client_that_leaves_ends_its_call_and_the_thread_is_free(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread_id = (await api.chat("hello")).json()["threadId"]
+        for headers in ({}, EVENTS):
+            with pytest.raises(httpx.ReadTimeout):
+                await api.http.post(
+                    "/agents/solo/chat",
+                    json={"message": "wait", "threadId": thread_id},
+                    headers=headers,
+                    timeout=0.5,
+                )
+        await api.llm.wait_for_aborted(2)
+        await until_idle(api.served)
+        last = (await api.chat("again", threadId=thread_id)).raise_for_status().json()
+        told = await api.messages(thread_id)
+    assert last["turnIndex"] == 4
+    answers = [one for one in told if one["role"] == "assistant"]
+    assert [one["status"] for one in answers] == ["complete", "error", "error", "complete"]
+    assert {one["error"]["reason"] for one in answers[1:3]} == {"cancelled"}
+
+
+async def test_callers_see_their_own_threads_and_the_agents_of_their_grants_alone(tmp_path: Path) -> None:
+    tokens = [{"name": name, "sha256": hash_of(name), "grants": grants} for name, grants in KEYS.items()]
+    async with serving(tmp_path, auth={"tokens": tokens}) as api:
+        made = (await api.http.post("/agents/solo/threads", json={"title": "Mine"}, headers=bearer("ann"))).json()
+        mine = (await api.chat("secret", key="ann", threadId=made["id"])).raise_for_status().json()
+        refused = {
+            "another's messages": await api.get(f"/threads/{made['id']}/messages", key="bob"),
+            "another's thread": await api.chat("hi", key="bob", threadId=made["id"]),
+            "another agent's thread": await api.chat("hi", key="ann", agent="other", threadId=made["id"]),
+            "no such thread": await api.chat("hi", key="ann", threadId="0" * 32),
+            "an agent to be viewed": await api.chat("hi", key="eve"),
+            "a thread with it": await api.http.post("/agents/solo/threads", headers=bearer("eve")),
+            "a hidden agent": await api.get("/agents/other", key="eve"),
+            "no such agent": await api.get("/agents/nobody", key="ann"),
+            "no token": await api.chat("hi"),
+            "no token for agents": await api.get("/agents"),
+            "no token for messages": await api.get(f"/threads/{made['id']}/messages"),
+            "an unknown token": await api.get("/agents", key="mallory"),
+        }
+        listed = {key: (await api.get("/agents/solo/threads", key=key)).json()["threads"] for key in KEYS}
+        agents = {key: [one["name"] for one in (await api.get("/agents", key=key)).json()["agents"]] for key in KEYS}
+        own = await api.get(f"/threads/{made['id']}/messages", key="ann")
+
+    assert {what: response.status_code for what, response in refused.items()} == {
+        "another's messages": 404,
+        "another's thread": 404,
+        "another agent's thread": 404,
+        "no such thread": 404,
+        "an agent to be viewed": 403,
+        "a thread with it": 403,
+        "a hidden agent": 404,
+        "no such agent": 404,
+        "no token": 401,
+        "no token for agents": 401,
+        "no token for messages": 401,
+        "an unknown token": 401,
+    }
+    assert (made["title"], mine["threadId"]) == ("Mine", made["id"])
+    assert {key: [one["id"] for one in found] for key, found in listed.items()} == {
+        "ann": [made["id"]],
+        "bob": [],
+        "eve": [],
+    }
+    assert agents == {"ann": ["solo", "other"], "bob": ["solo", "other"], "eve": ["solo"]}
+    assert own.status_code == 200
+
+
+BAD: dict[str, tuple[dict[str, Any], int, str]] = {
+    "no message": ({}, 400, "bad_input"),
+    "a number": ({"message": 1}, 400, "bad_input"),
+    "NUL": ({"message": "\0"}, 400, "bad_input"),
+    "an unknown key": ({"message": "hi", "massage": 1}, 400, "bad_input"),
+    "a thread that is none": ({"message": "hi", "threadId": "x"}, 400, "bad_input"),
+    "a broken image": ({"message": "hi", "images": [{"data": "!", "mime_type": "image/png"}]}, 400, "bad_image"),
+    "an image for a model without vision": ({"message": "hi", "images": [PICTURE]}, 422, "images_unsupported"),
+    "an unknown parameter": ({"message": "hi", "params": {"heat": 1}}, 400, "bad_params"),
+}
+
+
+async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_path: Path) -> None:
+    async with serving(tmp_path, max_body_bytes=10_000) as api:
+        told = {what: await api.http.post("/agents/solo/chat", json=body) for what, (body, _, _) in BAD.items()}
+        raw = {
+            "too large": await api.http.post("/agents/solo/chat", json={"message": "x" * 10_001}),
+            "no JSON": await api.http.post(
+                "/agents/solo/chat", content="{", headers={"Content-Type": "application/json"}
+            ),
+            "a form": await api.http.post("/agents/solo/chat", data={"message": "hi"}),
+            "not acceptable": await api.http.post(
+                "/agents/solo/chat", json={"message": "hi"}, headers={"Accept": "image/png"}
+            ),
+            "another method": await api.http.put("/agents/solo/chat", json={"message": "hi"}),
+            "another path": await api.get("/agents/solo/chats"),
+            "a bad limit": await api.get("/agents/solo/threads", limit=0),
+            "a bad cursor": await api.get("/agents/solo/threads", cursor="x"),
+            "an unknown parameter": await api.get("/agents", limit=1),
+        }
+        refusals = [
+            api.served.metric("pallas_calls_refused_total", agent="solo", reason=reason)
+            for reason in ("bad_input", "bad_image", "images_unsupported")
+        ]
+    assert {what: (one.status_code, one.json()["error"]) for what, one in told.items()} == {
+        what: (status, reason) for what, (_, status, reason) in BAD.items()
+    }
+    assert {what: one.status_code for what, one in raw.items()} == {
+        "too large": 413,
+        "no JSON": 400,
+        "a form": 415,
+        "not acceptable": 406,
+        "another method": 405,
+        "another path": 404,
+        "a bad limit": 400,
+        "a bad cursor": 400,
+        "an unknown parameter": 400,
+    }
+    assert raw["another method"].headers["allow"] == "POST"
+    assert refusals == [5, 1, 1]
+
+
+async def test_images_and_parameters_reach_the_model_and_images_are_replayed(tmp_path: Path) -> None:
+    solo = Agent(settings={"model_capabilities": {"vision": True}})
+    async with serving(tmp_path, agents={"solo": solo}) as api:
+        first = await api.chat("look", images=[PICTURE])
+        await api.chat("again", threadId=first.raise_for_status().json()["threadId"])
+        told = (await api.chat("warm", params={"temperature": 0.5, "top_k": 7})).raise_for_status().json()
+        temperature = api.llm.requests[-1].body["temperature"]
+        bodies = [json.dumps(request.messages) for request in api.llm.requests[:2]]
+    assert [PICTURE["data"] in body for body in bodies] == [True, True]
+    assert (temperature, set(told.get("params", {}))) == (0.5, set())
+
+
+async def test_pages_of_allowed_origins_may_use_it_and_foreign_hosts_may_not(tmp_path: Path) -> None:
+    async with serving(tmp_path, allowed_origins=["https://chat.example.com"]) as api:
+        page = {"Origin": "https://chat.example.com", "Access-Control-Request-Method": "POST"}
+        preflight = await api.http.options(
+            "/agents/solo/chat", headers={**page, "Access-Control-Request-Headers": "content-type,authorization"}
+        )
+        allowed = await api.http.get("/agents", headers={"Origin": "https://chat.example.com"})
+        foreign = await api.http.get("/agents", headers={"Origin": "https://evil.example.com"})
+        rebound = await api.http.get("/agents", headers={"Host": "evil.example.com"})
+    assert preflight.status_code == 200
+    assert allowed.headers["access-control-allow-origin"] == "https://chat.example.com"
+    assert (allowed.status_code, foreign.status_code, rebound.status_code) == (200, 403, 421)
+
+
+async def test_it_is_off_unless_it_is_configured(tmp_path: Path) -> None:
+    async with serving(tmp_path, threads=None) as api:
+        found = [await api.get("/agents"), await api.get("/openapi.json"), await api.chat("hi")]
+    assert [one.status_code for one in found] == [404, 404, 404]
+
+
+async def test_without_its_database_the_routes_say_so_and_agents_serve_on(tmp_path: Path) -> None:
+    async with serving(tmp_path, threads="sqlite:////no/such/folder/threads.db") as api:
+        refused = [await api.chat("hi"), await api.get("/agents/solo/threads")]
+        agents = await api.get("/agents")
+        ready = await api.http.get(f"{api.served.base_url}/readyz", params={"strict": 1})
+    assert [(one.status_code, one.json()["error"]) for one in refused] == [(503, "threads_unavailable")] * 2
+    assert all(one.headers["retry-after"] for one in refused)
+    assert "/no/such" not in refused[0].text
+    assert (agents.status_code, ready.status_code) == (200, 200)
+
+
+async def test_a_message_is_a_call_to_the_drain(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread_id = (await api.chat("hello")).json()["threadId"]
+        first = asyncio.create_task(api.chat("wait", threadId=thread_id))
+        await api.gate.wait_for_entered()
+        api.served.stop.set()
+        await eventually(lambda: api.served.gateway.draining, what="the drain")
+        late, read = await api.chat("late"), await api.get(f"/threads/{thread_id}/messages")
+        api.gate.open()
+        answer = await first
+    assert (late.status_code, late.json()["error"], late.headers["retry-after"]) == (503, "stopped", "5")
+    assert read.status_code == 200
+    assert (answer.status_code, answer.json()["content"]) == (200, "at last")

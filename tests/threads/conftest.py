@@ -1,0 +1,29 @@
+"""Databases for the tests of threads: a new one for each test, of either kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.postgresql import PostgreSql, postgresql
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def server() -> Generator[PostgreSql]:
+    """One PostgreSQL server for all tests."""
+    with postgresql() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database, of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/threads.db"
+    server: PostgreSql = request.getfixturevalue("server")
+    return server.new_database()

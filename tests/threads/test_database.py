@@ -1,0 +1,136 @@
+"""Opening a database: migrated once, waited for while it is not there, refused when it is newer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.threads import service
+from pallas_gateway.threads.database import Database
+from pallas_gateway.threads.migrating import VERSION_TABLE
+from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
+from pallas_gateway.threads.service import Threads
+from pallas_gateway.threads.tables import METADATA
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from tests.support.postgresql import PostgreSql
+
+PASSWORD = "correct-horse-battery"
+
+
+def threads_at(url: str, folder: Path = Path("/")) -> Threads:
+    return Threads(Secret(url), folder, lease_seconds=30)
+
+
+async def test_migrations_make_exactly_the_tables_that_are_declared(database_url: str) -> None:
+    async with threads_at(database_url):
+        pass
+    database = Database(Secret(database_url), Path("/"))
+    async with database.reading() as connection:
+        differences = await connection.run_sync(_differences)
+    await database.close()
+    assert differences == []
+
+
+def _differences(connection: Connection) -> list[object]:
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
+    return list(compare_metadata(context, METADATA))
+
+
+async def test_any_number_may_open_an_empty_database_at_once(database_url: str) -> None:
+    replicas = [threads_at(database_url) for _ in range(8)]
+    opened = await asyncio.gather(*(threads.__aenter__() for threads in replicas))
+    try:
+        made = await asyncio.gather(*(threads.store.create("me", "solo") for threads in opened))
+    finally:
+        await asyncio.gather(*(threads.__aexit__() for threads in replicas))
+    assert len({thread.id for thread in made}) == 8
+
+
+async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database_url: str) -> None:
+    async with threads_at(database_url):
+        pass
+    database = Database(Secret(database_url), Path("/"))
+    async with database.writing() as connection:
+        await connection.execute(text("UPDATE pallas_threads_version SET version_num = '9999'"))
+    await database.close()
+
+    with pytest.raises(ThreadsSchemaError, match=r"at version 9999, .* knows up to 0001.* update this one"):
+        await threads_at(database_url).__aenter__()
+
+
+async def test_a_relative_path_is_below_the_folder_of_the_configuration(tmp_path: Path) -> None:
+    async with threads_at("sqlite:///my%20threads.db", tmp_path):
+        pass
+    assert (tmp_path / "my threads.db").exists()
+
+
+async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_when_it_comes(
+    server: PostgreSql, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service, "TRY_AGAIN_SECONDS", 0.05)
+    caplog.set_level(logging.INFO, "pallas.threads")
+    url = server.new_database()
+    server.stop()
+    try:
+        async with threads_at(url) as threads:
+            with pytest.raises(ThreadsUnavailableError, match="try again in a moment"):
+                threads.store  # noqa: B018  reading it is what is refused
+            server.start()
+            await eventually(lambda: _is_open(threads), what="the database")
+            thread = await threads.store.create("me", "solo")
+
+            server.stop()
+            with pytest.raises(ThreadsUnavailableError):
+                await threads.store.find(thread.id, "me")
+            server.start()
+            assert (await threads.store.find(thread.id, "me")).id == thread.id
+    finally:
+        if not server.is_up:
+            server.start()
+    assert [record.message for record in caplog.records if record.name == "pallas.threads"] == [
+        "threads database cannot be used",
+        "threads database in use again",
+        "threads database cannot be used",
+        "threads database in use again",
+    ]
+
+
+def _is_open(threads: Threads) -> bool:
+    try:
+        return threads.store is not None
+    except ThreadsUnavailableError:
+        return False
+
+
+async def test_nothing_that_is_said_of_a_database_holds_its_password(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    async with threads_at(f"postgresql://gateway:{PASSWORD}@127.0.0.1:{port}/pallas?sslmode=disable") as threads:
+        with pytest.raises(ThreadsUnavailableError) as refused:
+            threads.store  # noqa: B018
+    [record] = [record for record in caplog.records if record.name == "pallas.threads"]
+    assert "Connect" in str(record.__dict__["why"])
+    assert PASSWORD not in f"{[vars(one) for one in caplog.records]}{refused.value!r}{refused.value.__context__!r}"
+    assert PASSWORD not in repr(vars(threads))
+
+
+async def test_a_database_that_cannot_be_made_is_said_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with threads_at("sqlite:///no/such/folder/threads.db", tmp_path):
+        pass
+    [record] = [record for record in caplog.records if record.name == "pallas.threads"]
+    assert record.__dict__["why"] == f"FileNotFoundError: no folder {tmp_path}/no/such/folder"

@@ -1,0 +1,168 @@
+"""Threads and turns in a real database of either kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pallas_gateway.calls.call import Image, Message
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.threads.records import Outcome, ThreadBusyError, ThreadNotFoundError
+from pallas_gateway.threads.service import Threads
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from pallas_gateway.threads.records import Turn
+
+LONG, SHORT = 60.0, 0.4
+PICTURE = Image("aGVsbG8=", "image/png")
+
+
+@asynccontextmanager
+async def opened(url: str, lease_seconds: float = LONG) -> AsyncGenerator[Threads]:
+    async with Threads(Secret(url), Path("/"), lease_seconds=lease_seconds) as threads:
+        yield threads
+
+
+async def say(threads: Threads, thread_id: str, text: str, *, wait_seconds: float = 30) -> int:
+    async with threads.turns.turn(thread_id, Message("user", text), "call", wait_seconds=wait_seconds) as turn:
+        await turn.end(Outcome(Message("assistant", f"said {text}"), "endTurn", {"input": 1}))
+    return turn.number
+
+
+async def turns_of(threads: Threads, thread_id: str) -> list[Turn]:
+    return list(await threads.store.turns_of(thread_id, limit=1000, after=0))
+
+
+async def test_a_thread_keeps_what_was_said_in_order_and_replays_it(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo", "first words")
+        question, answer = Message("user", "look", (PICTURE,)), Message("assistant", "seen\0 \ud83d", (PICTURE,))
+        async with threads.turns.turn(thread.id, question, "call-1", wait_seconds=0) as turn:
+            assert turn.history == ()
+            [pending] = await turns_of(threads, thread.id)
+            await turn.end(Outcome(answer, "endTurn", {"input": 3}))
+        [told] = await turns_of(threads, thread.id)
+        async with threads.turns.turn(thread.id, Message("user", "again"), "call-2", wait_seconds=0) as turn:
+            history = turn.history
+            await turn.end(Outcome(error_reason="llm_error", error="no"))
+
+        found = await threads.store.find(thread.id, "me")
+
+    stored = Message("assistant", "seen\N{REPLACEMENT CHARACTER} ?", (PICTURE,))
+    assert (pending.status, pending.question, pending.ended_at) == ("pending", question, None)
+    assert (told.number, told.status, told.question, told.call_id) == (1, "complete", question, "call-1")
+    assert told.outcome == Outcome(stored, "endTurn", {"input": 3})
+    assert history == (question, stored)
+    assert (found.turns, found.title, found.agent) == (2, "first words", "solo")
+    assert found.updated_at >= found.created_at
+
+
+async def test_turns_that_failed_are_told_of_and_not_replayed(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        with pytest.raises(ZeroDivisionError):
+            async with threads.turns.turn(thread.id, Message("user", "one"), "call", wait_seconds=0):
+                raise ZeroDivisionError
+        await say(threads, thread.id, "two")
+        async with threads.turns.turn(thread.id, Message("user", "three"), "call", wait_seconds=0) as turn:
+            await turn.end(Outcome(error_reason="llm_error", error="no"))
+
+        said = [message.text for message in turn.history]
+        told = [(one.number, one.status, one.outcome.error_reason) for one in await turns_of(threads, thread.id)]
+    assert said == ["two", "said two"]
+    assert told == [(1, "error", "internal_error"), (2, "complete", None), (3, "error", "llm_error")]
+
+
+async def test_nobody_finds_anothers_thread(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        for owner, thread_id in (("you", thread.id), ("me", "f" * 32)):
+            with pytest.raises(ThreadNotFoundError):
+                await threads.store.find(thread_id, owner)
+        theirs = await threads.store.threads_of("you", "solo", limit=10, after=None)
+        of_another_agent = await threads.store.threads_of("me", "other", limit=10, after=None)
+    assert [*theirs, *of_another_agent] == []
+
+
+async def test_threads_come_in_pages_the_last_changed_first(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        made = [(await threads.store.create("me", "solo", str(number))).id for number in range(5)]
+        await say(threads, made[0], "hello")
+        pages, after = [], None
+        while page := await threads.store.threads_of("me", "solo", limit=2, after=after):
+            pages.append([thread.id for thread in page])
+            after = (int(page[-1].updated_at.timestamp() * 1000 + 0.5), page[-1].id)
+    found = [one for page in pages for one in page]
+    assert sorted(found) == sorted(made)
+    assert found[0] == made[0]
+    assert [len(page) for page in pages] == [2, 2, 1]
+
+
+async def test_a_second_writer_waits_for_the_first_and_gives_up_in_the_end(database_url: str) -> None:
+    async with opened(database_url) as threads, opened(database_url) as elsewhere:
+        thread = await threads.store.create("me", "solo")
+        async with threads.turns.turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
+            for others in (threads, elsewhere):
+                with pytest.raises(ThreadBusyError):
+                    await say(others, thread.id, "two", wait_seconds=0.1)
+            waiting = [asyncio.create_task(say(others, thread.id, "three")) for others in (threads, elsewhere)]
+            await turn.end(Outcome(Message("assistant", "fine")))
+        numbers = sorted([await one for one in waiting])
+    assert numbers == [2, 3]
+
+
+async def test_a_lease_is_renewed_while_its_turn_runs(database_url: str) -> None:
+    async with opened(database_url, SHORT) as threads, opened(database_url, SHORT) as elsewhere:
+        thread = await threads.store.create("me", "solo")
+        async with threads.turns.turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
+            with pytest.raises(ThreadBusyError):
+                await say(elsewhere, thread.id, "two", wait_seconds=3 * SHORT)
+            await turn.end(Outcome(Message("assistant", "fine")))
+        assert [one.status for one in await turns_of(elsewhere, thread.id)] == ["complete"]
+
+
+async def test_what_a_vanished_writer_left_is_an_error_and_the_thread_goes_on(database_url: str) -> None:
+    async with opened(database_url, SHORT) as gone, opened(database_url, SHORT) as threads:
+        thread = await threads.store.create("me", "solo")
+        lease = await gone.store.begin_turn(thread.id, Message("user", "one"), "call")
+        assert lease is not None
+        assert await say(threads, thread.id, "two") == 2
+
+        assert not await gone.store.renew(lease)
+        assert not await gone.store.end_turn(lease, Outcome(Message("assistant", "too late")))
+        told = [(one.status, one.outcome.error_reason) for one in await turns_of(threads, thread.id)]
+    assert told == [("error", "abandoned"), ("complete", None)]
+
+
+async def test_a_pending_turn_whose_lease_is_over_reads_as_an_error_before_anybody_writes(database_url: str) -> None:
+    async with opened(database_url, 0.001) as threads:
+        thread = await threads.store.create("me", "solo")
+        await threads.store.begin_turn(thread.id, Message("user", "one"), "call")
+
+        async def ended() -> Turn | None:
+            [turn] = await turns_of(threads, thread.id)
+            return turn if turn.status != "pending" else None
+
+        turn = await eventually(ended, what="the end of the lease")
+    assert turn is not None
+    assert (turn.status, turn.outcome.error_reason) == ("error", "abandoned")
+
+
+async def test_many_writers_of_one_thread_make_turns_without_gaps(database_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        replicas = [await stack.enter_async_context(opened(database_url)) for _ in range(2)]
+        thread = await replicas[0].store.create("me", "solo")
+        calls = [say(replicas[number % 2], thread.id, str(number), wait_seconds=60) for number in range(50)]
+        numbers = await asyncio.gather(*calls)
+        told = await turns_of(replicas[0], thread.id)
+    assert sorted(numbers) == list(range(1, 51))
+    assert [turn.number for turn in told] == list(range(1, 51))
+    assert Counter(turn.question.text for turn in told) == Counter(str(number) for number in range(50))
