@@ -45,9 +45,9 @@ class Departures:
     async def _see_off(self, departed: Departed, leaving: asyncio.Task[None] | None) -> None:
         name = departed.agent.name
         try:
-            await departed.server.wait_until_idle()
+            await departed.server.transport.wait_until_idle()
         finally:
-            departed.server.close()
+            departed.server.transport.close()
         if leaving is not None:
             await asyncio.wait({leaving})
         if self._going.get(name) is departed:  # it has not come back

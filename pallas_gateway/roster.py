@@ -106,7 +106,7 @@ class Roster:
     async def __aexit__(self, *_: object) -> None:
         """Take no more."""
         for server in self.servers.values():
-            server.close()
+            server.transport.close()
         await self._serving.__aexit__()
 
     @asynccontextmanager
@@ -194,7 +194,7 @@ class Roster:
             self._supervisor.begin(self.agents[name])
 
     def _open(self, name: str) -> None:
-        self._serving.spawn(self.servers[name].run(), name=f"server of {name}", report=True)
+        self._serving.spawn(self.servers[name].transport.run(), name=f"server of {name}", report=True)
 
     def _outdated(self, prepared: Prepared) -> list[AgentPlan]:
         """How to start agents that are up and would be another if they were started now, as far as not yet tried."""

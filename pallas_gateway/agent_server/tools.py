@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -94,6 +95,11 @@ def health_tool() -> Tool:
     """The health tool."""
     description = "Is this agent well, and are the servers it depends on reachable? Asks no model."
     return Tool(name=GET_HEALTH, title="Health", description=description, input_schema=HEALTH_SCHEMA)
+
+
+def health_result(document: Mapping[str, Any]) -> CallToolResult:
+    """The result of the health tool: one text block with a JSON object."""
+    return CallToolResult(content=[TextContent(type="text", text=json.dumps(document))])
 
 
 def conversation_id_of(arguments: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""Streamable HTTP for one agent's MCP server, without sessions: what the SDK answers, and what `exchange` does."""
+"""Streamable HTTP for an MCP server, without sessions: what the SDK answers, and what `exchange` does."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pallas_gateway.agent_server import exchange
 from pallas_gateway.agents.version import Uses
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from mcp.server.lowlevel import Server
     from starlette.types import Message, Receive, Scope, Send
 
@@ -41,6 +43,10 @@ class Transport:
     def close(self) -> None:
         """Take no more requests, and cut off those that are being answered."""
         self._over.set()
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """For the block, something else is being answered that has to be waited for as well."""
+        return self._requests.one_more()
 
     async def wait_until_idle(self) -> None:
         """Return once no request is being answered."""

@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """One client request: the agent it is for, the client's session, its bearer and its JSON-RPC id.
+    """One client request: the endpoint it came to, the client's session, its bearer and its JSON-RPC id.
 
-    All but the agent are SHA-256 digests, the id's with its type: keys leave the process, so they show no token, and
-    are short whatever a client makes up.
+    `endpoint` is the name of the agent whose endpoint it is. All else are SHA-256 digests, the id's with its type: keys
+    leave the process, so they show no token, and are short whatever a client makes up.
     """
 
-    agent: str
+    endpoint: str
     session: str
     bearer: str | None
     request_id: str
 
     @classmethod
-    def of(cls, agent: str, session: str, bearer: Secret | None, request_id: str | int) -> RequestKey:
+    def of(cls, endpoint: str, session: str, bearer: Secret | None, request_id: str | int) -> RequestKey:
         """The key of a request with this bearer."""
-        return cls(agent, _digest(session), _digest(bearer.reveal()) if bearer else None, _digest(request_id))
+        return cls(endpoint, _digest(session), _digest(bearer.reveal()) if bearer else None, _digest(request_id))
 
 
 class Cancellations:

@@ -14,12 +14,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
-from pallas_gateway.agent_server.server import SESSION_HEADER
+from pallas_gateway.agent_server.requests import SESSION_HEADER
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
-    from pallas_gateway.agent_server.server import AgentServer
+    from pallas_gateway.agent_server.transport import Transport
     from pallas_gateway.gateway import Gateway
 
 _AGENT_PATH = re.compile(r"/agents/([^/]+)/mcp/?")
@@ -35,7 +35,7 @@ async def serve_by_path(gateway: Gateway, scope: Scope, receive: Receive, send: 
     if server is None:
         await not_found(scope, no_agent(name))(scope, receive, send)
         return
-    await _serve(server, scope, receive, send)
+    await _serve(server.transport, scope, receive, send)
 
 
 async def serve_one(gateway: Gateway, name: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,7 +47,7 @@ async def serve_one(gateway: Gateway, name: str, scope: Scope, receive: Receive,
     if server is None:  # gone with a reload, and its port is about to go
         await not_found(scope, no_agent(name))(scope, receive, send)
         return
-    await _serve(server, scope, receive, send)
+    await _serve(server.transport, scope, receive, send)
 
 
 def named_by_path(path: str) -> str | None:
@@ -71,13 +71,13 @@ def not_found(scope: Scope, why: str) -> JSONResponse:
     return JSONResponse({"error": why, "path": scope["path"]}, status_code=404)
 
 
-async def _serve(server: AgentServer, scope: Scope, receive: Receive, send: Send) -> None:
+async def _serve(transport: Transport, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["method"] != "POST":
         # Without sessions GET has no stream to open and DELETE none to end; the spec's answer is 405.
         message = {"error": f"{scope['method']} is not used here: this MCP server keeps no sessions. Use POST."}
         await JSONResponse(message, status_code=405, headers={"Allow": "POST"})(scope, receive, send)
         return
-    await server.handle(scope, *_with_session_id(scope, receive, send))
+    await transport.handle(scope, *_with_session_id(scope, receive, send))
 
 
 def _with_session_id(scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:

@@ -8,7 +8,7 @@ import signal
 import socket
 from typing import TYPE_CHECKING, Self
 
-from pallas_gateway.agent_server.server import end_cancelled
+from pallas_gateway.agent_server.requests import end_cancelled
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.server import Shared
 from pallas_gateway.tasks import TaskOwner

@@ -46,7 +46,7 @@ class Failed:
 class Cancelled:
     """From the worker that heard it, and on to the others: a client has cancelled a request."""
 
-    agent: str
+    endpoint: str
     session: str
     bearer: str | None
     request_id: str
@@ -54,12 +54,12 @@ class Cancelled:
     @classmethod
     def of(cls, key: RequestKey) -> Cancelled:
         """The message for a key."""
-        return cls(key.agent, key.session, key.bearer, key.request_id)
+        return cls(key.endpoint, key.session, key.bearer, key.request_id)
 
     @property
     def key(self) -> RequestKey:
         """The request it is about."""
-        return RequestKey(self.agent, self.session, self.bearer, self.request_id)
+        return RequestKey(self.endpoint, self.session, self.bearer, self.request_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agent_server.outlet import ClientOutlet, wishes_of
+from pallas_gateway.agent_server.requests import cancel_request
 from pallas_gateway.agent_server.server import AgentServer, Face
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
@@ -151,8 +152,8 @@ class Serving:
         params = cast("Any", SimpleNamespace(name="send_message", arguments=sent))
         return await self.server._call_tool(context, params)
 
-    async def cancel(self, context: Any, request_id: object) -> None:
-        await self.server._on_cancelled(context, cast("Any", SimpleNamespace(request_id=request_id)))
+    def cancel(self, context: Any, request_id: str | int | None) -> None:
+        cancel_request(context, "echo", request_id, self.running.cancellations)
 
 
 async def test_a_client_that_vanishes_cancels_its_call_once_though_its_own_task_is_cancelled_at_every_await() -> None:
@@ -207,7 +208,7 @@ async def test_a_call_is_cancelled_by_its_own_session_and_caller_only(
         context = request(OLDER, mcp_session_id="s-1", authorization="Bearer anns")
         calling = asyncio.create_task(serving.call(context))
         await serving.gate.wait_for_entered()
-        await serving.cancel(request(OLDER, None, **cancelled_by), request_id)
+        serving.cancel(request(OLDER, None, **cancelled_by), request_id)
         serving.gate.open()
         result = await asyncio.wait_for(calling, 20)
 
@@ -282,7 +283,7 @@ async def test_a_cancelled_call_is_said_with_all_its_ids(logged: Logged) -> None
     async with serving.tasks:
         calling = asyncio.create_task(serving.call(a_traced_request(), conversation_id="talk"))
         await serving.gate.wait_for_entered()
-        await serving.cancel(request(OLDER, None, **CALLERS_OWN), 7)
+        serving.cancel(request(OLDER, None, **CALLERS_OWN), 7)
         await asyncio.wait_for(calling, 20)
     [ended], [cancelled] = logged("call ended"), logged("client cancelled a call")
     for name in ("agent", "call_id", "conversation_id", "trace_id"):

@@ -28,7 +28,7 @@ def test_a_request_is_cancelled_by_its_own_key() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"agent": "jarvis"},
+        {"endpoint": "jarvis"},
         {"session": RequestKey.of("harper", "session-2", None, 7).session},
         {"bearer": RequestKey.of("harper", "session-1", Secret("token-2"), 7).bearer},
         {"bearer": None},

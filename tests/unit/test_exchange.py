@@ -101,9 +101,9 @@ async def test_server_that_closes_cuts_off_what_it_answers() -> None:
         answering = asyncio.create_task(Http({**CALL, "params": HELLO}, {}).answered_by(server))
         assert agent.answering is not None
         await agent.answering.wait_for_entered()
-        server.close()
+        server.transport.close()
         await asyncio.wait({answering})
-        await server.wait_until_idle()
+        await server.transport.wait_until_idle()
 
     assert answering.cancelled()
 
@@ -135,7 +135,7 @@ class Http:
     async def answered_by(self, server: AgentServer) -> tuple[int, dict[bytes, bytes], bytes]:
         """Status, headers and body, without what differs from call to call."""
         async with asyncio.timeout(20):
-            await server.handle(self._scope, self._receive, self._send)
+            await server.transport.handle(self._scope, self._receive, self._send)
         start = self.sent[0]
         body = b"".join(message["body"] for message in self.sent[1:])
         body = re.sub(rb'"(call_id|timestamp)[\\\\]?": ?[\\\\]?"[^"]+"', b"", body)
@@ -166,6 +166,6 @@ async def serving(agent: MemoryAgent, *, health_fails: bool = False) -> AsyncIte
         hosted.enter(State.READY, runtime=MemoryAgentRuntime(agent))
         face = Face("1", (), ("send_message", "{agent}"))
         server = AgentServer(hosted, face=face, running=running, check_health=check, max_body_bytes=LIMIT)
-        serving.spawn(server.run(), name="server")
+        serving.spawn(server.transport.run(), name="server")
         yield server
-        server.close()
+        server.transport.close()

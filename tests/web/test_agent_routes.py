@@ -19,15 +19,15 @@ SESSION = "mcp-session-id"
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
 
 
-class Server:
-    """Stands for an agent's MCP server: reads the request, then answers with what it read."""
+class Transport:
+    """Stands for the transport of an agent's MCP server: reads the request, then answers with what it read."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_body(receive)
         await respond_json(send, 200, {"path": scope["path"], "bytes": len(body)})
 
 
-GATEWAY = cast("Gateway", SimpleNamespace(servers={"echo": Server()}))
+GATEWAY = cast("Gateway", SimpleNamespace(servers={"echo": SimpleNamespace(transport=Transport())}))
 
 
 class Answered:
