@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pallas_gateway.config.configuration import Configuration
 
 LOOPBACK = "127.0.0.1"
+ALL_AGENTS = "*"
+"""Stands for all agents at once where else the name of one does; no agent can be called that."""
+_ALL_AGENTS_PATH = "/mcp"
 _ANY = {"0.0.0.0", "::", ""}  # noqa: S104  compared with, never bound
 _LOCAL_NAMES = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104  as projects write a peer's host
 
@@ -44,12 +47,19 @@ class Addresses:
         """The URL at which clients reach an agent."""
         return self.configuration.agent_url(agent)
 
+    @property
+    def all_agents(self) -> str | None:
+        """The URL at which clients reach all agents at once; None where each has a port of its own."""
+        return None if self.configuration.per_port else self.resource(ALL_AGENTS)
+
     def resource(self, agent: str) -> str:
-        """The URL that names an agent as an OAuth resource, whether it is there or not."""
+        """The URL that names an agent (or all) as an OAuth resource, whether it is there or not."""
         return "".join(self.resource_parts(agent))
 
     def resource_parts(self, agent: str) -> tuple[str, str]:
         """The same URL in two parts: what all of its kind begin with, and the agent's own path."""
+        if agent == ALL_AGENTS:
+            return self.configuration.public_base_url, _ALL_AGENTS_PATH
         known = self.configuration.deployment.agents.get(agent)
         if not self.configuration.per_port or known is None or known.port is None:
             return self.configuration.public_base_url, f"/agents/{agent}/mcp"
@@ -60,8 +70,13 @@ class Addresses:
         return urljoin(f"{self.configuration.public_base_url}/", reference)
 
     def peers(self, hosted: Iterable[str]) -> Mapping[str, tuple[str, str]]:
-        """Every way a project may write the address of a hosted agent → (its name, where the gateway reaches it)."""
+        """Every way a project may write the address of a hosted agent → (its name, where the gateway reaches it).
+
+        So too the address of all agents at once, under the name `ALL_AGENTS`.
+        """
         found: dict[str, tuple[str, str]] = {}
+        if not self.configuration.per_port:  # first: an agent's documented address may be the same
+            found = dict.fromkeys(self._written_of_all(), (ALL_AGENTS, f"{self._internal_base}{_ALL_AGENTS_PATH}"))
         for name in hosted:
             target = (name, self._internal(name))
             for address in self._written(name):
@@ -103,13 +118,23 @@ class Addresses:
             yield self.public(name)
             yield self._internal(name)  # where another agent of the same module was led already
 
+    def _written_of_all(self) -> Iterable[str]:
+        hosts = {_bracketed(host) for host in _LOCAL_NAMES | {self.configuration.deployment.host}}
+        bases = (f"{scheme}://{host}:{self.registry_port}" for host in hosts for scheme in ("http", "https"))
+        for base in (*bases, self.configuration.public_base_url, self._internal_base):
+            yield f"{base}{_ALL_AGENTS_PATH}"
+
     def _internal(self, name: str) -> str:
+        if self.nested_port is None and self.configuration.per_port:
+            return f"http://{_bracketed(self._own_host)}:{self.configuration.deployment.agents[name].port}/mcp"
+        return f"{self._internal_base}/agents/{name}/mcp"
+
+    @property
+    def _internal_base(self) -> str:
+        """Where the gateway reaches what it serves by path."""
         if self.nested_port is not None:
-            return f"http://{LOOPBACK}:{self.nested_port}/agents/{name}/mcp"
-        host = _bracketed(self._own_host)
-        if self.configuration.per_port:
-            return f"http://{host}:{self.configuration.deployment.agents[name].port}/mcp"
-        return f"http://{host}:{self.registry_port}/agents/{name}/mcp"
+            return f"http://{LOOPBACK}:{self.nested_port}"
+        return f"http://{_bracketed(self._own_host)}:{self.registry_port}"
 
 
 def keep_off_proxies(hosts: Iterable[str]) -> None:

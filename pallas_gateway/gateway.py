@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import httpx
 
+from pallas_gateway.agent_server.all_agents import AllAgentsServer
 from pallas_gateway.agents.hosted_agent import State
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.nesting import RunningCalls
@@ -72,6 +73,7 @@ class Gateway:
         tasks = (self._calls, self._background)
         shared = Shared(runtime, self.metrics, self.running, *tasks, self._http, self._preflight)
         self._roster = Roster(configuration, addresses, shared)
+        self.all_agents = AllAgentsServer(lambda: self.servers, configuration.deployment, self.running)
         self._note_load(successful=True)
 
     async def __aenter__(self) -> Self:
@@ -86,6 +88,7 @@ class Gateway:
         await self._open.enter_async_context(self._roster)
         await self._open.enter_async_context(self._background)
         await self._open.enter_async_context(self._calls)
+        self._background.spawn(self.all_agents.transport.run(), name="server of all agents", report=True)
         if self.authenticator is not None:
             self.authenticator.begin()
         return self
@@ -93,6 +96,7 @@ class Gateway:
     async def __aexit__(self, *_: object) -> None:
         """End what still runs and release everything."""
         await self._calls.cancel_all()
+        self.all_agents.transport.close()
         await self._open.aclose()
 
     @asynccontextmanager
@@ -126,6 +130,7 @@ class Gateway:
                 self.authenticator.begin()
         if self._runtime.llm_providers() != self._providers:
             self._ask_providers()
+        self.all_agents.present(configuration.deployment)
         return self._roster.go_over(prepared)
 
     def note_reload(self, *, successful: bool) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from mcp_types import Icon
 
 from pallas_gateway import plans
+from pallas_gateway.addresses import ALL_AGENTS
 from pallas_gateway.agent_server.server import AgentServer, Face
 from pallas_gateway.agents.admission import Admission, Limits
 from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
@@ -284,6 +285,8 @@ class Roster:
         )
 
     def _peer_problem(self, peer: str) -> str | None:
+        if peer == ALL_AGENTS:
+            return None
         agent = self.agents.get(peer)
         return agent.why_not_ready if agent else "it is not hosted here any more"
 

@@ -30,6 +30,7 @@ LONGEST_ID = 1000
 """Characters of a conversation id, which stands in every log record and notification of its call."""
 LOGGED_ROWS = 100
 """Skipped rows of one call's history that are logged one by one."""
+_HEALTH = "Is this agent well, and are the servers it depends on reachable? Asks no model."
 _log = logging.getLogger("pallas.agent_server")
 
 _IMAGE_SCHEMA = {
@@ -91,9 +92,8 @@ def with_params(tools: Iterable[Tool], settings: AgentSettings) -> list[Tool]:
     return [tool if tool.name == GET_HEALTH else tool.model_copy(update={"input_schema": schema}) for tool in tools]
 
 
-def health_tool() -> Tool:
+def health_tool(description: str = _HEALTH) -> Tool:
     """The health tool."""
-    description = "Is this agent well, and are the servers it depends on reachable? Asks no model."
     return Tool(name=GET_HEALTH, title="Health", description=description, input_schema=HEALTH_SCHEMA)
 
 

@@ -132,6 +132,8 @@ def _announce(gateway: Gateway) -> None:
     is_whole = gateway.configuration.only_agent is None
     if is_whole:
         result(f"\nRegistry: {gateway.configuration.public_base_url}{WELL_KNOWN}")
+    if gateway.addresses.all_agents is not None:
+        result(f"At once:  {gateway.addresses.all_agents}")
     if gateway.configuration.deployment.gateway.openai_api:
         result(f"OpenAI:   {_base_url(gateway)}/v1")
     if is_whole:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from pallas_gateway.health.probe import ProbeResult
@@ -85,6 +85,20 @@ def judge(life: Life, probes: Sequence[ProbeResult], llm: LlmResult | None) -> V
     if llm is not None and llm.status == "failed":
         wrong.append(f"LLM: {llm.provider}: {llm.error}")
     return Verdict("degraded" if wrong else "ok", "; ".join(wrong) or None, tuple(probes), llm, life)
+
+
+def document_of_all(verdicts: Mapping[str, Verdict], now: datetime) -> dict[str, Any]:
+    """The JSON object of the `get_health` over several agents: the word for the whole, and each one's own object.
+
+    The whole is `error` when all of them are, `degraded` when only some are or any is `degraded`.
+    """
+    words = {verdict.status for verdict in verdicts.values()}
+    status: Word = "ok" if words <= {"ok"} else "error" if words == {"error"} else "degraded"
+    document: dict[str, Any] = {"status": status, "timestamp": _iso(now)}
+    if status != "ok":
+        wrong = [f"{name}: {verdict.message}" for name, verdict in verdicts.items() if verdict.status != "ok"]
+        document["message"] = "; ".join(wrong)
+    return {**document, "agents": {name: verdict.document(now) for name, verdict in verdicts.items()}}
 
 
 def _probe_document(probe: ProbeResult) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
+from pallas_gateway.addresses import ALL_AGENTS
+from pallas_gateway.agent_server.all_agents import agent_of
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
@@ -94,6 +96,60 @@ class AccessGate:
         return look_first
 
 
+class AllAgentsGate:
+    """The same for the endpoint of all agents at once.
+
+    401 without a token where one is needed, 403 for a token without a grant for any agent. A call of an agent that may
+    be viewed only is 403; one of an agent that may not even be viewed goes on, to be told that there is no such tool.
+    """
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        """Guard `app` by the authentication of `gateway`."""
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on or refuse one request."""
+        try:
+            caller = await caller_of(self._gateway, scope, agent=ALL_AGENTS)
+        except (TokenRejectedError, VerificationUnavailableError) as error:
+            await refusal(self._gateway, error, scope, agent=ALL_AGENTS)(scope, receive, send)
+            return
+        scope[CALLER_KEY] = caller
+        hosted = self._gateway.servers
+        if all(map(caller.grants.may_run, hosted)):
+            await self._app(scope, receive, send)
+        elif any(map(caller.grants.may_view, hosted)):
+            limit = self._gateway.configuration.deployment.gateway.max_body_bytes
+            body, rest = await bodies.read(receive, limit)
+            refused = self._call_refusal(caller, body, scope)
+            await (refused or self._app)(scope, rest, send)
+        else:
+            await self._without_grant(caller, scope)(scope, receive, send)
+
+    def _call_refusal(self, caller: Caller, body: bytes, scope: Scope) -> Response | None:
+        if not bodies.is_call(body):
+            return None
+        agent = agent_of(bodies.called_tool(body) or "") or ""
+        if agent in self._gateway.servers and caller.grants.may_run(agent):
+            return None
+        if not caller.authenticated:
+            return _without_token(self._gateway, scope, ALL_AGENTS)
+        if agent not in self._gateway.servers:
+            return None
+        if not caller.grants.may_view(agent):
+            _note(self._gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
+            return None
+        self._gateway.refuse_call(agent, caller)
+        return _insufficient(self._gateway, f"{RUN_AGENTS}:{agent}", ALL_AGENTS)
+
+    def _without_grant(self, caller: Caller, scope: Scope) -> Response:
+        if not caller.authenticated:
+            return _without_token(self._gateway, scope, ALL_AGENTS)
+        _note(self._gateway, scope, "no_grant", "the token has no grant for any agent", caller)
+        return _insufficient(self._gateway, RUN_AGENTS, ALL_AGENTS)
+
+
 async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None) -> Caller:
     """Whom a request comes from.
 
@@ -102,7 +158,7 @@ async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None)
     Args:
         gateway: whose authentication counts.
         scope: the request.
-        agent: the agent it is for, None for the gateway itself.
+        agent: the agent it is for (`ALL_AGENTS` for all at once), None for the gateway itself.
 
     Raises:
         TokenRejectedError: it brought a token that is not accepted here.

@@ -50,6 +50,16 @@ async def serve_one(gateway: Gateway, name: str, scope: Scope, receive: Receive,
     await _serve(server.transport, scope, receive, send)
 
 
+async def serve_all(gateway: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
+    """`/mcp` of all agents at once."""
+    await _serve(gateway.all_agents.transport, scope, receive, send)
+
+
+def is_all_agents_path(path: str) -> bool:
+    """Whether a path of the gateway's port is that of all agents at once."""
+    return _OWN_PORT_PATH.fullmatch(path) is not None
+
+
 def named_by_path(path: str) -> str | None:
     """The agent a path is for, hosted or not; None if it is none of an agent."""
     match = _AGENT_PATH.fullmatch(path)

@@ -12,7 +12,7 @@ from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.web import agent_routes, metrics, openai_api, probes, protected_resource, registry
-from pallas_gateway.web.access import AccessGate, metrics_refusal, refusal, viewer_of
+from pallas_gateway.web.access import AccessGate, AllAgentsGate, metrics_refusal, refusal, viewer_of
 from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.guards import DrainGate, RefusalAfterBody, cross_origin, host_and_origin_guard
 
@@ -67,6 +67,9 @@ class _Table:
         access = AccessGate(self._serve_agent, gateway, self._named, shows_metadata=self._has_agents)
         self._agents = host_and_origin_guard(DrainGate(access, gateway), gateway.configuration)
         self._threads = _threads_api(gateway, routes)
+        self._has_all = (routes.agents_by_path or routes.nested_only) and not gateway.configuration.per_port
+        gate_of_all = AllAgentsGate(self._serve_all, gateway)
+        self._all_agents = host_and_origin_guard(DrainGate(gate_of_all, gateway), gateway.configuration)
         self._open = _OpenEndpoints(gateway).of(routes)
         self._for_openai_clients = _openai_api(gateway, routes)
 
@@ -79,14 +82,21 @@ class _Table:
             endpoint = self._metadata
         if endpoint is not None:
             await _answer(self._gateway, endpoint, scope, receive, send)
-        elif self._for_openai_clients is not None and openai_api.is_path(scope["path"]):
-            await self._for_openai_clients(scope, receive, send)
-        elif agent_routes.is_agent_path(scope["path"], on_own_port=self._routes.agent is not None):
-            await self._agents(scope, receive, send)
-        elif self._threads is not None and scope["path"].startswith(_THREADS_PREFIX):
-            await self._threads(scope, receive, send)
         else:
-            await agent_routes.not_found(scope, "nothing here")(scope, receive, send)
+            await self._app_at(scope)(scope, receive, send)
+
+    def _app_at(self, scope: Scope) -> ASGIApp:
+        """Who answers at the request's path; each has its own guards."""
+        path = scope["path"]
+        if self._for_openai_clients is not None and openai_api.is_path(path):
+            return self._for_openai_clients
+        if self._has_all and agent_routes.is_all_agents_path(path):
+            return self._all_agents
+        if agent_routes.is_agent_path(path, on_own_port=self._routes.agent is not None):
+            return self._agents
+        if self._threads is not None and path.startswith(_THREADS_PREFIX):
+            return self._threads
+        return agent_routes.not_found(scope, "nothing here")
 
     def _named(self, path: str) -> str | None:
         """The agent a path on this port is for."""
@@ -102,6 +112,12 @@ class _Table:
             await agent_routes.serve_by_path(self._gateway, scope, receive, send)
         else:
             await agent_routes.not_found(scope, "no agent on this port")(scope, receive, send)
+
+    async def _serve_all(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._routes.agents_by_path or self._is_nested_call(scope):
+            await agent_routes.serve_all(self._gateway, scope, receive, send)
+        else:
+            await agent_routes.not_found(scope, "nothing here")(scope, receive, send)
 
     def _is_nested_call(self, scope: Scope) -> bool:
         if not self._routes.nested_only:

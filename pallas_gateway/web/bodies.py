@@ -31,11 +31,17 @@ async def read(receive: Receive, limit: int) -> tuple[bytes, Receive]:
 
 def is_call(body: bytes) -> bool:
     """Whether a request calls an agent. What cannot be read passes: the MCP server refuses it in its own words."""
+    return called_tool(body) not in (None, _VIEWED_BY_TOOL)
+
+
+def called_tool(body: bytes) -> str | None:
+    """The tool that a request calls, empty if that cannot be told; None if it calls none, or cannot be read."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):
-        return False
+        return None
     if not isinstance(message, dict) or message.get("method") != "tools/call":
-        return False
+        return None
     params = message.get("params")
-    return not isinstance(params, dict) or params.get("name") != _VIEWED_BY_TOOL
+    name = params.get("name") if isinstance(params, dict) else None
+    return name if isinstance(name, str) else ""

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from mcp.shared.auth import ProtectedResourceMetadata
 from starlette.responses import JSONResponse, Response
 
+from pallas_gateway.addresses import ALL_AGENTS
 from pallas_gateway.config.rules import AGENT_NAME
 from pallas_gateway.identity.grants import RUN_AGENTS
 
@@ -49,7 +50,7 @@ def scopes(gateway: Gateway, agent: str) -> list[str]:
         return []
     if auth.jwt.scopes_supported or auth.jwt.grants_claim not in _SCOPE_CLAIMS:
         return list(auth.jwt.scopes_supported)
-    return [f"{RUN_AGENTS}:{agent}"]
+    return [RUN_AGENTS] if agent == ALL_AGENTS else [f"{RUN_AGENTS}:{agent}"]
 
 
 def scope_for(gateway: Gateway, grant: str) -> str | None:
@@ -63,7 +64,9 @@ def scope_for(gateway: Gateway, grant: str) -> str | None:
 def metadata_url(gateway: Gateway, agent: str | None) -> str | None:
     """Where the metadata of an agent is; None where there is none to point to."""
     auth = gateway.configuration.deployment.gateway.auth
-    if agent is None or auth is None or auth.jwt is None or not AGENT_NAME.fullmatch(agent):
+    if agent is None or auth is None or auth.jwt is None:
+        return None
+    if agent != ALL_AGENTS and not AGENT_NAME.fullmatch(agent):
         return None
     base, path = gateway.addresses.resource_parts(agent)
     return f"{base}{WELL_KNOWN}{path}"
@@ -94,7 +97,7 @@ def preflight() -> Response:
 
 
 def _agent_of(gateway: Gateway, own_agent: str | None, path: str) -> str | None:
-    """The agent whose metadata a path names.
+    """The agent whose metadata a path names, or all agents.
 
     RFC 9728 puts the well-known part before the resource's whole path, so a prefix of `public_url` comes after it when
     an ingress passes the path on as it is; when it strips the prefix, there is none.
@@ -105,5 +108,7 @@ def _agent_of(gateway: Gateway, own_agent: str | None, path: str) -> str | None:
         resource = resource.removeprefix(prefix)
     if own_agent is not None:
         return own_agent if resource == "/mcp" else None
+    if resource == "/mcp":
+        return ALL_AGENTS
     match = re.fullmatch(rf"/agents/({AGENT_NAME.pattern})/mcp", resource)
     return match[1] if match else None

@@ -49,6 +49,7 @@ def test_all_agents_up_are_a_table_a_registry_and_a_command(lines: Announced) ->
         "a        ready   http://localhost:24200/agents/a/mcp",
         "",
         f"Registry: http://localhost:24200{REGISTRY}",
+        "At once:  http://localhost:24200/mcp",
         "Try:      pallas-gateway call jarvis 'Hello'",
     ]
 
@@ -60,7 +61,7 @@ def test_the_command_names_an_agent_that_is_up(lines: Announced) -> None:
 
 
 def test_without_an_agent_that_is_up_there_is_nothing_to_try(lines: Announced) -> None:
-    assert lines(gateway_of(up={"broken": False}))[-1].startswith("Registry: ")
+    assert lines(gateway_of(up={"broken": False}))[-1].startswith("At once: ")
 
 
 @pytest.mark.parametrize(

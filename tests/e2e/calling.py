@@ -30,15 +30,16 @@ async def ask(
     url: str,
     message: str = "hello",
     *,
+    tool: str = "send_message",
     version: str = MODERN_VERSION,
     bearer: str | None = None,
     headers: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
     **arguments: Any,
 ) -> Answer:
-    """Call `send_message`; `arguments` go beside the message."""
+    """Call an agent's message tool; `arguments` go beside the message."""
     async with raw_client(url, protocol_version=version, bearer=bearer, headers=headers, tls=tls) as client:
-        return answer_of(await client.call_tool("send_message", {"message": message, **arguments}))
+        return answer_of(await client.call_tool(tool, {"message": message, **arguments}))
 
 
 async def health(url: str, *, version: str = MODERN_VERSION, bearer: str | None = None) -> dict[str, Any]:

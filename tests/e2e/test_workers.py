@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 INITIALIZE = "2025-06-18"
+ROOT, ALL = "/agents/root/mcp", "/mcp"
 TOTAL = "pallas_send_message_total"
 
 
@@ -111,17 +112,21 @@ async def test_what_a_peer_does_is_relayed(served: Fleet) -> None:
     assert "peer/send_message: completed" in told
 
 
-@pytest.mark.parametrize(("begun", "cancelled"), [(0, 1), (1, 0), (0, 0)])
-async def test_a_call_is_cancelled_whichever_worker_hears_of_it(begun: int, cancelled: int, served: Fleet) -> None:
+@pytest.mark.parametrize(("begun", "cancelled", "path"), [(0, 1, ROOT), (1, 0, ROOT), (0, 0, ROOT), (0, 1, ALL)])
+async def test_a_call_is_cancelled_whichever_worker_hears_of_it(
+    begun: int, cancelled: int, path: str, served: Fleet
+) -> None:
     pids, entered = sorted(served.pids), len(served.gate.entered)
     async with AsyncExitStack() as stack:
         with served.only(pids[begun]):
-            calls = calling(served.url("root"), "delegate hang", version=INITIALIZE, bearer="alice")
+            tool = "agent-root" if path == ALL else "send_message"
+            url = f"{served.base_url}{path}"
+            calls = calling(url, "delegate hang", tool=tool, version=INITIALIZE, bearer="alice")
             client, call = await stack.enter_async_context(calls)
             await served.gate.wait_for_entered(entered + 1)
         with served.only(pids[cancelled]):
-            await _cancel(served, client, call, bearer="bob")
-            await _cancel(served, client, call, bearer="alice")
+            await _cancel(client, call, bearer="bob")
+            await _cancel(client, call, bearer="alice")
         reply = answer_of(await call.reply())
 
     assert reply.meta["stop_reason"] == "cancelled"
@@ -282,8 +287,8 @@ async def _status(served: Fleet, path: str, status: int) -> bool:
     return (await served.get(path)).status_code == status
 
 
-async def _cancel(served: Fleet, client: RawClient, call: RawCall, *, bearer: str) -> None:
-    async with raw_client(served.url("root"), protocol_version=INITIALIZE, bearer=bearer) as another:
+async def _cancel(client: RawClient, call: RawCall, *, bearer: str) -> None:
+    async with raw_client(client.url, protocol_version=INITIALIZE, bearer=bearer) as another:
         another.session_id = client.session_id
         response = await another.notify("notifications/cancelled", {"requestId": call.request_id})
         assert response.status_code == 202

@@ -161,7 +161,7 @@ class Watched:
 
 
 async def watch(url: str, message: str = "go", *, version: str = MODERN_VERSION, **options: Any) -> Watched:
-    """Call `send_message` and look on; `options` are those of `calling`."""
+    """Call an agent and look on; `options` are those of `calling`."""
     async with calling(url, message, version=version, **options) as (_, call):
         watched = Watched(await call.reply(timeout_seconds=90))
     check_order(watched.reply)
@@ -173,6 +173,7 @@ async def calling(
     url: str,
     message: str = "go",
     *,
+    tool: str = "send_message",
     version: str = MODERN_VERSION,
     bearer: str | None = None,
     meta: Mapping[str, Any] | None = None,
@@ -188,7 +189,7 @@ async def calling(
         client.http.timeout = read_seconds
         if not client.is_modern:
             await client.initialize()
-        params = tool_params("send_message", {"message": message, **arguments})
+        params = tool_params(tool, {"message": message, **arguments})
         whole_meta = watching_meta(version) if meta is None else meta
         async with client.in_flight("tools/call", params, meta=whole_meta) as call:
             yield client, call

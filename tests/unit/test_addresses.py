@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pallas_gateway.addresses import Addresses
+from pallas_gateway.addresses import ALL_AGENTS, Addresses
 from pallas_gateway.config.configuration import EVERYWHERE
 from pallas_gateway.config.loader import Overrides, load_deployment
 
@@ -74,7 +74,11 @@ def test_one_agent_alone_is_on_its_own_port() -> None:
 def test_the_public_url_is_what_clients_see_and_not_where_the_gateway_reaches_itself() -> None:
     one = addresses(public_url="https://agents.example.com/pallas")
     assert one.public("search") == "https://agents.example.com/pallas/agents/search/mcp"
-    assert set(one.peers(["search"]).values()) == {("search", "http://127.0.0.1:24200/agents/search/mcp")}
+    assert set(one.peers(["search"]).values()) == {
+        ("search", "http://127.0.0.1:24200/agents/search/mcp"),
+        (ALL_AGENTS, "http://127.0.0.1:24200/mcp"),
+    }
+    assert one.peers(["search"])["https://agents.example.com/pallas/mcp"][0] == ALL_AGENTS
     assert one.public("search") in one.peers(["search"])
 
 
@@ -97,7 +101,10 @@ def test_the_gateway_reaches_its_agents_where_it_listens(bind: str, reached: str
 def test_with_tls_clients_see_https_and_nested_calls_take_the_plain_loopback_port() -> None:
     one = addresses(nested=50001, tls=tls(), host="agents.example.com")
     assert one.public("search") == "https://agents.example.com:24200/agents/search/mcp"
-    assert set(one.peers(["search"]).values()) == {("search", "http://127.0.0.1:50001/agents/search/mcp")}
+    assert set(one.peers(["search"]).values()) == {
+        ("search", "http://127.0.0.1:50001/agents/search/mcp"),
+        (ALL_AGENTS, "http://127.0.0.1:50001/mcp"),
+    }
 
 
 def test_with_tls_on_own_ports_nested_calls_take_the_plain_loopback_port_too() -> None:
@@ -120,7 +127,7 @@ def test_a_peer_is_known_by_every_documented_address(scheme: str, host: str, pla
         "http://other.example.com:24201/mcp",
         "http://localhost:24202/mcp",
         "http://localhost:24201/sse",
-        "http://localhost:24200/mcp",
+        "http://localhost:24200/",
         "http://localhost:24200/agents/other/mcp",
     ],
 )
@@ -131,11 +138,16 @@ def test_another_address_is_nobodys(url: str) -> None:
 def test_an_agent_without_a_port_is_known_by_its_path_alone() -> None:
     peers = addresses().peers(["tech_research"])
     assert "http://localhost:24200/agents/tech_research/mcp" in peers
-    assert all("/agents/tech_research/" in url for url in peers)
+    assert all("/agents/tech_research/" in url for url, (name, _) in peers.items() if name == "tech_research")
 
 
 def test_only_hosted_agents_are_peers() -> None:
-    assert {name for name, _ in addresses().peers(["search"]).values()} == {"search"}
+    assert {name for name, _ in addresses().peers(["search"]).values()} == {"search", ALL_AGENTS}
+
+
+def test_per_port_nobody_is_all_agents_and_an_agents_own_address_is_never_that_of_all() -> None:
+    assert ALL_AGENTS not in {name for name, _ in addresses(per_port=True).peers(["search"]).values()}
+    assert addresses(port=24201).peers(["search"])["http://localhost:24201/mcp"][0] == "search"
 
 
 def test_an_ipv6_host_is_bracketed() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pallas_gateway.health.probe import ProbeResult
-from pallas_gateway.health.verdict import WORTH, Life, LlmResult, judge
+from pallas_gateway.health.verdict import WORTH, Life, LlmResult, Verdict, Word, document_of_all, judge
 
 NOW = datetime(2026, 11, 3, 12, 0, 5, 250000, UTC)
 THEN = datetime(2026, 11, 3, 11, 0, tzinfo=UTC)
@@ -111,3 +111,21 @@ def test_the_document_says_all_of_it(
 
 def test_each_word_is_worth_what_the_metric_documents() -> None:
     assert WORTH == {"ok": 1.0, "degraded": 0.5, "error": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "whole", "message"),
+    [
+        ({"a": "ok", "b": "ok"}, "ok", None),
+        ({"a": "ok", "b": "degraded"}, "degraded", "b: why b"),
+        ({"a": "ok", "b": "error"}, "degraded", "b: why b"),
+        ({"a": "degraded", "b": "error"}, "degraded", "a: why a; b: why b"),
+        ({"a": "error", "b": "error"}, "error", "a: why a; b: why b"),
+        ({}, "ok", None),
+    ],
+)
+def test_the_whole_is_as_well_as_its_agents(words: dict[str, Word], whole: str, message: str | None) -> None:
+    verdicts = {name: Verdict(word, None if word == "ok" else f"why {name}") for name, word in words.items()}
+    document = document_of_all(verdicts, NOW)
+    assert (document["status"], document.get("message")) == (whole, message)
+    assert document["agents"] == {name: verdict.document(NOW) for name, verdict in verdicts.items()}

@@ -244,7 +244,9 @@ def test_metadata_names_the_agent_as_clients_know_it(public_url: str | None, pat
     assert url.endswith(f"/.well-known/oauth-protected-resource/agents/{agent}/mcp")
 
 
-@pytest.mark.parametrize("path", ["", "/", "/agents/a b/mcp", "/agents/echo", "/mcp", "/agents//mcp", '/agents/"/mcp'])
+@pytest.mark.parametrize(
+    "path", ["", "/", "/agents/a b/mcp", "/agents/echo", "/mcp/x", "/agents//mcp", '/agents/"/mcp']
+)
 def test_other_paths_have_no_metadata(path: str) -> None:
     gateway = gateway_of({"jwt": JWT})
     assert protected_resource.respond(gateway, None, f"{protected_resource.WELL_KNOWN}{path}").status_code == 404
@@ -335,10 +337,12 @@ async def test_metadata_is_for_pages_of_every_origin(origins: list[str]) -> None
     assert (status, headers["access-control-allow-origin"]) == (200, "*")
 
 
-async def test_in_single_port_mode_there_is_no_agent_at_mcp() -> None:
-    table = create_app(with_keys(), {24200: PortRoutes(agents_by_path=True, registry=True)})
-    status, _, body = await get(table, 24200, "/mcp")
-    assert (status, json.loads(body)["error"]) == (404, "nothing here")
+async def test_per_port_there_are_not_all_agents_at_mcp_of_any_port() -> None:
+    ports = {24200: PortRoutes(registry=True), 24300: PortRoutes(nested_only=True)}
+    table = create_app(gateway_of(None, per_port=True), ports)
+    for port in ports:
+        status, _, body = await get(table, port, "/mcp")
+        assert (status, json.loads(body)["error"]) == (404, "nothing here")
 
 
 async def get(

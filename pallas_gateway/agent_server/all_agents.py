@@ -1,0 +1,106 @@
+"""All agents behind one MCP endpoint: a tool for each, and the health of the whole; for clients that take one URL.
+
+It holds no list of agents of its own: each request sees those that are hosted when it comes, as far as its caller may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from mcp import MCPError
+from mcp.server.lowlevel import Server
+from mcp_types import INVALID_PARAMS, ListToolsResult
+
+from pallas_gateway.addresses import ALL_AGENTS
+from pallas_gateway.agent_server.requests import caller_of, headers_of, listen_to_the_initialize_era
+from pallas_gateway.agent_server.tools import GET_HEALTH, HEALTH_SCHEMA, health_result, health_tool
+from pallas_gateway.agent_server.transport import Transport
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.health.verdict import document_of_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mcp_types import CallToolRequestParams, CallToolResult, PaginatedRequestParams
+
+    from pallas_gateway.agent_server.requests import Context
+    from pallas_gateway.agent_server.server import AgentServer
+    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.config.schema import Deployment
+    from pallas_gateway.identity.grants import Grants
+
+_TOOL_PREFIX = "agent-"
+_HEALTH = "Are the agents well, and are the servers they depend on reachable? Asks no model."
+
+
+class AllAgentsServer:
+    """MCP for all hosted agents at once; requests come in by `transport`."""
+
+    def __init__(
+        self,
+        servers: Callable[[], Mapping[str, AgentServer]],
+        deployment: Deployment,
+        running: RunningCalls,
+    ) -> None:
+        """`servers` says which agents are hosted now, by name; their calls are in `running`."""
+        self._servers = servers
+        self._running = running
+        self.transport = Transport(self._server(deployment), deployment.gateway.max_body_bytes)
+
+    def present(self, deployment: Deployment) -> None:
+        """Go by other settings from the next request on."""
+        self.transport.present(self._server(deployment), deployment.gateway.max_body_bytes)
+
+    def _server(self, deployment: Deployment) -> Server[Any]:
+        server: Server[Any] = Server(
+            deployment.name,
+            version=deployment.version,
+            description=f"The agents of {deployment.name}, each as a tool.",
+            get_tool_input_schema=self._schema_of,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
+        listen_to_the_initialize_era(server, ALL_AGENTS, self._running.cancellations)
+        return server
+
+    async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        del params
+        is_nested = self._running.parent_of(headers_of(context).get(NESTED_CALL_HEADER)) is not None
+        tools = [
+            server.message_tool_for_peers(tool) if is_nested else server.message_tool(tool)
+            for tool, server in self._runnable(caller_of(context).grants).items()
+        ]
+        return ListToolsResult(tools=[*tools, health_tool(_HEALTH)])
+
+    def _runnable(self, grants: Grants) -> dict[str, AgentServer]:
+        """Those that may be called, by their tool, in the order of the configuration."""
+        return {f"{_TOOL_PREFIX}{name}": one for name, one in self._servers().items() if grants.may_run(name)}
+
+    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
+        grants = caller_of(context).grants
+        if params.name == GET_HEALTH:
+            return await self._get_health(grants)
+        agent = agent_of(params.name)
+        server = self._servers().get(agent) if agent is not None and grants.may_view(agent) else None
+        if server is None:
+            known = ", ".join([*self._runnable(grants), GET_HEALTH])
+            raise MCPError(INVALID_PARAMS, f"Unknown tool '{params.name}'. Tools are: {known}.")
+        return await server.answer(context, params.arguments or {}, endpoint=ALL_AGENTS)
+
+    async def _get_health(self, grants: Grants) -> CallToolResult:
+        shown = {name: server for name, server in self._servers().items() if grants.may_view(name)}
+        verdicts = await asyncio.gather(*(server.health() for server in shown.values()))
+        return health_result(document_of_all(dict(zip(shown, verdicts, strict=True)), datetime.now(UTC)))
+
+    def _schema_of(self, tool: str) -> Mapping[str, Any] | None:
+        if tool == GET_HEALTH:
+            return HEALTH_SCHEMA
+        server = self._servers().get(agent_of(tool) or "")
+        return server.message_tool(tool).input_schema if server else None
+
+
+def agent_of(tool: str) -> str | None:
+    """The agent whose tool this is, hosted or not; None if it is none of an agent."""
+    return tool.removeprefix(_TOOL_PREFIX) if tool.startswith(_TOOL_PREFIX) else None
