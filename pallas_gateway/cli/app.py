@@ -11,9 +11,11 @@ import typer
 
 from pallas_gateway import __version__
 from pallas_gateway.cli.agents import agents
+from pallas_gateway.cli.apply import apply
 from pallas_gateway.cli.call import call
 from pallas_gateway.cli.chat.command import chat
 from pallas_gateway.cli.check import check
+from pallas_gateway.cli.export import export
 from pallas_gateway.cli.health import health
 from pallas_gateway.cli.init import init
 from pallas_gateway.cli.output import problem
@@ -31,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (init, serve, check, agents, health, call, chat, schema):
+for command in (init, serve, check, agents, health, call, chat, schema, export, apply):
     app.command()(command)
 app.add_typer(token, name="token")
 

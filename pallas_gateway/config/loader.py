@@ -14,7 +14,7 @@ from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_
 from pallas_gateway.config.rules import broken_rules
 from pallas_gateway.config.schema import Deployment
 from pallas_gateway.config.translate import located, mended, validated
-from pallas_gateway.config.yaml_source import Document, read_document
+from pallas_gateway.config.yaml_source import Document, parse_document, read_document
 
 FREE_PREFIX = "x-"  # keys that belong to the operator: anchors to merge from, notes for other tools
 
@@ -46,7 +46,20 @@ def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overri
     Raises:
         ConfigurationError: With every problem of all files, those of the command line first, then by line.
     """
-    document = _read(path, environ)
+    return _configuration(_read(path, environ), path, environ, overrides)
+
+
+def check_deployment(text: str, path: Path, *, environ: Mapping[str, str]) -> None:
+    """The same for a text that is to stand at `path`.
+
+    Raises:
+        ConfigurationError: As above; lines are those of `text`.
+    """
+    document = parse_document(text, str(path), environ, free_prefix=FREE_PREFIX)
+    _configuration(_usable(document, path), path, environ, NO_OVERRIDES)
+
+
+def _configuration(document: Document, path: Path, environ: Mapping[str, str], overrides: Overrides) -> Configuration:
     data = _overridden(document.data, overrides)
     deployment, errors = validated(Deployment, data)
     shown = deployment or validated(Deployment, mended(data, errors))[0]
@@ -64,7 +77,10 @@ def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overri
 def _read(path: Path, environ: Mapping[str, str]) -> Document:
     if not path.exists():
         return _unusable(path, MISSING)
-    document = read_document(path, environ, free_prefix=FREE_PREFIX)
+    return _usable(read_document(path, environ, free_prefix=FREE_PREFIX), path)
+
+
+def _usable(document: Document, path: Path) -> Document:
     if document.problems or isinstance(document.data, dict):
         return document
     if document.data is None:

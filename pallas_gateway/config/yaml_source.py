@@ -66,15 +66,41 @@ def read_document(path: Path, environ: Mapping[str, str], *, free_prefix: str | 
         reason = "is a directory, not a file" if path.is_dir() else f"cannot be read: {error.strerror}"
         document.problems.append(Problem(document.file, None, "", reason))
         return document
+    return parse_document(text, document.file, environ, free_prefix=free_prefix)
+
+
+def parse_document(
+    text: str, file: str, environ: Mapping[str, str] | None, *, free_prefix: str | None = None
+) -> Document:
+    """The same of a text that is there already; without `environ`, placeholders stay as they are written."""
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        if node is not None:
-            document.data = _Builder(document, environ, free_prefix).build(node, "", ())
-    except yaml.YAMLError as error:
-        document.problems.append(_syntax_problem(error, document.file, text))
-    except RecursionError:
-        document.problems.append(Problem(document.file, None, "", "is nested too deeply"))
+        return _document_of(yaml.compose(text, Loader=yaml.SafeLoader), file, environ, free_prefix)
+    except (yaml.YAMLError, RecursionError) as error:
+        return Document(file, problems=[_unreadable(error, file, text)])
+
+
+def parse_documents(text: str, file: str) -> list[Document]:
+    """Each of the documents (`---`) in a text, placeholders as they are written; only the last may have `problems`."""
+    documents: list[Document] = []
+    try:
+        nodes = yaml.compose_all(text, Loader=yaml.SafeLoader)
+        documents.extend(_document_of(node, file, None, None) for node in nodes)
+    except (yaml.YAMLError, RecursionError) as error:
+        documents.append(Document(file, problems=[_unreadable(error, file, text)]))
+    return documents
+
+
+def _document_of(node: Node | None, file: str, environ: Mapping[str, str] | None, free_prefix: str | None) -> Document:
+    document = Document(file)
+    if node is not None:
+        document.data = _Builder(document, environ, free_prefix).build(node, "", ())
     return document
+
+
+def _unreadable(error: yaml.YAMLError | RecursionError, file: str, text: str) -> Problem:
+    if isinstance(error, yaml.YAMLError):
+        return _syntax_problem(error, file, text)
+    return Problem(file, None, "", "is nested too deeply")
 
 
 def _syntax_problem(error: yaml.YAMLError, file: str, text: str) -> Problem:
@@ -93,7 +119,7 @@ def _syntax_problem(error: yaml.YAMLError, file: str, text: str) -> Problem:
 class _Builder:
     """Turns composed nodes into data, noting lines, duplicates and unset variables in the document on the way."""
 
-    def __init__(self, document: Document, environ: Mapping[str, str], free_prefix: str | None) -> None:
+    def __init__(self, document: Document, environ: Mapping[str, str] | None, free_prefix: str | None) -> None:
         self.document = document
         self.environ = environ
         self.free_prefix = free_prefix
@@ -132,6 +158,8 @@ class _Builder:
                 return self.constructor.construct_object(node)
             except SCALAR_ERRORS:
                 return str(node.value)
+        if self.environ is None:
+            return str(node.value)
         expansion = expand(node.value, self.environ)
         line = node.start_mark.line + 1
         self.document.unset += [UnsetVariable(name, path, line, self.document.file) for name in expansion.unset]

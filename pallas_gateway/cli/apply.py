@@ -1,0 +1,125 @@
+"""`pallas-gateway apply`: put agent definitions into `agents.yaml`; the rest of the file keeps every byte."""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from pallas_gateway.cli.export import text_of
+from pallas_gateway.cli.output import problem, result
+from pallas_gateway.cli.project import ConfigOption
+from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.config.definitions import Definitions, defined_in, read_definitions, same
+from pallas_gateway.config.environment import config_path, load_dotenv_file
+from pallas_gateway.config.loader import check_deployment
+from pallas_gateway.config.problems import ConfigurationError
+from pallas_gateway.config.yaml_editing import with_agents
+
+STDIN = "-"
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def apply(
+    file: Annotated[str, typer.Option("--file", "-f", help="Definitions as `export` prints them; - is stdin.")],
+    config: ConfigOption = None,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
+) -> None:
+    """Add and change agents of agents.yaml as FILE says, after showing what changes; comments and formatting stay."""
+    load_dotenv_file(Path.cwd(), os.environ)
+    wanted = _wanted(file)
+    path = config_path(os.environ, config)
+    content, before = text_of(path)
+    after = with_agents(before, str(path), wanted.agents)
+    if after == before:
+        result(f"{path}: nothing changes")
+        return
+    _check(after, path, wanted)
+    _show(before, after, path)
+    if not yes and not _is_wanted(path, file):
+        raise typer.Exit(1)
+    _write(path, content, after)
+    result(f"{path}: {_summary(defined_in(before, str(path)), wanted)}")
+
+
+def _wanted(file: str) -> Definitions:
+    if file != STDIN:
+        return read_definitions(text_of(Path(file))[1], file)
+    try:
+        return read_definitions(sys.stdin.buffer.read().decode("utf-8-sig"), "stdin")
+    except UnicodeDecodeError:
+        raise UsageError("stdin is not UTF-8 text.") from None
+
+
+def _check(text: str, path: Path, wanted: Definitions) -> None:
+    """Raise what `serve` would say of the file as it would be, at the places of `wanted` as far as it is theirs."""
+    try:
+        check_deployment(text, path, environ=os.environ)
+    except ConfigurationError as error:
+        problem("nothing was written; this would be wrong:")
+        raise ConfigurationError([wanted.mended(one) for one in error.problems]) from error
+
+
+def _show(before: str, after: str, path: Path) -> None:
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    lines = (before.splitlines(), after.splitlines())
+    for line in difflib.unified_diff(*lines, f"{path}", f"{path} (applied)", lineterm=""):
+        console.print(Text(line, style=_STYLES.get(line[0], "") if line[:3] not in ("+++", "---") else "bold"))
+
+
+def _is_wanted(path: Path, file: str) -> bool:
+    if file == STDIN or not sys.stdin.isatty():
+        problem("nothing was written; --yes writes it")
+        return False
+    if typer.confirm(f"Write {path}?", err=True):
+        return True
+    problem("nothing was written")
+    return False
+
+
+def _write(path: Path, before: bytes, text: str) -> None:
+    """Put the text in the file's place at once, with the same permissions; where a symbolic link leads, there."""
+    real = path.resolve()
+    after = (codecs.BOM_UTF8 if before.startswith(codecs.BOM_UTF8) else b"") + text.encode()
+    try:
+        number, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+        try:
+            with os.fdopen(number, "wb") as written:
+                written.write(after)
+                written.flush()
+                _take_over_permissions(real, written.fileno())
+                os.fsync(written.fileno())
+            if real.read_bytes() != before:
+                raise UsageError(f"{path} was changed by somebody else meanwhile; nothing was written. Apply again.")
+            Path(temporary).replace(real)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}; nothing was changed.") from error
+
+
+def _take_over_permissions(of: Path, number: int) -> None:
+    status = of.stat()
+    with suppress(PermissionError):  # only root may give files away; then it is ours
+        os.fchown(number, status.st_uid, status.st_gid)
+    os.fchmod(number, status.st_mode & 0o7777)
+
+
+def _summary(before: Definitions, wanted: Definitions) -> str:
+    added = [name for name in wanted.agents if name not in before.agents]
+    changed = [
+        name for name, agent in wanted.agents.items() if name in before.agents and not same(before.agents[name], agent)
+    ]
+    told = [("added", added), ("changed", changed)]
+    return "; ".join(f"{word} {', '.join(names)}" for word, names in told if names)

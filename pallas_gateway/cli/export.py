@@ -1,0 +1,50 @@
+"""`pallas-gateway export`: print the agents of `agents.yaml`, for `apply` here or elsewhere."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pallas_gateway.cli.output import result
+from pallas_gateway.cli.project import ConfigOption
+from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.config.definitions import defined_in
+from pallas_gateway.config.environment import config_path
+from pallas_gateway.config.loader import MISSING
+from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
+from pallas_gateway.config.yaml_editing import rendered
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def export(
+    agent: Annotated[str | None, typer.Argument(help="One agent; without it, all.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Print the definition of one or all agents as YAML that `apply` takes; placeholders stay as they are written."""
+    path = config_path(os.environ, config)
+    agents = defined_in(text_of(path)[1], str(path)).agents
+    if agent is not None and agent not in agents:
+        raise UsageError(f"{path} has no agent '{agent}'{did_you_mean(agent, agents)}.")
+    result(rendered(agents if agent is None else {agent: agents[agent]}))
+
+
+def text_of(path: Path) -> tuple[bytes, str]:
+    """What stands in a file, as bytes and as text.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+        return content, content.decode("utf-8-sig")
+    except FileNotFoundError:
+        why = MISSING
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        why = "is not UTF-8 text; save it as UTF-8"
+    raise ConfigurationError([Problem(str(path), None, "", why)])
