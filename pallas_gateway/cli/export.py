@@ -29,7 +29,7 @@ def export(
     agents = defined_in(text_of(path)[1], str(path)).agents
     if agent is not None and agent not in agents:
         raise UsageError(f"{path} has no agent '{agent}'{did_you_mean(agent, agents)}.")
-    result(rendered(agents if agent is None else {agent: agents[agent]}))
+    result(rendered(agents if agent is None else {agent: agents[agent]}).removesuffix("\n"))
 
 
 def text_of(path: Path) -> tuple[bytes, str]:

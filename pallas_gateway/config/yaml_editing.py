@@ -29,7 +29,7 @@ _ALIAS = re.compile(r"\s*:\s*(\*[^\s,\[\]{}]+)")
 
 def rendered(agents: Mapping[str, Any]) -> str:
     """Agents as a file of their own."""
-    return _dumped({AGENTS: dict(agents)})
+    return f"{_dumped({AGENTS: dict(agents)})}\n"
 
 
 def with_agents(text: str, file: str, wanted: Mapping[str, Any]) -> str:
@@ -55,7 +55,7 @@ def _first_that_says(expected: Mapping[str, Any], file: str, tries: tuple[str, s
                 return result
         except ConfigurationError:
             continue
-    message = "cannot be changed by a program here, because of anchors, aliases or merges around it; edit the file"
+    message = "cannot be changed by a program here, because of anchors, merges or `|+` around it; edit the file"
     raise ConfigurationError([Problem(file, None, f"{AGENTS}.{name}", message)])
 
 
@@ -85,7 +85,7 @@ class _Edits:
         text = self._text
         for start, end, new in sorted(self._changes, reverse=True):
             text = text[:start] + new + text[end:]
-        return text
+        return text if text.endswith("\n") else text + self._newline  # a block of text at the end wants its own
 
     def change_root(self, name: str, agent: Any, *, whole: bool) -> None:
         root = yaml.compose(self._text, Loader=yaml.SafeLoader)

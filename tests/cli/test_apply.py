@@ -143,6 +143,16 @@ def test_only_the_lines_that_change_are_others_afterwards(
     assert run("apply", "-f", file.parent / "new.yaml").out == "agents.yaml: nothing changes\n"
 
 
+def test_text_of_several_lines_is_the_same_text_at_the_end_of_a_file(run: Command, file: Path) -> None:
+    file.write_text("name: demo\nagents:\n  a:\n    module: a")
+    for text in ("one\\ntwo", "one\\ntwo\\n", "one\\n\\n", "# one\\n  two"):
+        new = definitions(file.parent, f'agents: {{a: {{module: a, description: "{text}"}}}}')
+        assert run("apply", "-f", new, "-y").code == 0
+        assert run("apply", "-f", new).out == "agents.yaml: nothing changes\n"
+        again = definitions(file.parent, run("export").out)
+        assert run("apply", "-f", again).out == "agents.yaml: nothing changes\n"
+
+
 def test_a_file_may_hold_several_documents_and_lists(run: Command, file: Path) -> None:
     text = "agents: {a: {module: a}}\n---\n- agents: {b: {module: b}}\n- x-free: 1\n  agents: {c: {module: c}}\n---\n"
     ran = run("apply", "-f", definitions(file.parent, text), "--yes")
@@ -150,7 +160,8 @@ def test_a_file_may_hold_several_documents_and_lists(run: Command, file: Path) -
 
 
 @pytest.mark.parametrize(
-    "written", ["name: demo\nagents:\ngateway: {port: 0}\n", "agents: {}\nname: demo\n", "name: demo"]
+    "written",
+    ["name: demo\nagents:\ngateway: {port: 0}\n", "agents: {}\nname: demo\n", "name: demo", "name: demo\nagents:"],
 )
 def test_a_first_agent_may_be_added(written: str, run: Command, file: Path) -> None:
     file.write_text(written)
