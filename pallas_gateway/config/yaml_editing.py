@@ -194,7 +194,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    # Not with empty lines at its end: as a block it would depend on how many follow in the file.
+    style = "|" if "\n" in value and not value.endswith("\n\n") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
 def _list(dumper: yaml.SafeDumper, value: list[Any]) -> SequenceNode:

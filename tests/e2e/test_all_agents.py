@@ -198,6 +198,11 @@ async def test_agents_may_have_it_as_a_downstream_and_their_calls_are_nested(ver
         circle = await watch(endpoint(staged.served), "ask root " * 3 + "x", tool="agent-root", version=version)
         health = await _health(endpoint(staged.served), version)
 
+    offered = {
+        tool["function"]["name"]: tool["function"]["parameters"] for tool in staged.llm.requests[0].body["tools"]
+    }
+    assert list(offered) == ["everyone__agent-root", "everyone__agent-leaf", "everyone__get_health"]
+    assert "params" not in offered["everyone__agent-leaf"]["properties"]  # as for peers
     assert watched.text == "heard hello"
     assert "everyone/agent-leaf: leaf step 1 (llm)" in watched.progress
     assert [one["via_agent"] for one in watched.payloads if one["agent"] == "leaf"] == [["everyone"]]
