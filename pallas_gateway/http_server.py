@@ -121,8 +121,8 @@ class _Config(hypercorn.config.Config):
         self.encrypted = set(listeners.sockets) - {listeners.nested} if configuration.tls_files else set()
         if configuration.tls_files is not None and self.encrypted:
             self.certfile, self.keyfile = map(str, configuration.tls_files)
-        if listeners.sharing is not None:
-            self.backlog = 1
+        if listeners.sharing is not None and isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
+            self.backlog = 1  # see _Listening; libuv's loop takes it for nothing but the queue
         self.accesslog = None
         self.errorlog = logging.getLogger("pallas.server.http")
 

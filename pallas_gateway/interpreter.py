@@ -1,8 +1,13 @@
-"""The interpreter as a process that serves uses it: when it looks for garbage, and where not."""
+"""The interpreter as a process that serves uses it: its event loop, when it looks for garbage, and where not."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 YOUNG_OBJECTS = 10_000
 """Objects that are new before the collector looks for garbage. A call makes and drops more than Python's default of
@@ -26,3 +31,13 @@ def set_aside_what_stays() -> None:
         gc.unfreeze()
         gc.collect()
     gc.freeze()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a process that serves: on libuv's event loop, an eighth less CPU per call, where there is one."""
+    try:
+        import uvloop  # noqa: PLC0415  only what serves loads it
+    except ImportError:  # there is none for Windows
+        asyncio.run(work)
+    else:
+        asyncio.run(work, loop_factory=uvloop.new_event_loop)

@@ -73,7 +73,7 @@ def serve(
 
         reread = Reread(partial(read_again, config, overrides), asked_to_reload, watch=reload)
         interpreter.expect_calls()
-        asyncio.run(_serve(configuration, announce, reread))
+        interpreter.run(_serve(configuration, announce, reread))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def _run(start: Start) -> None:
 
     with stdout_for_results_only(), traces.exporting(os.environ):
         interpreter.expect_calls()
-        asyncio.run(_serve(start))
+        interpreter.run(_serve(start))
 
 
 async def _serve(start: Start) -> None:

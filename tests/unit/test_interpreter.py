@@ -1,7 +1,12 @@
 """The garbage collector is spared what stays, and nothing that is garbage stays. In processes of their own."""
 
+import asyncio
 import subprocess
 import sys
+
+import pytest
+
+from pallas_gateway import interpreter
 
 PROGRAM = """
 import gc, weakref
@@ -58,3 +63,26 @@ print(kept, gone() is None, gc.get_freeze_count() > 0)
 """
 
     assert prints(program) == "True True True"
+
+
+def test_what_serves_runs_on_libuvs_loop() -> None:
+    seen: list[str] = []
+
+    async def work() -> None:
+        seen.append(type(asyncio.get_running_loop()).__module__)
+
+    interpreter.run(work())
+
+    assert seen == ["uvloop"]
+
+
+def test_what_serves_runs_without_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    seen: list[bool] = []
+
+    async def work() -> None:
+        seen.append(isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop))
+
+    interpreter.run(work())
+
+    assert seen == [True]
