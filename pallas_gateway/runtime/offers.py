@@ -139,6 +139,7 @@ class _Inquiry:
         self._task: asyncio.Task[None] | None = None
         self._aggregator: _Asking | None = None
         self._is_asking = False
+        self._has_answered = False  # over the present connection
         self._is_ended = False
         self._wanted = asyncio.Event()
         self.doubts = 0
@@ -195,15 +196,19 @@ class _Inquiry:
                         await aggregator.refresh_subscription_state(self._server)
         except Exception as error:  # noqa: BLE001  only this shortcut is lost: calls connect by themselves and say why
             self._offer, self._asked_at = None, float("-inf")
+            if not self._has_answered:
+                self._failed_at = monotonic()
             extra = {"agent": self._agent, "server": self._server, "error": one_line(error)}
             _log.debug("server could not be asked ahead of the calls", extra=extra)
         finally:
             self._task, self._aggregator, self._is_asking = None, None, False
+        if self._wanted.is_set():  # since the end of the connection began
+            self.begin()
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[_Asking]:
         """A connection over which the server has been asked once."""
-        answered = False
+        self._has_answered = False
         self._aggregator = aggregator = _Asking(self, self._server, self._agent, self._context)
         with platform.connecting(_later):
             async with aggregator:
@@ -211,12 +216,10 @@ class _Inquiry:
                     doubts = self.doubts
                     async with self._asking(aggregator):
                         await platform.attach(aggregator, self._server)
-                    answered = True
+                    self._has_answered = True
                     self.learn(aggregator, doubts)
                     yield aggregator
                 except BaseException:
-                    if not answered:
-                        self._failed_at = monotonic()
                     cut_off(aggregator)
                     raise
                 # A session is ended with its server, which may hang.
