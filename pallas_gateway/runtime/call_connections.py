@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 from fast_agent.core.exceptions import ServerInitializationError
 from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from pallas_gateway.runtime.failures import one_line
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    import httpx2
     from fast_agent.context import Context
     from fast_agent.mcp.mcp_aggregator import MCPAggregator, NamespacedTool
     from fast_agent.mcp.mcp_connection_manager import ServerConnection
@@ -108,8 +107,8 @@ class CallConnections(MCPConnectionManager):
         To the manager a connection that is still being opened is either broken, and opened anew, or ready for use.
 
         Raises:
-            RuntimeError: no connection, with one line saying why: a model reads it, and fast-agent's own error holds a
-                whole traceback. Not a `ConnectionError`, after which fast-agent would connect once more.
+            RuntimeError: no connection. A model reads it, so it says no more: fast-agent's own error holds addresses
+                and a whole traceback. Not a `ConnectionError`, after which fast-agent would connect once more.
         """
         async with self._connecting.setdefault(server, asyncio.Lock()):
             if server not in self.offers:
@@ -121,7 +120,7 @@ class CallConnections(MCPConnectionManager):
             except TimeoutError:
                 raise RuntimeError(f"no answer within {CONNECT_SECONDS:g} s") from None
             except ServerInitializationError as error:
-                raise RuntimeError(one_line(error)) from error
+                raise RuntimeError("it cannot be reached") from error
 
     def _client_connection_factory(
         self, server_conn_holder: list[ServerConnection], **options: Any
@@ -138,7 +137,7 @@ class _KnowingConnection(MCPClientConnection):
     def __init__(self, server: ServerConnection, offer: Offer) -> None:
         config = server.server_config
         super().__init__(
-            streamable_http_client(config.url or "", http_client=offer.http_client),
+            streamable_http_client(config.url or "", http_client=_sender(offer)),
             server._callback_runtime,
             read_timeout_seconds=config.read_timeout_seconds,
             cache=False,
@@ -169,6 +168,19 @@ class _KnowingConnection(MCPClientConnection):
     async def __aexit__(self, *error: Any) -> None:
         self._offer.learn_from(self.client.session)
         await super().__aexit__(*error)
+
+
+def _sender(offer: Offer) -> httpx2.AsyncClient:
+    """What sends the requests of one connection.
+
+    A session of the older era may live in one of several servers, behind a balancer that finds it again by a cookie:
+    such a cookie ends with the session, hence with the call.
+    """
+    if offer.discovered is not None:
+        return offer.http_client
+    client = copy(offer.http_client)  # the same sockets
+    client.cookies = httpx2.Cookies()
+    return client
 
 
 def connections_of(aggregator: MCPAggregator) -> CallConnections:

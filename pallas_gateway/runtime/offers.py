@@ -1,8 +1,8 @@
 """What an agent's downstreams offer, asked beside the calls and ahead of them.
 
-Only of downstreams that answer everybody alike: none that gets the caller's token, none with a login of its own. They
-are asked without a call in the context, so nobody's token goes along. A call that finds nothing known, or nothing
-certain, connects and asks by itself.
+Only of downstreams that answer everybody alike: none that gets the caller's token, none with a login of its own, peers
+only of a gateway without authentication. They are asked without a call in the context, so nobody's token goes along. A
+call that finds nothing known, or nothing certain, connects and asks by itself.
 """
 
 from __future__ import annotations
@@ -107,22 +107,22 @@ class Offers:
 
 
 def alike_for_all(
-    servers: Mapping[str, MCPServerSettings], downstreams: Iterable[Downstream]
+    servers: Mapping[str, MCPServerSettings], downstreams: Iterable[Downstream], *, peers_answer_everybody: bool
 ) -> dict[str, MCPServerSettings]:
     """Those of `servers` that answer every caller alike and are reached by HTTP."""
     return {
         downstream.name: server
         for downstream in downstreams
-        if (server := servers.get(downstream.name)) is not None and _is_alike_for_all(server, downstream)
+        if (server := servers.get(downstream.name)) is not None
+        and _is_asked_by_anybody(server)
+        and (peers_answer_everybody if downstream.peer is not None else not downstream.forwards_bearer)
+        and downstream.token_exchange is None
     }
 
 
-def _is_alike_for_all(server: MCPServerSettings, downstream: Downstream) -> bool:
+def _is_asked_by_anybody(server: MCPServerSettings) -> bool:
     has_login = server.auth is not None and bool(server.auth.oauth or server.auth.forward)
-    depends_on_caller = (
-        downstream.forwards_bearer or downstream.token_exchange is not None or downstream.peer is not None
-    )
-    return server.transport == "http" and server.load_on_start and not has_login and not depends_on_caller
+    return server.transport == "http" and server.load_on_start and not has_login
 
 
 class _Inquiry:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tests.support.downstreams import Era
     from tests.support.waiting import Gate
 
-COOKIE = "visitor"
-
 
 @dataclass
 class ChangingTool:
@@ -111,7 +109,7 @@ class _Served:
 
             async def with_cookie(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    message["headers"] = [*message["headers"], (b"set-cookie", f"{COOKIE}=1; Path=/".encode())]
+                    message["headers"] = [*message["headers"], (b"set-cookie", b"visitor=1; Path=/")]
                 await send(message)
 
             body = message.get("body", b"").decode()

@@ -54,7 +54,10 @@ def names(offer: Offer | None) -> list[str] | None:
 
 async def known(asked: Offers, *expected: str) -> Offer:
     """The offer, once it holds these tools."""
-    return await eventually(lambda: (offer := asked.of("tools")) and names(offer) == list(expected) and offer)
+    await eventually(lambda: names(asked.of("tools")) == list(expected), what=f"{expected} known")
+    offer = asked.of("tools")
+    assert offer is not None
+    return offer
 
 
 async def nobody_asks() -> None:
