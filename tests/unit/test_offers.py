@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
 import pytest
 from fast_agent.config import MCPServerSettings, MCPSettings, Settings
 from fast_agent.context import Context
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 
-from pallas_gateway.runtime import offers, platform
+from pallas_gateway.runtime import call_connections, offers, platform
 from pallas_gateway.runtime.offers import Offers
 from pallas_gateway.runtime.settings import prepare_servers
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import black_hole
-from tests.support.waiting import Gate, eventually
+from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from mcp_types import CallToolResult
 
     from pallas_gateway.runtime.call_connections import Offer
 
@@ -34,18 +38,39 @@ def prepared() -> None:
     platform.prepare()
 
 
+def settings_of(url: str) -> Settings:
+    """fast-agent's settings with the one downstream `tools`, as the runtime prepares them."""
+    settings = Settings(mcp=MCPSettings(servers={"tools": MCPServerSettings(transport="http", url=url)}))
+    prepare_servers(settings, {})
+    return settings
+
+
+def context_of(settings: Settings) -> Context:
+    return Context(config=settings, server_registry=ServerRegistry(settings))
+
+
 @asynccontextmanager
 async def asking(url: str) -> AsyncIterator[Offers]:
     """The offers of an agent with the downstream `tools`, not asked yet."""
-    settings = Settings(mcp=MCPSettings(servers={"tools": MCPServerSettings(transport="http", url=url)}))
-    prepare_servers(settings, {})
-    context = Context(config=settings, server_registry=ServerRegistry(settings))
+    settings = settings_of(url)
     assert settings.mcp is not None
-    open_offers = Offers("agent", settings.mcp.servers, context)
+    open_offers = Offers("agent", settings.mcp.servers, context_of(settings))
     try:
         yield open_offers
     finally:
         await open_offers.close()
+
+
+@asynccontextmanager
+async def calling(url: str, offer: Offer) -> AsyncIterator[Callable[[], Awaitable[CallToolResult]]]:
+    """Uses of the tool `one` within one call that knows `offer`."""
+
+    async def give(aggregator: MCPAggregator) -> None:
+        offer.give_to(aggregator, "tools")
+
+    with platform.connecting(give):
+        async with MCPAggregator(["tools"], context=context_of(settings_of(url)), name="agent") as aggregator:
+            yield lambda: aggregator.call_tool("tools__one", {})
 
 
 def names(offer: Offer | None) -> list[str] | None:
@@ -235,3 +260,58 @@ async def test_sockets_are_closed_when_nobody_has_used_them_for_a_while(monkeypa
                 await response.aread()
             assert connected_to(server.url) == 1
             await eventually(lambda: connected_to(server.url) == 0, what="the socket closed")
+
+
+async def test_second_use_of_a_server_that_is_still_being_connected_to_waits_for_the_first() -> None:
+    async with changing_downstream("one", stateless=False, era="initialize") as server, asking(server.url) as asked:
+        asked.ask()
+        offer = await known(asked, "one")
+        await nobody_asks()
+        server.recorder.clear()
+        gate = server.gates["initialize"] = Gate()
+        async with calling(server.url, offer) as use, asyncio.TaskGroup() as group:
+            uses = [group.create_task(use())]
+            await gate.wait_for_entered()
+            uses += [group.create_task(use()) for _ in range(3)]
+            await tick()
+            gate.open()
+        assert [use.result().is_error for use in uses] == [False] * 4
+        assert server.recorder.rpc_methods.count("initialize") == 1
+        assert not server.recorder.sessions
+
+
+async def test_connecting_takes_a_bounded_time_and_the_next_use_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with changing_downstream("one", stateless=False, era="initialize") as server, asking(server.url) as asked:
+        asked.ask()
+        offer = await known(asked, "one")
+        await nobody_asks()
+        async with calling(server.url, offer) as use:
+            monkeypatch.setattr(call_connections, "CONNECT_SECONDS", 0.1)
+            server.gates["initialize"] = Gate()
+            assert "no answer within 0.1 s" in str((await use()).content)
+            del server.gates["initialize"]
+            monkeypatch.setattr(call_connections, "CONNECT_SECONDS", 20)
+            assert not (await use()).is_error
+            await server.stop()
+        async with calling(server.url, offer) as use:
+            assert str((await use()).content).count("it cannot be reached") == 1
+
+
+async def test_compiled_schemas_are_shared_as_long_as_they_are_those_that_are_known() -> None:
+    async with changing_downstream("one") as server, asking(server.url) as asked:
+        server.tools["one"] = ChangingTool({"n": 1}, {"type": "object"})
+        asked.ask()
+        offer = await known(asked, "one")
+    first, second, third, fourth = (cast("Any", SimpleNamespace()) for _ in range(4))
+    offer.be_known_to(first)
+    offer.be_known_to(second)
+    compiled = SimpleNamespace(schema=first._tool_output_schemas["one"])
+    first._tool_output_validators["one"] = compiled
+    second._tool_output_validators["one"] = SimpleNamespace(schema={"type": "object", "required": ["t"]})
+    offer.learn_from(first)
+    offer.learn_from(second)
+    offer.be_known_to(third)
+    assert third._tool_output_validators == {"one": compiled}
+    third._tool_output_validators.clear()
+    offer.be_known_to(fourth)
+    assert fourth._tool_output_validators == {"one": compiled}
