@@ -24,7 +24,7 @@ from tests.support.listener import black_hole
 from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from mcp_types import CallToolResult
 
@@ -62,7 +62,7 @@ async def asking(url: str) -> AsyncIterator[Offers]:
 
 
 @asynccontextmanager
-async def calling(url: str, offer: Offer) -> AsyncIterator[Callable[[], Awaitable[CallToolResult]]]:
+async def calling(url: str, offer: Offer) -> AsyncIterator[Callable[[], Coroutine[Any, Any, CallToolResult]]]:
     """Uses of the tool `one` within one call that knows `offer`."""
 
     async def give(aggregator: MCPAggregator) -> None:
