@@ -8,24 +8,27 @@ they share is the sockets and the list of what there is.
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import httpx2
+from fast_agent.core.exceptions import ServerInitializationError
 from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import LATEST_MODERN_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    import httpx2
     from fast_agent.context import Context
     from fast_agent.mcp.mcp_aggregator import MCPAggregator, NamespacedTool
     from fast_agent.mcp.mcp_connection_manager import ServerConnection
     from fast_agent.mcp_server_registry import ServerRegistry
     from mcp.client.session import ClientSession
-    from mcp_types import DiscoverResult
+    from mcp_types import CallToolResult, DiscoverResult
 
 CONNECT_SECONDS = 5.0
 """How long a tool call waits for the handshake of the older era."""
@@ -36,10 +39,12 @@ class Offer:
     """What one downstream offers, to whomever.
 
     `discovered` is what it says of itself in the 2026-07-28 era, None in the older one, where each call makes a session
-    of its own. `http_client` sends the requests of all calls and keeps nothing of them.
+    of its own. `http_client` sends the requests of all calls and keeps nothing of them. `on_outdated` hears of a call
+    that found something else.
     """
 
     http_client: httpx2.AsyncClient
+    on_outdated: Callable[[], object]
     discovered: DiscoverResult | None
     instructions: str | None
     tools: Sequence[NamespacedTool]
@@ -48,7 +53,7 @@ class Offer:
     apps: Any
     schemas: Mapping[str, Any]
     header_maps: Mapping[str, Any]
-    validators: dict[str, Any] = field(default_factory=dict)  # compiled once, by the call that first needs one
+    _validators: dict[str, Any] = field(default_factory=dict)  # compiled once, by the call that first needs one
 
     def give_to(self, aggregator: MCPAggregator, server: str) -> None:
         """Have `aggregator` know all this as if it had connected to `server` and asked."""
@@ -65,7 +70,13 @@ class Offer:
         """Spare `session` the listing it would make to check its first result."""
         session._tool_output_schemas = dict(self.schemas)
         session._x_mcp_header_maps = dict(self.header_maps)
-        session._tool_output_validators = self.validators
+        session._tool_output_validators = dict(self._validators)
+
+    def learn_from(self, session: ClientSession) -> None:
+        """Keep what `session` has compiled for others, unless a listing of its own brought it another schema."""
+        for tool, validator in session._tool_output_validators.items():
+            if validator.schema is self.schemas.get(tool):
+                self._validators[tool] = validator
 
 
 class CallConnections(MCPConnectionManager):
@@ -77,19 +88,39 @@ class CallConnections(MCPConnectionManager):
     def __init__(self, server_registry: ServerRegistry, context: Context | None = None) -> None:
         super().__init__(server_registry, context=context)
         self.offers: dict[str, Offer] = {}
+        self._connecting: dict[str, asyncio.Lock] = {}
 
-    async def launch_server(self, server_name: str, **options: Any) -> ServerConnection:
-        """Begin to connect; with what is known, that asks nothing or takes a bounded time."""
-        connection = await super().launch_server(server_name, **options)
-        if server_name in self.offers:
+    async def get_server(self, server_name: str, **options: Any) -> ServerConnection:
+        """The connection to a server, opened if there is none; with what is known, that takes a bounded time."""
+        async with self._alone(server_name):
+            return await super().get_server(server_name, **options)
+
+    async def reconnect_server(self, server_name: str, **options: Any) -> ServerConnection:
+        """Another connection in place of the one there is; as `get_server`."""
+        async with self._alone(server_name):
+            return await super().reconnect_server(server_name, **options)
+
+    @asynccontextmanager
+    async def _alone(self, server: str) -> AsyncIterator[None]:
+        """One at a time: a turn with several tool calls begins with several first uses.
+
+        To the manager a connection that is still being opened is either broken, and opened anew, or ready for use.
+
+        Raises:
+            RuntimeError: no connection. A model reads it, so it says no more: fast-agent's own error holds addresses
+                and a whole traceback. Not a `ConnectionError`, after which fast-agent would connect once more.
+        """
+        async with self._connecting.setdefault(server, asyncio.Lock()):
+            if server not in self.offers:
+                yield
+                return
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    await connection.wait_for_initialized()
+                    yield
             except TimeoutError:
-                connection.cancel_lifecycle()
-                message = f"server '{server_name}' did not answer within {CONNECT_SECONDS:g} s"
-                raise ConnectionError(message) from None
-        return connection
+                raise RuntimeError(f"no answer within {CONNECT_SECONDS:g} s") from None
+            except ServerInitializationError as error:
+                raise RuntimeError("it cannot be reached") from error
 
     def _client_connection_factory(
         self, server_conn_holder: list[ServerConnection], **options: Any
@@ -106,7 +137,7 @@ class _KnowingConnection(MCPClientConnection):
     def __init__(self, server: ServerConnection, offer: Offer) -> None:
         config = server.server_config
         super().__init__(
-            streamable_http_client(config.url or "", http_client=offer.http_client),
+            streamable_http_client(config.url or "", http_client=_sender(offer)),
             server._callback_runtime,
             read_timeout_seconds=config.read_timeout_seconds,
             cache=False,
@@ -119,8 +150,37 @@ class _KnowingConnection(MCPClientConnection):
 
     async def __aenter__(self) -> MCPClientConnection:
         await super().__aenter__()
-        self._offer.be_known_to(self.client.session)
+        session = self.client.session
+        self._offer.be_known_to(session)
+        check = session.validate_tool_result
+
+        async def validate_tool_result(name: str, result: CallToolResult) -> None:
+            try:
+                await check(name, result)
+            except RuntimeError:  # the SDK's, of a result that is not as announced; what is known may be old
+                await session.list_tools()
+                await check(name, result)
+                self._offer.on_outdated()
+
+        session.validate_tool_result = validate_tool_result  # type: ignore[method-assign]
         return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._offer.learn_from(self.client.session)
+        await super().__aexit__(*error)
+
+
+def _sender(offer: Offer) -> httpx2.AsyncClient:
+    """What sends the requests of one connection.
+
+    A session of the older era may live in one of several servers, behind a balancer that finds it again by a cookie:
+    such a cookie ends with the session, hence with the call.
+    """
+    if offer.discovered is not None:
+        return offer.http_client
+    client = copy(offer.http_client)  # the same sockets
+    client.cookies = httpx2.Cookies()
+    return client
 
 
 def connections_of(aggregator: MCPAggregator) -> CallConnections:
@@ -131,15 +191,22 @@ def connections_of(aggregator: MCPAggregator) -> CallConnections:
     return manager
 
 
-def offer_of(aggregator: MCPAggregator, server: str, http_client: httpx2.AsyncClient) -> Offer:
-    """What `server`, to which `aggregator` is connected, offers."""
-    connection = connections_of(aggregator).running_servers[server]
-    session = connection.client.session if connection.client is not None else None
-    if session is None:
+def offer_of(
+    aggregator: MCPAggregator, server: str, http_client: httpx2.AsyncClient, on_outdated: Callable[[], object]
+) -> Offer:
+    """What `server`, to which `aggregator` is connected, offers.
+
+    Raises:
+        ConnectionError: it is connected no more.
+    """
+    connection = connections_of(aggregator).running_servers.get(server)
+    if connection is None or connection.client is None or server not in aggregator._attached_server_names:
         raise ConnectionError(f"the connection to '{server}' has ended")
+    session = connection.client.session
     discovered = session.discover_result
     return Offer(
         http_client,
+        on_outdated,
         _without_subscriptions(discovered) if discovered is not None else None,
         connection.server_instructions,
         tuple(aggregator._server_to_tool_map.get(server, ())),
@@ -149,6 +216,12 @@ def offer_of(aggregator: MCPAggregator, server: str, http_client: httpx2.AsyncCl
         dict(session._tool_output_schemas),
         dict(session._x_mcp_header_maps),
     )
+
+
+def cut_off(aggregator: MCPAggregator) -> None:
+    """End the connections of `aggregator` without a word to their servers, which may hang; requests on them fail."""
+    for connection in connections_of(aggregator).running_servers.values():
+        connection.cancel_lifecycle()
 
 
 def keep_order(aggregator: MCPAggregator) -> None:

@@ -170,7 +170,8 @@ class FastAgentAgentRuntime:
         self._served = served_agent(fast, plan.module or plan.name)
         self._downstreams = _used_by(fast, downstreams)
         servers = fast._settings.mcp.servers if fast._settings.mcp else {}
-        self._offers = Offers(plan.name, alike_for_all(servers, self._downstreams.values()), fast.app.context)
+        alike = alike_for_all(servers, self._downstreams.values(), peers_answer_everybody=plan.peers_answer_everybody)
+        self._offers = Offers(plan.name, alike, fast.app.context)
         self._connections = Connections(plan.name, self._offers)
         self._operations = Operations(plan.on_operation, _server_names(fast), self._offers.doubt)
         self._tasks = TaskOwner()

@@ -71,6 +71,7 @@ class Connections:
         for name in aggregator.server_names:
             if (offer := self._offers.of(name)) is not None:
                 offer.give_to(aggregator, name)
+                self._is_there(name)
             elif (server := servers.get(name)) is None or server.load_on_start:
                 unknown.append(name)
         await asyncio.gather(*(self._attach(aggregator, name) for name in unknown))
@@ -91,9 +92,12 @@ class Connections:
         except Exception as error:  # noqa: BLE001  whatever a downstream does wrong, the call goes on without it
             self._went_down(name, one_line(error))
         else:
-            self._timed_out_at.pop(name, None)
-            if self._outages.up(name):
-                _log.info("downstream is back", extra={"agent": self._agent, "server": name})
+            self._is_there(name)
+
+    def _is_there(self, name: str) -> None:
+        self._timed_out_at.pop(name, None)
+        if self._outages.up(name):
+            _log.info("downstream is back", extra={"agent": self._agent, "server": name})
 
     def _patience(self, aggregator: MCPAggregator, name: str) -> float:
         config = aggregator.context.config

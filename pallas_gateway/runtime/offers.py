@@ -1,14 +1,15 @@
 """What an agent's downstreams offer, asked beside the calls and ahead of them.
 
-Only of downstreams that answer everybody alike: none that gets the caller's token, none with a login of its own. They
-are asked without a call in the context, so nobody's token goes along. A call that finds nothing known, or nothing
-certain, connects and asks by itself.
+Only of downstreams that answer everybody alike: none that gets the caller's token, none with a login of its own, peers
+only of a gateway without authentication. They are asked without a call in the context, so nobody's token goes along. A
+call that finds nothing known, or nothing certain, connects and asks by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager
 from contextvars import Context
 from http.cookiejar import DefaultCookiePolicy
 from time import monotonic
@@ -18,18 +19,20 @@ import httpx2
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.runtime import platform
-from pallas_gateway.runtime.call_connections import offer_of
+from pallas_gateway.runtime.call_connections import CONNECT_SECONDS, cut_off, offer_of
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context as FastAgentContext
 
     from pallas_gateway.runtime.call_connections import Offer
     from pallas_gateway.runtime.ports import Downstream
+
+    type OnRequest = Callable[[httpx2.Request], Awaitable[None]]
 
 FRESH_SECONDS = 30.0
 """After this time what is known is asked again, while calls go on with it."""
@@ -52,8 +55,10 @@ class Offers:
     def __init__(self, agent: str, servers: Mapping[str, MCPServerSettings], context: FastAgentContext | None) -> None:
         self._tasks = TaskOwner()
         self._sweep: asyncio.TimerHandle | None = None
+        self._is_closed = False
         self._inquiries = {
-            name: _Inquiry(agent, name, settings, context, self._tasks) for name, settings in servers.items()
+            name: _Inquiry(agent, name, _http_client(settings, self._on_request), context, self._tasks)
+            for name, settings in servers.items()
         }
 
     def ask(self) -> None:
@@ -63,10 +68,8 @@ class Offers:
 
     def of(self, server: str) -> Offer | None:
         """What is known of `server`; if nothing certain is, it is asked beside the call that wants to know."""
-        if (inquiry := self._inquiries.get(server)) is None:
-            return None
-        self._sweep_later()
-        return inquiry.known()
+        inquiry = self._inquiries.get(server)
+        return None if inquiry is None else inquiry.known()
 
     def doubt(self, server: str) -> None:
         """A call had trouble with `server`: what is known may be true no more."""
@@ -74,17 +77,24 @@ class Offers:
             inquiry.doubt()
 
     async def close(self) -> None:
-        """End all connections; no call may run any more."""
+        """End all connections; a call that runs still, because it does not stop, gets no new ones."""
+        self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
+        for inquiry in self._inquiries.values():
+            inquiry.end()
         await self._tasks.cancel_all()
         for inquiry in self._inquiries.values():
-            await inquiry.close()
+            await inquiry.http.aclose()
+
+    async def _on_request(self, _: httpx2.Request) -> None:
+        self._sweep_later()
 
     def _sweep_later(self) -> None:
         """A pool looks for sockets that waited too long only when it is used: after the last call, nobody would."""
-        if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(2 * KEEP_ALIVE_SECONDS, self._sweep_now)
+        if self._sweep is None and not self._is_closed:
+            loop, seconds = asyncio.get_running_loop(), 2 * KEEP_ALIVE_SECONDS
+            self._sweep = loop.call_later(seconds, self._sweep_now, context=Context())
 
     def _sweep_now(self) -> None:
         self._sweep = None
@@ -97,38 +107,42 @@ class Offers:
 
 
 def alike_for_all(
-    servers: Mapping[str, MCPServerSettings], downstreams: Iterable[Downstream]
+    servers: Mapping[str, MCPServerSettings], downstreams: Iterable[Downstream], *, peers_answer_everybody: bool
 ) -> dict[str, MCPServerSettings]:
     """Those of `servers` that answer every caller alike and are reached by HTTP."""
     return {
         downstream.name: server
         for downstream in downstreams
-        if (server := servers.get(downstream.name)) is not None and _is_alike_for_all(server, downstream)
+        if (server := servers.get(downstream.name)) is not None
+        and _is_asked_by_anybody(server)
+        and (peers_answer_everybody if downstream.peer is not None else not downstream.forwards_bearer)
+        and downstream.token_exchange is None
     }
 
 
-def _is_alike_for_all(server: MCPServerSettings, downstream: Downstream) -> bool:
+def _is_asked_by_anybody(server: MCPServerSettings) -> bool:
     has_login = server.auth is not None and bool(server.auth.oauth or server.auth.forward)
-    depends_on_caller = (
-        downstream.forwards_bearer or downstream.token_exchange is not None or downstream.peer is not None
-    )
-    return server.transport == "http" and server.load_on_start and not has_login and not depends_on_caller
+    return server.transport == "http" and server.load_on_start and not has_login
 
 
 class _Inquiry:
     """What is known of one downstream, and the connection that asks and listens; none of a call's requests use it."""
 
     def __init__(
-        self, agent: str, server: str, settings: MCPServerSettings, context: FastAgentContext | None, tasks: TaskOwner
+        self, agent: str, server: str, http: httpx2.AsyncClient, context: FastAgentContext | None, tasks: TaskOwner
     ) -> None:
         self._agent = agent
         self._server = server
-        self._settings = settings
+        self.http = http
         self._context = context
         self._tasks = tasks
-        self.http = _http_client(settings)
         self._task: asyncio.Task[None] | None = None
+        self._aggregator: _Asking | None = None
+        self._is_asking = False
+        self._has_answered = False  # over the present connection
+        self._is_ended = False
         self._wanted = asyncio.Event()
+        self.doubts = 0
         self._offer: Offer | None = None
         self._asked_at = float("-inf")
         self._failed_at = float("-inf")
@@ -142,72 +156,122 @@ class _Inquiry:
 
     def doubt(self) -> None:
         """See `Offers.doubt`."""
+        self.doubts += 1
         self._offer = None
         self._asked_at = float("-inf")
         self.begin()
 
     def begin(self) -> None:
         """Ask, unless it is being asked, or could not be a moment ago."""
+        if self._is_asking or self._is_ended:
+            return
         self._wanted.set()
         if self._task is None and monotonic() - self._failed_at > AGAIN_SECONDS:
-            work = self._ask_and_listen()
+            self._is_asking = True
             # In a context of its own: in that of a call, its token would go along.
-            self._task = Context().run(self._tasks.spawn, work, name=f"ask {self._server}")
+            self._task = Context().run(self._tasks.spawn, self._ask_and_listen(), name=f"ask {self._server}")
 
-    async def close(self) -> None:
-        """Give up the sockets."""
+    def end(self) -> None:
+        """Ask no more, and do not wait for a server that hangs; `http` is not closed by it."""
+        self._is_ended = True
         self._offer = None
-        await self.http.aclose()
+        if self._aggregator is not None:
+            cut_off(self._aggregator)
+
+    def learn(self, aggregator: MCPAggregator, doubts: int) -> None:
+        """Take over what `aggregator` was answered to a question that was put after so many `doubts`."""
+        if doubts != self.doubts or self._is_ended:
+            self._wanted.set()  # it may be an answer from before the trouble
+            return
+        before, self._offer = self._offer, offer_of(aggregator, self._server, self.http, self.doubt)
+        self._asked_at = monotonic()
+        self._say_what_changed(before, self._offer)
 
     async def _ask_and_listen(self) -> None:
         try:
-            await self._with_connection()
+            async with self._connected() as aggregator:
+                while platform.tells_of_changes(aggregator, self._server):
+                    await self._wanted.wait()
+                    async with self._asking(aggregator):
+                        await aggregator.refresh_subscription_state(self._server)
         except Exception as error:  # noqa: BLE001  only this shortcut is lost: calls connect by themselves and say why
-            self._offer, self._failed_at = None, monotonic()
+            self._offer, self._asked_at = None, float("-inf")
+            if not self._has_answered:
+                self._failed_at = monotonic()
             extra = {"agent": self._agent, "server": self._server, "error": one_line(error)}
             _log.debug("server could not be asked ahead of the calls", extra=extra)
         finally:
-            self._task = None
+            self._task, self._aggregator, self._is_asking = None, None, False
+        if self._wanted.is_set():  # since the end of the connection began
+            self.begin()
 
-    async def _with_connection(self) -> None:
-        aggregator = _Asking([self._server], context=self._context, name=self._agent)
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[_Asking]:
+        """A connection over which the server has been asked once."""
+        self._has_answered = False
+        self._aggregator = aggregator = _Asking(self, self._server, self._agent, self._context)
         with platform.connecting(_later):
             async with aggregator:
-                async with asyncio.timeout(ASK_SECONDS):
-                    await platform.attach(aggregator, self._server)
-                self._learn(aggregator)
-                aggregator.on_answer = self._learn
-                while platform.tells_of_changes(aggregator, self._server):
-                    await self._wanted.wait()
-                    self._wanted.clear()
-                    async with asyncio.timeout(ASK_SECONDS):
-                        await aggregator.refresh_subscription_state(self._server)
+                try:
+                    doubts = self.doubts
+                    async with self._asking(aggregator):
+                        await platform.attach(aggregator, self._server)
+                    self._has_answered = True
+                    self.learn(aggregator, doubts)
+                    yield aggregator
+                except BaseException:
+                    cut_off(aggregator)
+                    raise
+                # A session is ended with its server, which may hang.
+                asyncio.get_running_loop().call_later(ASK_SECONDS, cut_off, aggregator)
 
-    def _learn(self, aggregator: MCPAggregator) -> None:
-        self._offer = offer_of(aggregator, self._server, self.http)
-        self._asked_at = monotonic()
+    @asynccontextmanager
+    async def _asking(self, aggregator: _Asking) -> AsyncIterator[None]:
+        """Bounded, even where fast-agent waits for the end of a connection to a server that hangs."""
         self._wanted.clear()
+        self._is_asking = True
+        cutting = asyncio.get_running_loop().call_later(ASK_SECONDS, cut_off, aggregator)
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                yield
+        finally:
+            cutting.cancel()
+            self._is_asking = False
+
+    def _say_what_changed(self, before: Offer | None, now: Offer) -> None:
+        if before is None:
+            return
+        names = [{tool.tool.name for tool in offer.tools} for offer in (before, now)]
+        added, removed = sorted(names[1] - names[0]), sorted(names[0] - names[1])
+        if added or removed:
+            extra = {"agent": self._agent, "server": self._server, "added": added, "removed": removed}
+            _log.info("downstream offers other tools than before", extra=extra)
 
 
 class _Asking(MCPAggregator):
-    """Connects to one server on nobody's behalf; `on_answer` hears when it was asked again, for whatever reason."""
+    """Connects to one server on nobody's behalf."""
 
-    on_answer: Callable[[MCPAggregator], None] | None = None
+    def __init__(self, inquiry: _Inquiry, server: str, agent: str, context: FastAgentContext | None) -> None:
+        super().__init__([server], context=context, name=agent)
+        self._inquiry = inquiry
 
     async def refresh_subscription_state(self, server_name: str) -> tuple[str, ...]:
-        """Ask again."""
+        """Ask again, because the gateway wants to know or because the server told of a change."""
+        doubts = self._inquiry.doubts
         uris = await super().refresh_subscription_state(server_name)
-        if self.on_answer is not None:
-            self.on_answer(self)
+        self._inquiry.learn(self, doubts)
         return uris
 
 
-def _http_client(settings: MCPServerSettings) -> httpx2.AsyncClient:
+def _http_client(settings: MCPServerSettings, on_request: OnRequest) -> httpx2.AsyncClient:
     """For the requests of all calls: each is authorised by itself, and what a server wants remembered is not."""
     client = platform.http_client(
         settings, httpx2.Limits(max_keepalive_connections=KEPT_SOCKETS, keepalive_expiry=KEEP_ALIVE_SECONDS)
     )
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+    client.event_hooks = {"request": [on_request]}
+    if client.timeout.connect is None:
+        client.timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
     return client
 
 

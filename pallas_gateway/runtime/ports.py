@@ -128,7 +128,8 @@ class AgentPlan:
 
     It has either a `module` or is `declared`. `peers` maps documented addresses to a peer's (name, real URL).
     `peer_servers` are URLs of peers by name, each a server of that name unless the project has one itself. `models` are
-    those that callers may choose.
+    those that callers may choose. `peers_answer_everybody`: what a peer offers may be asked there without a token and
+    outside a call.
     """
 
     name: str
@@ -142,6 +143,7 @@ class AgentPlan:
     models: tuple[str, ...] = ()
     declared: Declared | None = None
     peer_servers: Mapping[str, str] = field(default_factory=dict)
+    peers_answer_everybody: bool = False
 
 
 class Instance(Protocol):

@@ -181,7 +181,7 @@ class Downstream:
         self.recorder = Recorder()
         self.url = ""
         self._stateless = stateless
-        self._era: Era = era
+        self.era: Era = era
         self._port = 0
         self._running: AsyncExitStack | None = None
 
@@ -190,7 +190,7 @@ class Downstream:
         if self._running is not None:
             raise AssertionError("already started")
         app: AsgiApp = self.server.http_app(path="/mcp", stateless_http=self._stateless)
-        self.recorder.app = _only(self._era, app)
+        self.recorder.app = _only(self.era, app)
         running = AsyncExitStack()
         await running.enter_async_context(serve_app(self.recorder, port=self._port))
         self._running = running

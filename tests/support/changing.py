@@ -1,0 +1,121 @@
+"""An MCP server on the SDK's low-level server whose tools the test changes, and which tells of that or does not."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, CallToolResult, ListToolsResult, TextContent, Tool
+
+from tests.support.downstreams import Downstream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from mcp.server.context import ServerRequestContext
+    from mcp_types import CallToolRequestParams, PaginatedRequestParams
+
+    from tests.support.asgi import AsgiApp, Message, Receive, Scope, Send
+    from tests.support.downstreams import Era
+    from tests.support.waiting import Gate
+
+
+@dataclass
+class ChangingTool:
+    """A tool that answers `result`; with `output` as its schema, as structured content."""
+
+    result: Mapping[str, Any] = field(default_factory=lambda: {"result": "done"})
+    output: dict[str, Any] | None = None
+
+
+class ChangingDownstream(Downstream):
+    """`tools` are what it offers and may be changed at any time; `change` also tells of it, if it is one that tells.
+
+    `gates` hold requests by JSON-RPC method (`DELETE` and the like for those without). Every response sets a cookie.
+    """
+
+    def __init__(self, *names: str, tells: bool, stateless: bool, era: Era, instructions: str | None) -> None:
+        """Offer a tool of each name."""
+        self.tools = {name: ChangingTool() for name in names}
+        self.gates: dict[str, Gate] = {}
+        self.bus = InMemorySubscriptionBus()
+        listen = ListenHandler(self.bus) if tells else None
+        server: Server[Any] = Server(
+            "changing",
+            instructions=instructions,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_subscriptions_listen=listen,
+        )
+        super().__init__(_Served(server, self.gates), stateless=stateless, era=era)  # type: ignore[arg-type]
+
+    async def change(self, **tools: ChangingTool) -> None:
+        """Offer other tools from now on."""
+        self.tools = tools
+        await self.bus.publish(ToolsListChanged())
+
+    async def _list_tools(self, _: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
+        schema = {"type": "object", "properties": {}}
+        tools = [Tool(name=name, input_schema=schema, output_schema=tool.output) for name, tool in self.tools.items()]
+        return ListToolsResult(tools=tools)
+
+    async def _call_tool(self, _: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+        if (tool := self.tools.get(params.name)) is None:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
+        structured = dict(tool.result) if tool.output is not None else None
+        return CallToolResult(
+            content=[TextContent(type="text", text=str(dict(tool.result)))], structured_content=structured
+        )
+
+
+@asynccontextmanager
+async def changing_downstream(
+    *names: str,
+    tells: bool = False,
+    stateless: bool = True,
+    era: Era = "both",
+    instructions: str | None = None,
+    start: bool = True,
+) -> AsyncIterator[ChangingDownstream]:
+    """Serve a `ChangingDownstream`."""
+    downstream = ChangingDownstream(*names, tells=tells, stateless=stateless, era=era, instructions=instructions)
+    async with downstream.serve(start=start):
+        yield downstream
+
+
+@dataclass
+class _Served:
+    """The part of a FastMCP server that `Downstream` needs."""
+
+    server: Server[Any]
+    gates: Mapping[str, Gate]
+
+    def http_app(self, *, path: str, stateless_http: bool) -> AsgiApp:
+        app: Any = self.server.streamable_http_app(streamable_http_path=path, stateless_http=stateless_http)
+
+        async def gated(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            message = await receive()
+            first: list[Message] = [message]
+
+            async def again() -> Message:
+                return first.pop() if first else await receive()
+
+            async def with_cookie(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    message["headers"] = [*message["headers"], (b"set-cookie", b"visitor=1; Path=/")]
+                await send(message)
+
+            body = message.get("body", b"").decode()
+            for method, gate in self.gates.items():
+                if method == scope["method"] or f'"{method}"' in body:
+                    await gate.enter(method)
+            await app(scope, again, with_cookie)
+
+        return gated

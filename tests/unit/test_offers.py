@@ -1,0 +1,317 @@
+"""What is asked of downstreams ahead of calls: when, how often, by whom, and that none of it outlives its agent."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import httpx2
+import pytest
+from fast_agent.config import MCPServerSettings, MCPSettings, Settings
+from fast_agent.context import Context
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.mcp_server_registry import ServerRegistry
+
+from pallas_gateway.runtime import call_connections, offers, platform
+from pallas_gateway.runtime.offers import Offers
+from pallas_gateway.runtime.settings import prepare_servers
+from tests.support.changing import ChangingTool, changing_downstream
+from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.listener import black_hole
+from tests.support.waiting import Gate, eventually, tick
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    from mcp_types import CallToolResult
+
+    from pallas_gateway.runtime.call_connections import Offer
+
+LISTEN = "subscriptions/listen"
+
+
+@pytest.fixture(autouse=True)
+def prepared() -> None:
+    platform.prepare()
+
+
+def settings_of(url: str) -> Settings:
+    """fast-agent's settings with the one downstream `tools`, as the runtime prepares them."""
+    settings = Settings(mcp=MCPSettings(servers={"tools": MCPServerSettings(transport="http", url=url)}))
+    prepare_servers(settings, {})
+    return settings
+
+
+def context_of(settings: Settings) -> Context:
+    return Context(config=settings, server_registry=ServerRegistry(settings))
+
+
+@asynccontextmanager
+async def asking(url: str) -> AsyncIterator[Offers]:
+    """The offers of an agent with the downstream `tools`, not asked yet."""
+    settings = settings_of(url)
+    assert settings.mcp is not None
+    open_offers = Offers("agent", settings.mcp.servers, context_of(settings))
+    try:
+        yield open_offers
+    finally:
+        await open_offers.close()
+
+
+@asynccontextmanager
+async def calling(url: str, offer: Offer) -> AsyncIterator[Callable[[], Coroutine[Any, Any, CallToolResult]]]:
+    """Uses of the tool `one` within one call that knows `offer`."""
+
+    async def give(aggregator: MCPAggregator) -> None:
+        offer.give_to(aggregator, "tools")
+
+    with platform.connecting(give):
+        async with MCPAggregator(["tools"], context=context_of(settings_of(url)), name="agent") as aggregator:
+            yield lambda: aggregator.call_tool("tools__one", {})
+
+
+def names(offer: Offer | None) -> list[str] | None:
+    return None if offer is None else [tool.tool.name for tool in offer.tools]
+
+
+async def known(asked: Offers, *expected: str) -> Offer:
+    """The offer, once it holds these tools."""
+    await eventually(lambda: names(asked.of("tools")) == list(expected), what=f"{expected} known")
+    offer = asked.of("tools")
+    assert offer is not None
+    return offer
+
+
+async def nobody_asks() -> None:
+    """Return once no task asks any more."""
+    await eventually(lambda: not [one for one in asyncio.all_tasks() if one.get_name().startswith("ask ")])
+
+
+def connected_to(url: str) -> int:
+    """How many connections to the server at `url` its clients hold open (proc_pid_net(5): remote address, state)."""
+    port = f":{httpx2.URL(url).port:04X}"
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[2].endswith(port) and row[3] == "01" for row in rows)
+
+
+async def test_what_is_known_is_asked_again_when_it_is_old_while_calls_go_on_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with changing_downstream("old") as server, asking(server.url) as asked:
+        asked.ask()
+        await known(asked, "old")
+        server.tools = {"new": ChangingTool()}
+        server.recorder.clear()
+        assert names(asked.of("tools")) == ["old"]
+        monkeypatch.setattr(offers, "FRESH_SECONDS", 0)
+        assert names(asked.of("tools")) == ["old"]
+        await known(asked, "new")
+        monkeypatch.setattr(offers, "CERTAIN_SECONDS", -1)
+        assert asked.of("tools") is None
+
+
+async def test_server_that_tells_of_changes_is_heard_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="pallas.runtime")
+    async with changing_downstream("old", "kept", tells=True) as server, asking(server.url) as asked:
+        asked.ask()
+        await server.recorder.until(lambda seen: LISTEN in seen.rpc_methods)
+        await known(asked, "old", "kept")
+        await server.change(kept=ChangingTool(), new=ChangingTool())
+        await known(asked, "kept", "new")
+    said = [(r.added, r.removed) for r in caplog.records if "other tools" in r.getMessage()]  # type: ignore[attr-defined]
+    assert said == [(["new"], ["old"])]
+
+
+async def test_server_that_tells_is_asked_afresh_after_doubt_and_again_over_another_connection_if_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offers, "AGAIN_SECONDS", 0)
+    async with changing_downstream("one", tells=True) as server, asking(server.url) as asked:
+        asked.ask()
+        await known(asked, "one")
+        asked.doubt("tools")
+        assert asked.of("tools") is None
+        assert (await known(asked, "one")).discovered is not None
+        await server.stop()
+        server.era = "initialize"
+        await server.start()
+        asked.doubt("tools")
+        assert (await known(asked, "one")).discovered is None
+        await server.stop()
+        server.era = "modern"
+        await server.start()
+        asked.doubt("tools")
+        assert (await known(asked, "one")).discovered is not None
+
+
+async def test_answer_from_before_a_calls_trouble_is_not_taken_for_news() -> None:
+    async with changing_downstream("one") as server, asking(server.url) as asked:
+        gate = server.gates["tools/list"] = Gate()
+        asked.ask()
+        await gate.wait_for_entered()
+        asked.doubt("tools")
+        gate.let_through()
+        await eventually(lambda: asked.of("tools") is None and len(gate.entered) == 2, what="another question")
+        gate.open()
+        await known(asked, "one")
+
+
+async def test_calls_that_come_while_it_is_asked_do_not_have_it_asked_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with changing_downstream("one", tells=True) as server, asking(server.url) as asked:
+        asked.ask()
+        await server.recorder.until(lambda seen: seen.rpc_methods.count("tools/list") == 2)  # on listening, once more
+        await server.recorder.until(lambda seen: [r.rpc_method for r in seen.open] == [LISTEN])
+        gate = server.gates["tools/list"] = Gate()
+        server.recorder.clear()
+        monkeypatch.setattr(offers, "FRESH_SECONDS", -1)
+        asked.of("tools")
+        await gate.wait_for_entered()
+        for _ in range(10):
+            assert names(asked.of("tools")) == ["one"]
+        monkeypatch.setattr(offers, "FRESH_SECONDS", 30)
+        gate.open()
+        await server.recorder.until(lambda seen: [r.rpc_method for r in seen.open] == [LISTEN])
+        await asyncio.wait_for(asyncio.shield(server.recorder.until(lambda seen: seen.open)), 5)
+        assert server.recorder.rpc_methods == ["tools/list"]
+
+
+async def test_server_that_cannot_be_asked_is_not_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with changing_downstream("one", start=False) as server, asking(server.url) as asked:
+        asked.ask()
+        await nobody_asks()  # it has failed
+        await server.start()
+        for _ in range(3):
+            assert asked.of("tools") is None
+            await nobody_asks()
+        assert server.recorder.requests == []
+        monkeypatch.setattr(offers, "AGAIN_SECONDS", 0)
+        await known(asked, "one")
+
+
+@pytest.mark.parametrize("hangs_at", ["server/discover", "initialize", "tools/list", LISTEN])
+async def test_server_that_hangs_does_not_hold_the_agents_end(hangs_at: str) -> None:
+    before = snapshot()
+    era: Any = "initialize" if hangs_at in {"initialize", "tools/list"} else "both"
+    async with changing_downstream("one", tells=True, stateless=False, era=era) as server:
+        gate = server.gates[hangs_at] = Gate()
+        server.gates["DELETE"] = Gate()
+        async with asyncio.timeout(3):
+            async with asking(server.url) as asked:
+                asked.ask()
+                await gate.wait_for_entered()
+    await assert_nothing_left(before)
+
+
+async def test_server_that_hangs_when_asked_again_over_a_kept_connection_does_not_hold_the_agents_end() -> None:
+    before = snapshot()
+    async with changing_downstream("one", tells=True) as server:
+        async with asyncio.timeout(10):
+            async with asking(server.url) as asked:
+                asked.ask()
+                await server.recorder.until(lambda seen: LISTEN in seen.rpc_methods)
+                await known(asked, "one")
+                gate = server.gates["tools/list"] = Gate()
+                await server.change(two=ChangingTool())
+                await gate.wait_for_entered()
+    await assert_nothing_left(before)
+
+
+@pytest.mark.parametrize("hangs_at", ["tools/list", "DELETE"])
+async def test_asking_takes_a_bounded_time_and_ends_its_session_if_it_can(
+    hangs_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with changing_downstream("one", stateless=False, era="initialize") as server, asking(server.url) as asked:
+        asked.ask()
+        await known(asked, "one")
+        await server.recorder.until(lambda seen: any(r.method == "DELETE" for r in seen.requests))
+        await server.recorder.until(lambda seen: not seen.sessions)
+        monkeypatch.setattr(offers, "ASK_SECONDS", 0.3)
+        gate = server.gates[hangs_at] = Gate()
+        asked.doubt("tools")
+        await gate.wait_for_entered()
+        await nobody_asks()
+        assert names(asked.of("tools")) == (["one"] if hangs_at == "DELETE" else None)
+
+
+async def test_nothing_is_asked_after_the_end() -> None:
+    with black_hole() as nowhere:
+        async with asking(f"{nowhere}/mcp") as asked:
+            before = snapshot()
+            asked.ask()
+        asked.ask()
+        asked.doubt("tools")
+        assert asked.of("tools") is None
+        await assert_nothing_left(before)
+
+
+async def test_sockets_are_closed_when_nobody_has_used_them_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offers, "KEEP_ALIVE_SECONDS", 0.05)
+    async with changing_downstream("one") as server, asking(server.url) as asked:
+        asked.ask()
+        offer = await known(asked, "one")
+        await nobody_asks()
+        for _ in range(2):  # the second use is after a sweep that found nothing left
+            async with offer.http_client.stream("POST", server.url, json={}) as response:
+                await response.aread()
+            assert connected_to(server.url) == 1
+            await eventually(lambda: connected_to(server.url) == 0, what="the socket closed")
+
+
+async def test_second_use_of_a_server_that_is_still_being_connected_to_waits_for_the_first() -> None:
+    async with changing_downstream("one", stateless=False, era="initialize") as server, asking(server.url) as asked:
+        asked.ask()
+        offer = await known(asked, "one")
+        await nobody_asks()
+        server.recorder.clear()
+        gate = server.gates["initialize"] = Gate()
+        async with calling(server.url, offer) as use, asyncio.TaskGroup() as group:
+            uses = [group.create_task(use())]
+            await gate.wait_for_entered()
+            uses += [group.create_task(use()) for _ in range(3)]
+            await tick()
+            gate.open()
+        assert [use.result().is_error for use in uses] == [False] * 4
+        assert server.recorder.rpc_methods.count("initialize") == 1
+        assert not server.recorder.sessions
+
+
+async def test_connecting_takes_a_bounded_time_and_the_next_use_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with changing_downstream("one", stateless=False, era="initialize") as server, asking(server.url) as asked:
+        asked.ask()
+        offer = await known(asked, "one")
+        await nobody_asks()
+        async with calling(server.url, offer) as use:
+            monkeypatch.setattr(call_connections, "CONNECT_SECONDS", 0.1)
+            server.gates["initialize"] = Gate()
+            assert "no answer within 0.1 s" in str((await use()).content)
+            del server.gates["initialize"]
+            monkeypatch.setattr(call_connections, "CONNECT_SECONDS", 20)
+            assert not (await use()).is_error
+            await server.stop()
+        async with calling(server.url, offer) as use:
+            assert str((await use()).content).count("it cannot be reached") == 1
+
+
+async def test_compiled_schemas_are_shared_as_long_as_they_are_those_that_are_known() -> None:
+    async with changing_downstream("one") as server, asking(server.url) as asked:
+        server.tools["one"] = ChangingTool({"n": 1}, {"type": "object"})
+        asked.ask()
+        offer = await known(asked, "one")
+    first, second, third, fourth = (cast("Any", SimpleNamespace()) for _ in range(4))
+    offer.be_known_to(first)
+    offer.be_known_to(second)
+    compiled = SimpleNamespace(schema=first._tool_output_schemas["one"])
+    first._tool_output_validators["one"] = compiled
+    second._tool_output_validators["one"] = SimpleNamespace(schema={"type": "object", "required": ["t"]})
+    offer.learn_from(first)
+    offer.learn_from(second)
+    offer.be_known_to(third)
+    assert third._tool_output_validators == {"one": compiled}
+    third._tool_output_validators.clear()
+    offer.be_known_to(fourth)
+    assert fourth._tool_output_validators == {"one": compiled}
