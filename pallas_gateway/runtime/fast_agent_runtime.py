@@ -14,6 +14,7 @@ from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.credentials import presenting
 from pallas_gateway.runtime.failures import told
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
+from pallas_gateway.runtime.llm_connections import while_waiting
 from pallas_gateway.runtime.making import Making
 from pallas_gateway.runtime.models import facts_of, model_facts, register_unknown_models
 from pallas_gateway.runtime.observer import Observer
@@ -28,6 +29,7 @@ from pallas_gateway.runtime.settings import (
     prepare_servers,
     settings_for_hosting,
 )
+from pallas_gateway.runtime.spares import Spare
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -176,6 +178,7 @@ class FastAgentAgentRuntime:
         self._operations = Operations(plan.on_operation, _server_names(fast), self._offers.doubt)
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
+        self._spare = Spare(self._create, self._tasks)
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before anybody asks
         self._live = 0
 
@@ -212,6 +215,7 @@ class FastAgentAgentRuntime:
         session = await self._create("rehearsal")
         try:
             self._model = model_facts(session.agent_app, self._served, self._plan.model_capabilities)
+            self._spare.only_if_alike(session.agent_app.registered_agents().values())
         finally:
             await session.delete()
 
@@ -222,13 +226,14 @@ class FastAgentAgentRuntime:
     async def close(self) -> None:
         """End the answers still under way, whose callers are told, and wait (bounded) for the disposals."""
         await self._answers.cancel_all()
+        await self._spare.close()
         await self._tasks.__aexit__()
         await self._offers.close()
 
     @asynccontextmanager
     async def open(self, call: Call, credentials: Credentials, channel: Hearer) -> AsyncIterator[FastAgentInstance]:
         """A fresh instance for `call`; see `AgentRuntime.open`."""
-        creation = self._tasks.spawn(self._create(call.call_id), name=f"create {call.call_id}")
+        creation = self._tasks.spawn(self._obtain(call.call_id), name=f"create {call.call_id}")
         self._live += 1
         try:
             # Shielded: cancelled half-way, an instance would stay in the harness's books for ever.
@@ -244,6 +249,7 @@ class FastAgentAgentRuntime:
             self._harness.request_context(bearer_token=for_llm),
             platform.connecting(instance.connect_one),
             platform.asking_for_logs(),
+            while_waiting(self._spare.make),
             self._operations.told(),
         ):
             try:
@@ -252,6 +258,9 @@ class FastAgentAgentRuntime:
                 observer.end_spans()
                 # Inside the block: ending a downstream session takes the same credentials as using it did.
                 self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}", report=True)
+
+    async def _obtain(self, call_id: str) -> HarnessSession:
+        return self._spare.take() or await self._create(call_id)
 
     async def _create(self, session_id: str) -> HarnessSession:
         with platform.connecting(defer_connections):

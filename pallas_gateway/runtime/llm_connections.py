@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from http.cookiejar import DefaultCookiePolicy
@@ -22,7 +23,7 @@ from pallas_gateway.runtime.llm_parsing import parsing_fast, transform_plainly
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
 KEPT_CLIENTS = 64
@@ -32,6 +33,7 @@ RETIRE_SECONDS = 3600.0
 
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[Any, Any]] = WeakKeyDictionary()
 _closing = TaskOwner()
+_meanwhile: ContextVar[Callable[[], None] | None] = ContextVar("pallas_while_waiting", default=None)
 _responses: ContextVar[list[Any] | None] = ContextVar("pallas_llm_responses", default=None)
 
 
@@ -41,6 +43,16 @@ def keep_clients_of(module: ModuleType) -> None:
         _keep_openai(module)
     if hasattr(module, "AsyncAnthropic"):
         _keep_anthropic(module)
+
+
+@contextmanager
+def while_waiting(work: Callable[[], None]) -> Iterator[None]:
+    """`work` is called when a turn of this context has been sent to its model, which takes its time to answer."""
+    token = _meanwhile.set(work)
+    try:
+        yield
+    finally:
+        _meanwhile.reset(token)
 
 
 async def close_clients() -> None:
@@ -124,6 +136,12 @@ class _Lent:
                 await response.aclose()
 
 
+async def _use_the_wait(_: Any) -> None:
+    """The request leaves before the loop comes to this: connections are kept, so sending it waits for nothing."""
+    if (work := _meanwhile.get()) is not None:
+        asyncio.get_running_loop().call_soon(work)
+
+
 async def _remember(response: Any) -> None:
     if (responses := _responses.get()) is not None:
         responses.append(response)
@@ -131,6 +149,7 @@ async def _remember(response: Any) -> None:
 
 def _without_cookies(client: Any) -> Any:
     """An HTTP client on aiohttp that keeps no cookie and tells the turn of its responses."""
+    client.event_hooks["request"].append(_use_the_wait)
     client.event_hooks["response"].append(_remember)
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
     for transport in (client._transport, *client._mounts.values()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+import fast_agent.config
 from fast_agent.config import Settings
 from fast_agent.core.fastagent import FastAgent
 from fast_agent.ui.console_display import ConsoleDisplay
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (FastAgent, "_build_model_factory_func", ("self", "cli_model_override", "model_endpoint_override")),
+    (fast_agent.config, "_cached_settings_match_environment_request", ("settings", "home", "no_home")),
     (ConsoleDisplay, "_apply_console_theme", ("self",)),
     (ConsoleDisplay, "_resolve_logger_settings", ("config",)),
 )
@@ -28,6 +30,7 @@ RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
 def save() -> None:
     """Replace what costs and is the same every time."""
     _resolve_models_once()
+    _believe_the_settings()
     _draw_nothing()
 
 
@@ -54,6 +57,18 @@ def remembering(find: Callable[..., Any]) -> Callable[..., Any]:
         return found[model]
 
     return model_factory
+
+
+def _believe_the_settings() -> None:
+    """The process-wide settings are those of an agent that was started; whether they still fit is asked of the disk."""
+    original = fast_agent.config._cached_settings_match_environment_request
+
+    @wraps(original)
+    def match(settings: Settings, *, home: Any, no_home: bool) -> bool:
+        is_as_it_is = home is None and not no_home
+        return is_as_it_is or original(settings, home=home, no_home=no_home)
+
+    fast_agent.config._cached_settings_match_environment_request = match
 
 
 def _draw_nothing() -> None:

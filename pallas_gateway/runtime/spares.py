@@ -1,0 +1,85 @@
+"""An instance made ahead of the call that will have it, while another call waits for its model.
+
+Used once like any other, or thrown away: it has belonged to nobody, and a call that finds none makes its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextvars import Context
+from datetime import date
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from fast_agent.core.harness import HarnessSession
+    from fast_agent.interfaces import AgentProtocol
+
+    from pallas_gateway.tasks import TaskOwner
+
+FRESH_SECONDS = 60.0
+"""Older ones are thrown away: an instruction may hold what was so when it was made."""
+_READ_ANEW = ("{{file", "{{url")
+"""Placeholders of instructions whose values may change from one call to the next."""
+
+
+class _Made(NamedTuple):
+    session: HarnessSession
+    at: float
+    on: date  # an instruction may name it
+
+
+class Spare:
+    """That of one hosted agent. `create` makes an instance under a name that no other has."""
+
+    def __init__(self, create: Callable[[str], Awaitable[HarnessSession]], tasks: TaskOwner) -> None:
+        self._create = create
+        self._tasks = tasks
+        self._numbers = itertools.count(1)
+        self._made: _Made | None = None
+        self._is_wanted = True
+        self._is_making = False
+
+    def only_if_alike(self, agents: Iterable[AgentProtocol]) -> None:
+        """Make none ahead of time for agents whose instructions are put together anew for each instance."""
+        instructions = [str(getattr(agent.config, "instruction", "")) for agent in agents]
+        self._is_wanted = not any(mark in text for mark in _READ_ANEW for text in instructions)
+
+    def take(self) -> HarnessSession | None:
+        """The instance, if there is one that could have been made now; it is the caller's from here on."""
+        made, self._made = self._made, None
+        if made is None:
+            return None
+        if monotonic() - made.at <= FRESH_SECONDS and made.on == _today():
+            return made.session
+        self._tasks.spawn(made.session.delete(), name="throw spare away", report=True)
+        return None
+
+    def make(self) -> None:
+        """Begin to make one, unless there is one; in a context of its own, not in that of the call that waits."""
+        if self._is_wanted and self._made is None and not self._is_making:
+            self._is_making = True
+            Context().run(self._tasks.spawn, self._make(), name="make spare", report=True)
+
+    async def close(self) -> None:
+        """Make no more, and throw away what there is."""
+        self._is_wanted = False
+        made, self._made = self._made, None
+        if made is not None:
+            await made.session.delete()
+
+    async def _make(self) -> None:
+        try:
+            session = await self._create(f"spare-{next(self._numbers)}")
+        finally:
+            self._is_making = False
+        if self._is_wanted:
+            self._made = _Made(session, monotonic(), _today())
+        else:
+            await session.delete()
+
+
+def _today() -> date:
+    return date.today()  # noqa: DTZ011  the local date, as fast-agent writes it into instructions
