@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from fast_agent.mcp.auth.context import request_bearer_token
 
-from pallas_gateway.runtime.llm_parsing import parsing_fast, transform_plainly
+from pallas_gateway.runtime.llm_parsing import know_chunks, parsing_fast, transform_plainly
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def _keep_openai(module: Any) -> None:
         return
     kept_class = parsing_fast(original)
     transform_plainly()
+    know_chunks(module)
 
     def client(**settings: Any) -> Any:
         return _kept(settings, lambda: kept_class(**settings, http_client=_without_cookies(http_client())))

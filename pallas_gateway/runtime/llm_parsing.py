@@ -38,6 +38,16 @@ def parsing_fast(client_class: type[Any]) -> type[Any]:
     return FastParsing
 
 
+def know_chunks(module: Any) -> None:
+    """Tell a provider's module of fast-agent what it asks of every chunk, attribute by attribute: what a chunk has."""
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk  # noqa: PLC0415  not before an LLM is used
+
+    for name in ("_OpenAIUsageHolder", "_OpenAIChoicesHolder"):
+        if (protocol := getattr(module, name, None)) is not None:
+            protocol.register(ChatCompletion)
+            protocol.register(ChatCompletionChunk)
+
+
 def transform_plainly() -> None:
     """Have requests of plain values sent as they are; safe to call again."""
     from openai.resources.chat.completions import completions  # noqa: PLC0415  not before an LLM is used

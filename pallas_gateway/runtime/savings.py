@@ -1,6 +1,6 @@
-"""What fast-agent finds out anew for every instance though it cannot have changed since the agent started: once.
+"""What fast-agent does for every instance and every turn, to no other effect: done once, in short, or not at all.
 
-An agent whose settings, model or files change is started anew (`runtime/origin.py`), and all of this with it.
+An agent whose settings, model or files change is started anew (`runtime/origin.py`), and what is remembered with it.
 """
 
 from __future__ import annotations
@@ -9,20 +9,31 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import fast_agent.config
+from fast_agent.agents.llm_agent import LlmAgent
+from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.config import Settings
 from fast_agent.core.fastagent import FastAgent
+from fast_agent.llm import fastagent_llm, provider_key_manager
+from fast_agent.types import RequestParams
 from fast_agent.ui.console_display import ConsoleDisplay
+from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fast_agent.config import LoggerSettings
 
+_PLAIN = (str, int, float, bool)
+_DUMPED = frozenset(name for name, field in RequestParams.model_fields.items() if not field.exclude)
 RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (FastAgent, "_build_model_factory_func", ("self", "cli_model_override", "model_endpoint_override")),
     (fast_agent.config, "_cached_settings_match_environment_request", ("settings", "home", "no_home")),
     (ConsoleDisplay, "_apply_console_theme", ("self",)),
     (ConsoleDisplay, "_resolve_logger_settings", ("config",)),
+    (LlmAgent, "show_assistant_message", ()),
+    (McpAgent, "show_assistant_message", ()),
+    (provider_key_manager, "_get_config_value", ("config", "key")),
+    (fastagent_llm, "merge_request_params", ("default_params", "provided_params")),
 )
 """As in `runtime/platform.py`, which checks them."""
 
@@ -32,6 +43,8 @@ def save() -> None:
     _resolve_models_once()
     _believe_the_settings()
     _draw_nothing()
+    _read_keys_without_a_dump()
+    _merge_parameters_plainly()
 
 
 def _resolve_models_once() -> None:
@@ -81,5 +94,51 @@ def _draw_nothing() -> None:
     def apply_console_theme(self: ConsoleDisplay) -> None:
         """Nothing: a theme colours what nobody sees."""
 
+    async def show_nothing(self: LlmAgent, *message: Any, **how: Any) -> None:
+        """Nothing, in place of the work to lay out what is not shown."""
+
+    LlmAgent.show_assistant_message = show_nothing  # type: ignore[method-assign]
+    McpAgent.show_assistant_message = show_nothing  # type: ignore[method-assign]
     ConsoleDisplay._resolve_logger_settings = staticmethod(resolve_logger_settings)  # type: ignore[method-assign]
     ConsoleDisplay._apply_console_theme = apply_console_theme  # type: ignore[method-assign]
+
+
+def _read_keys_without_a_dump() -> None:
+    """A provider's key is looked up at every turn, in a copy of all settings."""
+    original = provider_key_manager._get_config_value
+
+    @wraps(original)
+    def get_config_value(config: object, key: str) -> object | None:
+        return getattr(config, key, None) if isinstance(config, BaseModel) else original(config, key)
+
+    provider_key_manager._get_config_value = get_config_value
+
+
+def _merge_parameters_plainly() -> None:
+    turns: Any = fastagent_llm
+    turns.merge_request_params = merging_plainly(turns.merge_request_params)
+
+
+def merging_plainly(
+    merge: Callable[[RequestParams, RequestParams], RequestParams],
+) -> Callable[[RequestParams, RequestParams], RequestParams]:
+    """`merge_request_params`, nine times a turn, without taking both apart and checking the whole anew.
+
+    Only where there is nothing nested to merge; the rest is merged as ever.
+    """
+
+    @wraps(merge)
+    def merge_request_params(default_params: RequestParams, provided_params: RequestParams) -> RequestParams:
+        given = {name: getattr(provided_params, name) for name in provided_params.model_fields_set}
+        if not _are_plain(given) or not _are_plain(default_params.__dict__) or provided_params.model_extra:
+            return merge(default_params, provided_params)
+        merged = default_params.model_copy(update={**given, "messages": [], "template_vars": {}})
+        is_automatic = "streaming_timeout" not in default_params.model_fields_set | provided_params.model_fields_set
+        merged.__pydantic_fields_set__ = set(_DUMPED) - ({"streaming_timeout"} if is_automatic else set())
+        return merged
+
+    return merge_request_params
+
+
+def _are_plain(values: Mapping[str, Any]) -> bool:
+    return all(value is None or type(value) in _PLAIN or value in ([], {}) for value in values.values())

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import Annotated, Any
 
 import pytest
+from fast_agent.llm.provider.openai import llm_openai
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import AsyncOpenAI, omit
@@ -21,6 +22,7 @@ from typing_extensions import TypedDict
 from pallas_gateway.runtime.llm_parsing import (
     has_no_annotations,
     is_plain,
+    know_chunks,
     parsing_fast,
     transform_plainly,
     transforming_plainly,
@@ -126,6 +128,15 @@ def test_a_chunk_is_what_the_library_makes_of_it(changed: dict[str, Any]) -> Non
 
     theirs: Any = construct_type(type_=ChatCompletionChunk, value=chunk)
     assert made.model_dump(warnings=False) == theirs.model_dump(warnings=False)
+
+
+def test_a_chunk_is_known_for_what_it_has() -> None:
+    know_chunks(llm_openai)
+    chunk = ChatCompletionChunk.model_validate(CHUNK)
+
+    assert llm_openai._openai_choices(chunk) is chunk.choices
+    assert llm_openai._openai_usage(chunk) is None
+    assert llm_openai._openai_usage("no chunk") is None
 
 
 async def refuse(data: Any, expected_type: Any) -> Any:
