@@ -147,6 +147,13 @@ class _Lent:
         self._client = client
         self._responses: list[Any] = []
 
+    def __getattr__(self, name: str) -> Any:
+        """As the client itself, for who uses it without entering it."""
+        return getattr(self._client, name)
+
+    async def close(self) -> None:
+        """Nothing: others use it."""
+
     async def __aenter__(self) -> Any:
         self._token = _responses.set(self._responses)
         return self._client
