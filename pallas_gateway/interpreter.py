@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,10 +36,18 @@ def set_aside_what_stays() -> None:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a process that serves: on libuv's event loop, an eighth less CPU per call, where there is one."""
+    """Run a process that serves: on libuv's event loop, an eighth less CPU per call, where there is one.
+
+    Not in asyncio's debug mode, in which libuv's loop looks at the stack where there is none and crashes the process.
+    """
     try:
         import uvloop  # noqa: PLC0415  only what serves loads it
     except ImportError:  # there is none for Windows
         asyncio.run(work)
     else:
-        asyncio.run(work, loop_factory=uvloop.new_event_loop)
+        asyncio.run(work, loop_factory=None if _is_debugging() else uvloop.new_event_loop)
+
+
+def _is_debugging() -> bool:
+    """As asyncio decides it."""
+    return sys.flags.dev_mode or (not sys.flags.ignore_environment and bool(os.environ.get("PYTHONASYNCIODEBUG")))

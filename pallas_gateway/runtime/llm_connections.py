@@ -9,9 +9,10 @@ at all; and a turn that ends early ends its response with it.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import OrderedDict
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from functools import partial
 from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 KEPT_CLIENTS = 64
 """One for each combination of address, key and headers; the one not used for longest goes first."""
+KEEP_ALIVE_SECONDS = 3.0
+"""How long a socket waits for the next turn: less than the 5 s after which common servers close theirs, just then."""
+READ_BY_CLIENTS = (
+    *(name.upper() for name in _PROXIES),
+    *_PROXIES,
+    *("SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS"),
+    *("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"),
+)
+"""Variables that a client reads when it is made; a reload may have read them from `.env`."""
 RETIRE_SECONDS = 3600.0
 """So long may a turn last that uses it still."""
 
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[Any, Any]] = WeakKeyDictionary()
+_retired: WeakKeyDictionary[asyncio.AbstractEventLoop, set[Any]] = WeakKeyDictionary()
 _closing = TaskOwner()
 _meanwhile: ContextVar[Callable[[], None] | None] = ContextVar("pallas_while_waiting", default=None)
 _responses: ContextVar[list[Any] | None] = ContextVar("pallas_llm_responses", default=None)
@@ -57,7 +70,8 @@ def while_waiting(work: Callable[[], None]) -> Iterator[None]:
 
 async def close_clients() -> None:
     """Close those of the running event loop."""
-    for client in _clients.pop(asyncio.get_running_loop(), {}).values():
+    loop = asyncio.get_running_loop()
+    for client in (*_clients.pop(loop, {}).values(), *_retired.pop(loop, ())):
         await client.close()
 
 
@@ -89,9 +103,9 @@ def _keep_anthropic(module: Any) -> None:
         return
 
     def client(**settings: Any) -> Any:
-        if _is_callers_own(settings):
+        if settings.get("http_client") is not None or _is_callers_own(settings):
             return original(**settings)
-        return _kept(settings, lambda: _with_client_without_cookies(original(**settings)))
+        return _kept(settings, lambda: original(**{**settings, "http_client": _http_client()}))
 
     client.is_kept = True  # type: ignore[attr-defined]
     module.AsyncAnthropic = client
@@ -105,7 +119,7 @@ def _is_callers_own(settings: Mapping[str, Any]) -> bool:
 
 def _kept(settings: Mapping[str, Any], make: Callable[[], Any]) -> Any:
     clients = _clients.setdefault(asyncio.get_running_loop(), OrderedDict())
-    key = repr(sorted((name, repr(value)) for name, value in settings.items()))
+    key = (repr(sorted((name, repr(value)) for name, value in settings.items())), *map(os.environ.get, READ_BY_CLIENTS))
     if key not in clients:
         clients[key] = make()
         if len(clients) > KEPT_CLIENTS:
@@ -115,8 +129,16 @@ def _kept(settings: Mapping[str, Any], make: Callable[[], Any]) -> Any:
 
 
 def _retire(client: Any) -> None:
-    closing = lambda: _closing.spawn(client.close(), name="close LLM client", report=True)  # noqa: E731
-    asyncio.get_running_loop().call_later(RETIRE_SECONDS, closing)
+    loop = asyncio.get_running_loop()
+    retired = _retired.setdefault(loop, set())
+    retired.add(client)
+
+    def close() -> None:
+        if client in retired:
+            retired.remove(client)
+            _closing.spawn(client.close(), name="close LLM client", report=True)
+
+    loop.call_later(RETIRE_SECONDS, close, context=Context())  # in that of a call, its token would stay as long
 
 
 class _Lent:
@@ -125,6 +147,13 @@ class _Lent:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._responses: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """As the client itself, for who uses it without entering it."""
+        return getattr(self._client, name)
+
+    async def close(self) -> None:
+        """Nothing: others use it."""
 
     async def __aenter__(self) -> Any:
         self._token = _responses.set(self._responses)
@@ -160,19 +189,45 @@ def _without_cookies(client: Any) -> Any:
 
 
 def _session(transport: Any) -> Any:
-    """As the transport would make it, but for the cookies."""
-    import aiohttp  # noqa: PLC0415  not before an LLM is used
+    from pallas_gateway.runtime import llm_sockets  # noqa: PLC0415  not before an LLM is used
 
-    limits = transport.limits
-    connector = aiohttp.TCPConnector(
-        limit=limits.max_connections or 0, keepalive_timeout=limits.keepalive_expiry, ssl=transport.ssl_context
-    )
-    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+    return llm_sockets.session(transport.ssl_context, KEEP_ALIVE_SECONDS)
 
 
-def _with_client_without_cookies(client: Any) -> Any:
-    client._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+def _http_client() -> Any:
+    """The Anthropic library's own, but without cookies and with an eye on its idle sockets."""
+    import httpx2  # noqa: PLC0415  not before an LLM is used
+    from anthropic import DefaultAsyncHttpxClient  # noqa: PLC0415
+
+    limits = httpx2.Limits(max_keepalive_connections=100, keepalive_expiry=KEEP_ALIVE_SECONDS)
+    client = DefaultAsyncHttpxClient(limits=limits)
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+    client.event_hooks = {"request": [_Sweep(client).later]}
     return client
+
+
+class _Sweep:
+    """Closes sockets that waited too long: a pool of the `httpx2` library looks for them only when it is used."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._next: asyncio.TimerHandle | None = None
+
+    async def later(self, _: object = None) -> None:
+        if self._next is None:
+            seconds = 2 * KEEP_ALIVE_SECONDS
+            self._next = asyncio.get_running_loop().call_later(seconds, self._now, context=Context())
+
+    def _now(self) -> None:
+        self._next = None
+        if not self._client.is_closed:
+            _closing.spawn(self._close_idle(), name="close idle LLM sockets", report=True)
+
+    async def _close_idle(self) -> None:
+        from pallas_gateway.runtime import platform  # noqa: PLC0415  it imports this module
+
+        if await platform.close_idle(self._client):
+            await self.later()
 
 
 def _none(**_: Any) -> None:

@@ -42,8 +42,9 @@ ASK_SECONDS = 5.0
 """How long a downstream may take to answer."""
 AGAIN_SECONDS = 5.0
 """After this time a downstream that could not be asked is asked again, if a call wants it."""
-KEEP_ALIVE_SECONDS = 3.0
-"""How long a socket waits for the next request: less than the 5 s after which common servers close theirs."""
+KEEP_ALIVE_SECONDS = 1.5
+"""How long a socket waits for the next request: less than the 2 s (Gunicorn) or 5 s (Uvicorn, Node) after which common
+servers close theirs. A `tools/call` that comes just then fails: it may have run, so it is not sent twice."""
 KEPT_SOCKETS = 100
 
 _log = logging.getLogger("pallas.runtime")

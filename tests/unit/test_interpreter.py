@@ -1,6 +1,7 @@
 """The garbage collector is spared what stays, and nothing that is garbage stays. In processes of their own."""
 
 import asyncio
+import os
 import subprocess
 import sys
 
@@ -65,7 +66,8 @@ print(kept, gone() is None, gc.get_freeze_count() > 0)
     assert prints(program) == "True True True"
 
 
-def test_what_serves_runs_on_libuvs_loop() -> None:
+def test_what_serves_runs_on_libuvs_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "_is_debugging", lambda: False)
     seen: list[str] = []
 
     async def work() -> None:
@@ -86,3 +88,25 @@ def test_what_serves_runs_without_it_too(monkeypatch: pytest.MonkeyPatch) -> Non
     interpreter.run(work())
 
     assert seen == [True]
+
+
+@pytest.mark.parametrize(("options", "loop"), [(["-X", "dev"], "asyncio.unix_events"), ([], "uvloop")])
+def test_libuvs_loop_is_not_used_where_it_would_crash(options: list[str], loop: str) -> None:
+    program = """
+import asyncio
+from pallas_gateway import interpreter
+
+async def work():
+    print(type(asyncio.get_running_loop()).__module__)
+
+interpreter.run(work())
+"""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {"PYTHONASYNCIODEBUG", "PYTHONDEVMODE"}
+    }
+
+    shown = subprocess.run(
+        [sys.executable, *options, "-c", program], capture_output=True, text=True, check=True, env=environment
+    )
+
+    assert shown.stdout.strip() == loop

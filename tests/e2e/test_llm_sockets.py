@@ -1,0 +1,153 @@
+"""What LLM servers do to sockets that are kept: answer unasked, close them just when a turn begins, forget them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from contextlib import asynccontextmanager
+from contextvars import Context
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pallas_gateway.runtime import llm_connections
+from tests.support.clients import MODERN_VERSION, raw_client
+from tests.support.dialects import polyglot_llm
+from tests.support.gateway import Agent, running, write_project
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from tests.support.gateway import Running
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+TOKEN = "token-of-a-caller-that-has-gone"
+
+
+class SocketLlm:
+    """An LLM on bare sockets; its answers are numbered. `socket_of` says over which socket each request came."""
+
+    def __init__(self, *, repeats_itself: bool = False, closes_when_used_again: bool = False) -> None:
+        self.socket_of: list[int] = []
+        self.unasked = asyncio.Event()
+        self._repeats_itself = repeats_itself
+        self._closes_when_used_again = closes_when_used_again
+        self._sockets = 0
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection to its end."""
+        self._sockets += 1
+        try:
+            await self._answer_all(self._sockets, reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the gateway has closed it
+        finally:
+            writer.close()
+
+    async def _answer_all(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+            await reader.readexactly(sum(int(line.partition(b":")[2]) for line in lengths))
+            if not head.startswith(b"POST"):
+                writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+                continue
+            is_used_again = number in self.socket_of
+            self.socket_of.append(number)
+            if is_used_again and self._closes_when_used_again:
+                return
+            writer.write(_answer(f"answer {len(self.socket_of)}"))
+            await writer.drain()
+            if self._repeats_itself:
+                self.unasked.clear()
+                asyncio.get_running_loop().call_later(0.05, self._say_unasked, writer)
+
+    def _say_unasked(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(_answer("what another call was told"))
+        self.unasked.set()
+
+
+def _answer(text: str) -> bytes:
+    choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "test-model", "choices": [choice]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
+    return f"{head}{body}".encode()
+
+
+@asynccontextmanager
+async def served_with(llm: SocketLlm, path: Path) -> AsyncGenerator[Running]:
+    server = await asyncio.start_server(llm.accept, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        project = write_project(path, {"one": Agent()}, llm_url=f"http://127.0.0.1:{port}/v1")
+        async with running(project) as served:
+            yield served
+
+
+async def test_what_an_llm_says_unasked_is_no_other_turns_answer(tmp_path: Path) -> None:
+    llm = SocketLlm(repeats_itself=True)
+    async with served_with(llm, tmp_path) as served:
+        answers = []
+        for _ in range(3):
+            answers.append(await ask(served, "one"))
+            await asyncio.wait_for(llm.unasked.wait(), 10)
+
+    assert answers == ["answer 1", "answer 2", "answer 3"]
+    assert len(set(llm.socket_of)) == 3
+
+
+async def test_a_socket_closed_as_a_turn_begins_costs_the_turn_nothing_but_another_socket(tmp_path: Path) -> None:
+    llm = SocketLlm(closes_when_used_again=True)
+    async with served_with(llm, tmp_path) as served:
+        assert await ask(served, "one") == "answer 1"
+        assert await ask(served, "one") == "answer 3"
+
+    assert llm.socket_of[0] == llm.socket_of[1] != llm.socket_of[2]
+
+
+async def test_an_open_socket_does_not_remember_whose_call_opened_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llm_connections, "KEEP_ALIVE_SECONDS", 60)
+    llm = SocketLlm()
+    async with served_with(llm, tmp_path) as served:
+        await ask(served, "one", bearer=TOKEN)
+        await eventually(lambda: not served.metric("pallas_instances_live", agent="one"))
+        gc.collect()
+        holders = [
+            handle
+            for handle in gc.get_objects()
+            if isinstance(handle, asyncio.Handle) and not handle.cancelled() and TOKEN in _texts_of(handle)
+        ]
+        assert await ask(served, "one") == "answer 2"
+
+    assert holders == []
+    assert len(set(llm.socket_of)) == 1
+
+
+async def test_anthropics_sockets_are_closed_when_nobody_has_used_them_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(llm_connections, "KEEP_ALIVE_SECONDS", 0.1)
+    async with polyglot_llm() as llm, llm_connections._http_client() as client:
+        await client.get(f"{llm.base_url}/v1/models")
+        (socket,) = client._transport._pool.connections
+        assert not socket.is_closed()
+
+        await eventually(socket.is_closed, what="the socket's end")
+
+
+def _texts_of(handle: asyncio.Handle) -> list[str]:
+    context: Context | None = handle._context  # type: ignore[attr-defined]
+    return [value for value in context.values() if isinstance(value, str)] if context is not None else []
+
+
+async def ask(served: Running, agent: str, *, bearer: str | None = None) -> str:
+    async with raw_client(served.url(agent), protocol_version=MODERN_VERSION, bearer=bearer) as client:
+        reply = await client.call_tool(agent, {"message": "Hello"})
+    assert not reply.result.get("isError"), reply.result
+    return str(reply.result["content"][0]["text"])

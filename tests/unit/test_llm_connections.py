@@ -1,0 +1,89 @@
+"""Which HTTP clients of LLM turns are kept, and until when."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fast_agent.mcp.auth.context import request_bearer_token
+
+from pallas_gateway.runtime import llm_connections
+
+
+class FakeClient:
+    """Stands for a provider's client."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+        self.is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of a provider as fast-agent has them, with its clients kept."""
+    monkeypatch.setattr(llm_connections, "_http_client", lambda: "of its own")
+    module: Any = SimpleNamespace(AsyncAnthropic=FakeClient)
+    llm_connections.keep_clients_of(module)
+    return module
+
+
+async def test_a_client_is_kept_for_its_settings(provider: Any) -> None:
+    one, other = provider.AsyncAnthropic(api_key="a"), provider.AsyncAnthropic(api_key="b")
+
+    assert provider.AsyncAnthropic(api_key="a") is one is not other
+    await llm_connections.close_clients()
+
+
+async def test_a_client_made_with_the_callers_token_is_not_kept(provider: Any) -> None:
+    token = request_bearer_token.set("of-the-caller")
+    try:
+        mine = provider.AsyncAnthropic(api_key="of-the-caller")
+        assert provider.AsyncAnthropic(api_key="of-the-caller") is not mine
+    finally:
+        request_bearer_token.reset(token)
+
+
+async def test_a_client_with_an_http_client_of_the_providers_making_is_not_kept(provider: Any) -> None:
+    given = object()  # GitHub Copilot's, made for each turn and changed after it
+
+    made = provider.AsyncAnthropic(api_key="", http_client=given)
+
+    assert made.settings["http_client"] is given
+    assert provider.AsyncAnthropic(api_key="", http_client=given) is not made
+
+
+async def test_a_client_is_made_anew_once_a_variable_it_reads_is_set(
+    provider: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = provider.AsyncAnthropic(api_key="a")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+
+    assert provider.AsyncAnthropic(api_key="a") is not before
+    await llm_connections.close_clients()
+
+
+async def test_a_client_that_was_crowded_out_serves_its_turn_and_is_closed_at_the_end(
+    provider: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llm_connections, "KEPT_CLIENTS", 1)
+    first, second = provider.AsyncAnthropic(api_key="a"), provider.AsyncAnthropic(api_key="b")
+    assert not first.is_closed
+
+    await llm_connections.close_clients()
+
+    assert first.is_closed
+    assert second.is_closed
+
+
+async def test_a_client_used_without_being_entered_is_the_kept_one_and_stays_open() -> None:
+    kept = FakeClient(api_key="a")
+    lent = llm_connections._Lent(kept)
+
+    assert lent.settings == {"api_key": "a"}
+    await lent.close()
+
+    assert not kept.is_closed
