@@ -230,6 +230,7 @@ async def test_callers_see_their_own_threads_and_the_agents_of_their_grants_alon
         "no token for messages": 401,
         "an unknown token": 401,
     }
+    assert {one.json()["error"] for one in refused.values() if one.status_code == 404} == {"not_found"}
     assert (made["title"], mine["threadId"]) == ("Mine", made["id"])
     assert {key: [one["id"] for one in found] for key, found in listed.items()} == {
         "ann": [made["id"]],
