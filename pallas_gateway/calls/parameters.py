@@ -28,8 +28,13 @@ _SET_OTHERWISE = {
     "max_tokens", "max_completion_tokens", "max_output_tokens", "stop_sequences", "text", "output_config",
     "output_format", "stream", "stream_options", "n", "background", "store", "conversation", "previous_response_id",
 }  # fmt: skip
-NOT_EXTRA = frozenset({*PARAMETERS, *_SET_OTHERWISE} - {"extra"})
-"""Keys that callers may not slip in by `extra`."""
+_WIDENS = {
+    "plugins", "web_search_options", "search_parameters", "data_sources",  # tools that a provider runs by itself
+    "preset", "route", "fallbacks", "chat_template",  # another model, or another instruction
+    "api_key", "api_base", "base_url", "extra_headers", "extra_body",  # where proxies send it, and as whom
+}  # fmt: skip
+NOT_EXTRA = frozenset({*PARAMETERS, *_SET_OTHERWISE, *_WIDENS} - {"extra"})
+"""Keys that callers may not slip in by `extra`, in whatever case: some servers tell no case apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,5 +200,5 @@ def _refuse_foreign(read: CallParameters, settings: AgentSettings) -> None:
     if read.model is not None and read.model not in settings.models:
         raise _refused("params.model is none that this agent's callers may choose.", settings)
     for key in read.extra or ():
-        if key in NOT_EXTRA:
-            raise _refused(f"params.extra must not hold '{key}': it is set another way or not for callers.", settings)
+        if key.casefold() in NOT_EXTRA:
+            raise _refused(f"params.extra must not hold '{key:.40}': it is set otherwise or not for callers.", settings)

@@ -25,6 +25,7 @@ import httpx
 import httpx._transports.default as httpx_transports
 import httpx2
 import httpx2._transports.default as httpx2_transports
+from fast_agent.agents import llm_decorator
 from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.agents.tool_runner import ToolRunner
@@ -62,6 +63,9 @@ _connect: ContextVar[Connect | None] = ContextVar("pallas_connect_downstreams", 
 # Each holds the function under a name of its own; providers' clients take that of the package.
 _TRUST_STORE_READERS: tuple[Any, ...] = (httpx, httpx_transports, httpx2, httpx2_transports)
 
+# Each looks for it at the beginning of what a user says.
+_CONTROL_MESSAGE_READERS: tuple[Any, ...] = (fastagent_llm, llm_decorator)
+
 # Whatever prepare() relies on, as "owner, attribute, parameters it must take".
 _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (fast_agent.config, "resolve_env_vars", ("config_item",)),
@@ -89,6 +93,7 @@ _RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (ToolRunner, "_advance_iteration", ("self",)),
     (fastagent_llm, "_mcp_metadata_var", ()),
     (ModelFactory, "_load_provider_class", ("provider",)),
+    *((module, "CONTROL_MESSAGE_SAVE_HISTORY", ()) for module in _CONTROL_MESSAGE_READERS),
     *savings.RELIED_ON,
     *((module, "create_ssl_context", ("verify", "cert", "trust_env")) for module in _TRUST_STORE_READERS),
 )
@@ -124,6 +129,7 @@ def prepare() -> None:
     _log_to_the_gateway()
     _connect_knowingly()
     _keep_llm_connections()
+    _obey_no_message()
     savings.save()
     for console in (consoles.console, consoles.error_console, consoles.server_console):
         console.quiet = True  # its chat and progress have no place in a server's output
@@ -385,6 +391,12 @@ def _keep_llm_connections() -> None:
         return llm_class
 
     ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]
+
+
+def _obey_no_message() -> None:
+    """`***SAVE_HISTORY PATH` makes fast-agent write a conversation to any file: whoever may talk could write there."""
+    for module in _CONTROL_MESSAGE_READERS:
+        module.CONTROL_MESSAGE_SAVE_HISTORY = ()  # no text begins with one of none
 
 
 def _log_to_the_gateway() -> None:

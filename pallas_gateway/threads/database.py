@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+import os
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -114,11 +115,14 @@ def _sqlite_engine(path: Path) -> AsyncEngine:
         hide_parameters=True,
     )
 
-    def look_for_folder(*_: object) -> None:
+    def prepare_file(*_: object) -> None:
         if not path.parent.is_dir():  # SQLite's own words are the same for whatever it cannot open
             raise FileNotFoundError(f"no folder {path.parent}")
+        # What people said is for the gateway's user alone; SQLite gives the files beside it the mode of this one.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
-    event.listen(engine.sync_engine, "do_connect", look_for_folder)
+    event.listen(engine.sync_engine, "do_connect", prepare_file)
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine

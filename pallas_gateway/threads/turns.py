@@ -51,13 +51,22 @@ class OpenTurn:
         self.history = tuple(await self._store.history(self.lease))
 
     async def end(self, outcome: Outcome) -> None:
-        """Write what it came to.
+        """Write what it came to, even if the caller is cancelled meanwhile: half an end would lock the thread.
 
         Raises:
             LeaseLostError: another writer took over the thread; nothing was written.
             ThreadsUnavailableError: the database cannot be used, also not a few seconds later.
         """
         self.is_ended = True
+        writing = asyncio.create_task(self._written(outcome), name=f"end of turn in thread {self.lease.thread_id}")
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait({writing})
+            _note_if_failed(self.lease, writing)
+            raise
+
+    async def _written(self, outcome: Outcome) -> None:
         for seconds in _WRITE_AGAIN_SECONDS:
             try:
                 return await self._end(outcome)
@@ -173,8 +182,17 @@ async def _end_if_open(turn: OpenTurn, outcome: Outcome) -> None:
     try:
         await turn.end(outcome)
     except (LeaseLostError, ThreadsUnavailableError) as error:
-        extra = {"thread_id": turn.lease.thread_id, "turn": turn.number, "why": error.reason}
-        _log.warning("turn could not be ended", extra=extra)
+        _note_not_ended(turn.lease, error)
+
+
+def _note_if_failed(lease: Lease, writing: asyncio.Task[None]) -> None:
+    if not writing.cancelled() and isinstance(error := writing.exception(), GatewayError):
+        _note_not_ended(lease, error)
+
+
+def _note_not_ended(lease: Lease, error: GatewayError) -> None:
+    extra = {"thread_id": lease.thread_id, "turn": lease.turn, "why": error.reason}
+    _log.warning("turn could not be ended", extra=extra)
 
 
 def _failure(error: Exception) -> Outcome:

@@ -12,7 +12,7 @@ import httpx
 
 from tests.e2e.watching import watching_meta
 from tests.support.asgi import read_body, respond, respond_json
-from tests.support.clients import raw_client, tool_params
+from tests.support.clients import MODERN_VERSION, raw_client, tool_params
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.support.asgi import AsgiApp, Receive, Scope, Send
     from tests.support.scripted_llm import ScriptedLlm
 
+SAID = "canarysaidinathread"
+"""What is said to an agent in a thread: it belongs into the database, and into no log."""
 TOOLS = ("echo", "add", "fail")  # each refuses in its own way: with a JSON-RPC error, a status, an error result
 
 
@@ -127,6 +129,24 @@ class Run:
                 self._keep(await http.get(path))
             self._keep(await http.post("/agents/ruder/mcp", content=b"{not json"))
             self._keep(await http.post("/agents/ruder/mcp", headers={"Host": "evil.example"}))
+
+    async def other_doors(self, agent: str) -> None:
+        """Call an agent by every door that is not its own."""
+        headers = {"Authorization": f"Bearer {self.bearer}"}
+        events = {"Accept": "text/event-stream"}
+        async with httpx.AsyncClient(base_url=self.base_url, headers=headers, timeout=60) as http:
+            for stream in (False, True):
+                asked = {"model": agent, "messages": [{"role": "user", "content": "go"}], "stream": stream}
+                self._keep(await http.post("/v1/chat/completions", json=asked))
+            for accepted in ({}, events):
+                chat = f"/api/v1/agents/{agent}/chat"
+                self._keep(await http.post(chat, json={"message": SAID}, headers=accepted))
+            for path in ("/v1/models", f"/api/v1/agents/{agent}", f"/api/v1/agents/{agent}/threads"):
+                self._keep(await http.get(path))
+        async with raw_client(f"{self.base_url}/mcp", protocol_version=MODERN_VERSION, bearer=self.bearer) as client:
+            for tool, arguments in ((f"agent-{agent}", {"message": "go"}), ("get_health", {})):
+                reply = await client.request("tools/call", tool_params(tool, arguments))
+                self.bodies.append(f"{dict(reply.headers)} {json.dumps(reply.messages)}")
 
     @property
     def base_url(self) -> str:

@@ -20,7 +20,7 @@ import yaml
 
 from tests.cli.program import started
 from tests.e2e.calling import EACH_VERSION
-from tests.e2e.canaries import TOOLS, Run, decoded_headers, leaks, rude
+from tests.e2e.canaries import SAID, TOOLS, Run, decoded_headers, leaks, rude
 from tests.e2e.guarded import static_key
 from tests.e2e.watching import speaker
 from tests.support.asgi import read_body, respond_json
@@ -126,7 +126,7 @@ async def project_full_of_canaries(path: Path) -> AsyncGenerator[tuple[Project, 
         }
         for name in ("rude", "ruder", "closed", "nowhere"):
             servers[name]["transport"] = "http"
-        gateway = {"drain_seconds": 0.2}
+        gateway = {"drain_seconds": 0.2, "openai_api": True, "threads": "sqlite:///threads.db"}
         project = write_project(path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway)
         secrets = {"generic": {"api_key": PROVIDER_KEY}}
         (path / "fastagent.secrets.yaml").write_text(yaml.safe_dump(secrets))
@@ -139,6 +139,8 @@ async def mixed_run(run: Run, version: str) -> None:
     await asyncio.gather(*(run.call(agent, version) for agent in agents))
     await run.call("rude", version, message=["not", "text"])
     await run.leave("hanging", version)
+    for agent in ("rude", "ruder", "keyless", "raising"):
+        await run.other_doors(agent)
     for agent in ("rude", "ruder", "raising", "raising_shaped"):
         await run.health(agent, version)
     await run.look_around()
@@ -167,8 +169,13 @@ async def test_no_output_ever_shows_a_secret(stderr: str, version: str, tmp_path
             ran = await asyncio.to_thread(program.end, 60)
 
     outputs = {"stdout": ran.out, "stderr": ran.err, "log": log.read_text(), "http": "\n".join(run.bodies)}
-    assert leaks(outputs, CANARIES) == set()
+    kept = (project.path / "threads.db").read_bytes().decode("latin-1")
+    assert leaks({**outputs, "threads": kept}, CANARIES) == set()
+    # At DEBUG, fast-agent tells what a model is sent.
+    ours = [line for line in outputs["log"].splitlines() if json.loads(line)["logger"] != "pallas.fast_agent"]
+    assert leaks({"log": "\n".join(ours)}, [SAID]) == set()
     assert ran.code == 0
+    assert "Incorrect API key provided: ****" in kept
     _was_worth_something(outputs)
     assert {request.bearer for request in llm.requests} == {PROVIDER_KEY}
     bearers = {name: {request.bearer for request in recorder.requests} for name, recorder in got.items()}

@@ -230,6 +230,7 @@ async def test_callers_see_their_own_threads_and_the_agents_of_their_grants_alon
         "no token for messages": 401,
         "an unknown token": 401,
     }
+    assert {one.json()["error"] for one in refused.values() if one.status_code == 404} == {"not_found"}
     assert (made["title"], mine["threadId"]) == ("Mine", made["id"])
     assert {key: [one["id"] for one in found] for key, found in listed.items()} == {
         "ann": [made["id"]],
@@ -290,6 +291,24 @@ async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_
     }
     assert raw["another method"].headers["allow"] == "POST"
     assert refusals == [5, 1, 1]
+
+
+async def test_a_call_that_says_nothing_until_its_deadline_is_no_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path, agents={"solo": Agent(settings={"call_timeout_seconds": 0.5})}) as api:
+        failed = await api.chat("wait")
+        thread_id = failed.json()["threadId"]
+        async with api.http.stream(
+            "POST", "/agents/solo/chat", json={"message": "wait", "threadId": thread_id}, headers=EVENTS
+        ) as response:
+            told = [line async for line in response.aiter_lines() if line.startswith("data: {")]
+        (await api.chat("hello", threadId=thread_id)).raise_for_status()
+        replayed = [(one["role"], one["content"]) for one in api.llm.requests[-1].messages[1:]]
+        kept = await api.messages(thread_id)
+    assert (failed.status_code, failed.json()["error"], failed.json()["turnIndex"]) == (504, "deadline", 1)
+    last = json.loads(told[-1].removeprefix("data: "))
+    assert (last["type"], last["reason"], last["turnIndex"]) == ("error", "deadline", 2)
+    assert replayed == [("user", "hello")]
+    assert [one["status"] for one in kept if one["role"] == "assistant"] == ["error", "error", "complete"]
 
 
 async def test_images_and_parameters_reach_the_model_and_images_are_replayed(tmp_path: Path) -> None:

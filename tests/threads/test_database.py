@@ -77,6 +77,14 @@ async def test_a_relative_path_is_below_the_folder_of_the_configuration(tmp_path
     assert (tmp_path / "my threads.db").exists()
 
 
+async def test_what_was_said_is_readable_by_the_gateways_user_alone(tmp_path: Path) -> None:
+    async with threads_at("sqlite:///threads.db", tmp_path) as threads:
+        await threads.store.create("me", "solo")
+        modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    assert modes["threads.db"] == 0o600
+    assert set(modes.values()) == {0o600}
+
+
 async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_when_it_comes(
     server: PostgreSql, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

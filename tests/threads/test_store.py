@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import update
 
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.threads import tables
+from pallas_gateway.threads.database import Database
 from pallas_gateway.threads.records import Outcome, ThreadBusyError, ThreadNotFoundError
 from pallas_gateway.threads.service import Threads
 from tests.support.waiting import eventually
@@ -79,6 +82,37 @@ async def test_turns_that_failed_are_told_of_and_not_replayed(database_url: str)
         told = [(one.number, one.status, one.outcome.error_reason) for one in await turns_of(threads, thread.id)]
     assert said == ["two", "said two"]
     assert told == [(1, "error", "internal_error"), (2, "complete", None), (3, "error", "llm_error")]
+
+
+async def test_an_answer_is_kept_although_its_client_leaves_while_it_is_written(database_url: str) -> None:
+    database = Database(Secret(database_url), Path("/"))
+    begun, blocked, writing = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+
+        async def answered() -> None:
+            async with threads.turns.turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
+                begun.set()
+                await blocked.wait()
+                writing.set()
+                await turn.end(Outcome(Message("assistant", "paid for"), "endTurn"))
+
+        answering = asyncio.create_task(answered())
+        await asyncio.wait_for(begun.wait(), 10)
+        async with database.writing() as connection:  # holds up all others that write to the thread
+            await connection.execute(update(tables.threads).values(title="held"))
+            blocked.set()
+            await asyncio.wait_for(writing.wait(), 10)
+            answering.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait({answering}, timeout=30)
+        [told] = await turns_of(threads, thread.id)
+        number = await say(threads, thread.id, "next", wait_seconds=0)
+    await database.close()
+
+    assert answering.cancelled()
+    assert (told.status, told.outcome.answer) == ("complete", Message("assistant", "paid for"))
+    assert number == 2
 
 
 async def test_nobody_finds_anothers_thread(database_url: str) -> None:

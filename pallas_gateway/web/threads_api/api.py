@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -18,7 +19,7 @@ from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.telemetry import traces
 from pallas_gateway.threads.records import ThreadNotFoundError
-from pallas_gateway.web import access
+from pallas_gateway.web import access, agent_routes
 from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.threads_api import answers, openapi, requests
 from pallas_gateway.web.threads_api.chat import Chat
@@ -193,6 +194,10 @@ class ThreadsApi:
         """Who asks, and the agent, if they may see it, or run it where the request `runs` it."""
         caller = await access.caller_of(self._gateway, request.scope, agent=name)
         refused = access.agent_refusal(self._gateway, request.scope, caller, name, runs=runs)
+        if refused is not None and refused.status_code == HTTPStatus.NOT_FOUND:
+            raise ApiError(
+                agent_routes.no_agent(name), reason="not_found"
+            )  # as this API says it of all that is not there
         if refused is not None:
             raise _RefusedError(refused)
         return caller, self._gateway.agents[name]

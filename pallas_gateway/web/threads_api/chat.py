@@ -131,7 +131,8 @@ class Chat:
         async with begun(self.agent, call, self.running, live=live) as events:
             async for told in events:
                 if isinstance(told, Replied):
-                    return told.reply
+                    # A sentence of the gateway's alone is no answer, and the model shall not read it as its own.
+                    return replace(told.reply, failure="deadline") if told.timed_out else told.reply
                 await tell(told)
         raise CallFailedError("The call ended without an answer.", reason="internal_error")
 
