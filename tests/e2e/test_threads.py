@@ -133,15 +133,18 @@ async def test_events_tell_the_text_as_it_comes_the_tools_and_where_it_is_kept(t
         with_tool = await events_of(api, "add")
         failed = await events_of(api, "fail")
 
-    assert [one["type"] for one in with_tool] == ["tool_call", "tool_result", "text", "final"]
-    assert {key: with_tool[0][key] for key in ("toolName", "args")} == {
+    assert [one["type"] for one in with_tool] == ["thread", "tool_call", "tool_result", "text", "final"]
+    assert {key: with_tool[1][key] for key in ("toolName", "args")} == {
         "toolName": "tools/add",
         "args": {"a": 1, "b": 2},
     }
-    assert {key: with_tool[1][key] for key in ("toolName", "ok")} == {"toolName": "tools/add", "ok": True}
+    assert {key: with_tool[2][key] for key in ("toolName", "ok")} == {"toolName": "tools/add", "ok": True}
     assert "".join(one["delta"] for one in plain if one["type"] == "text") == plain[-1]["content"] == "You said: hello"
     assert (plain[-1]["type"], plain[-1]["turnIndex"], len(plain[-1]["threadId"])) == ("final", 1, 32)
-    assert [(one["type"], one["reason"], one["turnIndex"]) for one in failed] == [("error", "llm_error", 1)]
+    assert [(one["type"], one.get("reason"), one["turnIndex"]) for one in failed] == [
+        ("thread", None, 1),
+        ("error", "llm_error", 1),
+    ]
 
 
 async def events_of(api: Api, message: str, **body: Any) -> list[dict[str, Any]]:
@@ -193,6 +196,18 @@ async def test_a_client_that_leaves_ends_its_call_and_the_thread_is_free(tmp_pat
     assert {one["error"]["reason"] for one in answers[1:3]} == {"cancelled"}
 
 
+async def test_a_client_that_is_cut_off_from_its_first_answer_knows_where_to_find_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        request = api.http.stream("POST", "/agents/solo/chat", json={"message": "wait"}, headers=EVENTS, timeout=60)
+        async with request as response:
+            first = json.loads((await anext(response.aiter_lines())).removeprefix("data: "))
+            await api.gate.wait_for_entered()
+        await until_idle(api.served)
+        told = await api.messages(first["threadId"])
+    assert first == {"type": "thread", "threadId": first["threadId"], "turnIndex": 1}
+    assert [(one["turnIndex"], one["status"]) for one in told] == [(1, "complete"), (1, "error")]
+
+
 async def test_callers_see_their_own_threads_and_the_agents_of_their_grants_alone(tmp_path: Path) -> None:
     tokens = [{"name": name, "sha256": hash_of(name), "grants": grants} for name, grants in KEYS.items()]
     async with serving(tmp_path, auth={"tokens": tokens}) as api:
@@ -231,6 +246,8 @@ async def test_callers_see_their_own_threads_and_the_agents_of_their_grants_alon
         "an unknown token": 401,
     }
     assert {one.json()["error"] for one in refused.values() if one.status_code == 404} == {"not_found"}
+    assert refused["no such agent"].json() == {"error": "not_found", "error_description": "no agent 'nobody'"}
+    assert all(response.json().keys() == {"error", "error_description"} for response in refused.values())
     assert (made["title"], mine["threadId"]) == ("Mine", made["id"])
     assert {key: [one["id"] for one in found] for key, found in listed.items()} == {
         "ann": [made["id"]],
@@ -364,6 +381,6 @@ async def test_a_message_is_a_call_to_the_drain(tmp_path: Path) -> None:
         late, read = await api.chat("late"), await api.get(f"/threads/{thread_id}/messages")
         api.gate.open()
         answer = await first
-    assert (late.status_code, late.json()["error"], late.headers["retry-after"]) == (503, "stopped", "5")
+    assert (late.status_code, late.json()["error"], late.headers["retry-after"]) == (503, "stopping", "5")
     assert read.status_code == 200
     assert (answer.status_code, answer.json()["content"]) == (200, "at last")

@@ -127,7 +127,7 @@ class ThreadsApi:
     async def _chat(self, request: Request, name: str) -> ASGIApp:
         caller, agent = await self._admitted(request, name, runs=True)
         if self._gateway.draining:
-            raise ApiError(_STOPPING, reason="stopped")
+            raise ApiError(_STOPPING, reason="stopping")
         live, body = requests.wants_events(request), await self._body(request)
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -195,9 +195,7 @@ class ThreadsApi:
         caller = await access.caller_of(self._gateway, request.scope, agent=name)
         refused = access.agent_refusal(self._gateway, request.scope, caller, name, runs=runs)
         if refused is not None and refused.status_code == HTTPStatus.NOT_FOUND:
-            raise ApiError(
-                agent_routes.no_agent(name), reason="not_found"
-            )  # as this API says it of all that is not there
+            raise ApiError(agent_routes.no_agent(name), reason="not_found")
         if refused is not None:
             raise _RefusedError(refused)
         return caller, self._gateway.agents[name]

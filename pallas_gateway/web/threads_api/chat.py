@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.events import Event
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.threads.turns import OpenTurn, Turns
     from pallas_gateway.web.connection import ServerSentEvents
 
-    type Tell = Callable[[Event], Awaitable[None]]
+    type Tell = Callable[[answers.Json], Awaitable[None]]
 
 DONE = "[DONE]"
 """The last event of every stream."""
@@ -82,9 +81,8 @@ class Chat:
     async def streamed(self, events: ServerSentEvents) -> tuple[Ended, Response | None]:
         """Make the call and tell of it; a response only for what was refused before its turn had begun."""
 
-        async def tell(told: Event) -> None:
-            if (shown := answers.event(told)) is not None:
-                await events.data(answers.line(shown))
+        async def tell(told: answers.Json) -> None:
+            await events.data(answers.line(told))
 
         async with events.kept_alive():
             ended = await self._ended(tell, live=True)
@@ -120,6 +118,8 @@ class Chat:
         taken = self.turns.turn(thread_id, self.call.message, self.call.call_id, wait_seconds=self.wait_seconds)
         async with taken as turn:
             self._turn = turn.number
+            # At once: a client that is cut off from its first answer has to know where to find it.
+            await tell({"type": "thread", **self._about()})
             reply = await self._reply(turn, tell, live=live)
             await turn.end(_outcome(reply))
         return reply
@@ -133,7 +133,8 @@ class Chat:
                 if isinstance(told, Replied):
                     # A sentence of the gateway's alone is no answer, and the model shall not read it as its own.
                     return replace(told.reply, failure="deadline") if told.timed_out else told.reply
-                await tell(told)
+                if (shown := answers.event(told)) is not None:
+                    await tell(shown)
         raise CallFailedError("The call ended without an answer.", reason="internal_error")
 
     def _about(self) -> answers.Json:
@@ -168,5 +169,5 @@ def _message(reply: Reply) -> Message:
     return Message("assistant", storable(text_of(reply)), tuple(images))
 
 
-async def _tell_nobody(_: Event) -> None:
+async def _tell_nobody(_: answers.Json) -> None:
     """A response in one piece tells of the end alone."""

@@ -29,6 +29,7 @@ _BY_REASON = {
     "not_acceptable": HTTPStatus.NOT_ACCEPTABLE,
     "not_found": HTTPStatus.NOT_FOUND,
     "not_json": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "stopping": HTTPStatus.SERVICE_UNAVAILABLE,
     "stopped": HTTPStatus.SERVICE_UNAVAILABLE,
     "thread_busy": HTTPStatus.CONFLICT,
     "threads_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,

@@ -153,6 +153,7 @@ _SCHEMAS: Json = {
     "Event": {
         "description": "The data of one server-sent event; after the last one comes `[DONE]`.",
         "oneOf": [
+            _object({"type": {"const": "thread"}, "threadId": _ref("ThreadId"), "turnIndex": _ref("TurnIndex")}),
             _object({"type": {"const": "text"}, "delta": {"type": "string"}}),
             _object(
                 {
