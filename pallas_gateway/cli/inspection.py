@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _MAY_BE_UNSET = ("api_key", "base_url")
 """Keys of a provider: without a value it is not used, or at its own address."""
+_MAY_LACK_A_SETTING = {"start_failed", "bad_declaration"}
+"""Of agents that fail for other reasons, such as a module that cannot be imported, the module is to be mended."""
 
 
 @dataclass
@@ -122,12 +124,12 @@ async def _start_all(configuration: Configuration, bad: set[str], found: Finding
     """Start agents as `serve` would, each for a moment; those with bad entries have been told about."""
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415  as in `serve`
 
-    before = len(found.problems)
+    needs_file = False
     async with FastAgentRuntime(config_file=configuration.named_fastagent_file) as runtime:
         for name in configuration.deployment.agents:
             if not any(_is_of_its_start(path, name) for path in bad):
-                await _start(configuration, runtime, name, found)
-    if len(found.problems) > before and configuration.fastagent.path is None:
+                needs_file |= await _start(configuration, runtime, name, found) in _MAY_LACK_A_SETTING
+    if needs_file and configuration.fastagent.path is None:
         message = "no such file in the working directory; `default_model` and `mcp.servers` are read from it"
         found.warn(Problem("fastagent.config.yaml", None, "", message))
 
@@ -142,7 +144,8 @@ def _is_of_its_start(path: str, agent: str) -> bool:
     return path == f"agents.{agent}" or (its_own in keys and path.startswith(f"agents.{agent}."))
 
 
-async def _start(configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings) -> None:
+async def _start(configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings) -> str | None:
+    """Start one agent, note what is found; the reason for which it failed, if it did."""
     from pallas_gateway.plans import agent_plan  # noqa: PLC0415  as in `serve`
 
     settings = configuration.deployment.agents[name]
@@ -162,6 +165,8 @@ async def _start(configuration: Configuration, runtime: FastAgentRuntime, name: 
         for key, message in error.places or ((made_of, str(error)),):
             path = f"agents.{name}.{key}"
             found.problems.append(Problem(str(configuration.path), configuration.line_of(path), path, message))
+        return error.reason
+    return None
 
 
 def _warn_of_uncalled_agents(configuration: Configuration, name: str, started: AgentRuntime, found: Findings) -> None:
