@@ -123,7 +123,7 @@ def announcement(gateway: Gateway) -> str:
 
 
 def _announce(gateway: Gateway) -> None:
-    """The short table: agent, state, URL; why those are not up that are not; the registry and a command to try."""
+    """The short table: agent, state, URL; why those are not up that are not; the registry and commands to try."""
     rows = [(agent.name, agent.status.state.value, gateway.addresses.public(agent.name)) for agent in _agents(gateway)]
     table("AGENT", "STATE", "URL", rows=rows)
     reasons = [f"{agent.name}: {agent.status.reason}" for agent in _agents(gateway) if agent.status.reason]
@@ -143,7 +143,9 @@ def _announce(gateway: Gateway) -> None:
 def _announce_command(gateway: Gateway) -> None:
     if (ready := next((a for a in _agents(gateway) if a.status.state is State.READY), None)) is not None:
         token = " --bearer TOKEN" if gateway.authenticator is not None else ""
-        result(f"Try:      pallas-gateway call {ready.name} 'Hello'{_url_option(gateway)}{token}")
+        options = f"{_url_option(gateway)}{token}"
+        result(f"Talk:     pallas-gateway chat {ready.name}{options}")
+        result(f"Try:      pallas-gateway call {ready.name} 'Hello'{options}")
 
 
 def _base_url(gateway: Gateway) -> str:

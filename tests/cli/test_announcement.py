@@ -50,6 +50,7 @@ def test_all_agents_up_are_a_table_a_registry_and_a_command(lines: Announced) ->
         "",
         f"Registry: http://localhost:24200{REGISTRY}",
         "At once:  http://localhost:24200/mcp",
+        "Talk:     pallas-gateway chat jarvis",
         "Try:      pallas-gateway call jarvis 'Hello'",
     ]
 
@@ -80,7 +81,10 @@ def test_the_command_reaches_the_gateway_from_this_machine(
     lines: Announced, folder: Path, settings: dict[str, Any], option: str
 ) -> None:
     (folder / "cert.pem").touch()
-    assert lines(gateway_of(up={"a": True}, **settings))[-1] == f"Try:      pallas-gateway call a 'Hello'{option}"
+    assert lines(gateway_of(up={"a": True}, **settings))[-2:] == [
+        f"Talk:     pallas-gateway chat a{option}",
+        f"Try:      pallas-gateway call a 'Hello'{option}",
+    ]
 
 
 def test_one_agent_alone_has_no_registry(lines: Announced) -> None:

@@ -43,6 +43,7 @@ def test_serve_prints_where_everything_is_and_nothing_else(gateway: Program) -> 
         "",
         f"Registry: {url}/.well-known/mcp/server.json",
         f"At once:  {url}/mcp",
+        f"Talk:     pallas-gateway chat echo --url {url.replace('localhost', '127.0.0.1')}",
         f"Try:      pallas-gateway call echo 'Hello' --url {url.replace('localhost', '127.0.0.1')}",
     ]
     assert "ValueError: no key" in reason
@@ -208,7 +209,8 @@ def test_nothing_that_an_agent_prints_reaches_stdout(tmp_path: Path) -> None:
         program.signal(signal.SIGTERM)
         ran = program.end()
 
-    assert [line.split()[0] for line in ran.out.splitlines() if line] == ["AGENT", "echo", "Registry:", "At", "Try:"]
+    firsts = [line.split()[0] for line in ran.out.splitlines() if line]
+    assert firsts == ["AGENT", "echo", "Registry:", "At", "Talk:", "Try:"]
     for when in ("at import", "in a call"):
         for how in ("printed", "written", "past Python", "by a child"):
             assert f"{how} {when}\n" in ran.err
