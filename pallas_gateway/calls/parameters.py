@@ -77,11 +77,21 @@ class Parameters:
 NO_PARAMETERS = Parameters()
 
 
+class BadParametersError(CallRefusedError):
+    """Parameters that cannot be taken; `parameter` is the one at fault, if it is one."""
+
+    reason = "bad_params"
+
+    def __init__(self, message: str, *, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
 def parse(asked: object, settings: AgentSettings) -> Parameters:
     """The `params` of a call, as far as the agent lets its callers set them; None and `{}` set none.
 
     Raises:
-        CallRefusedError: `bad_params`; the message names what is wrong and lists what this agent's callers may set.
+        BadParametersError: the message names what is wrong and lists what this agent's callers may set.
     """
     if asked is None:
         return NO_PARAMETERS
@@ -89,11 +99,11 @@ def parse(asked: object, settings: AgentSettings) -> Parameters:
         raise _refused("Argument 'params' must be an object.", settings)
     for name in asked:
         if name not in settings.caller_params:
-            raise _refused(_why_not(str(name)), settings)
+            raise _refused(_why_not(str(name)), settings, str(name))
     _refuse_unsendable(asked, settings)
     read, errors = validated(CallParameters, asked)
     if read is None:
-        raise _refused(_what_is_wrong(errors[0]), settings)
+        raise _refused(_what_is_wrong(errors[0]), settings, str(errors[0]["loc"][0]))
     _refuse_foreign(read, settings)
     cleared = frozenset(name for name, value in asked.items() if value is None)
     return replace(of_settings(read), cleared=cleared)
@@ -145,9 +155,9 @@ def _shown(schema: JsonObject) -> JsonObject:
     return {key: value for key, value in schema.items() if key not in {"title", "default"}}
 
 
-def _refused(why: str, settings: AgentSettings) -> CallRefusedError:
+def _refused(why: str, settings: AgentSettings, parameter: str | None = None) -> BadParametersError:
     allowed = ", ".join(_with_range(name, settings) for name in PARAMETERS if name in settings.caller_params)
-    return CallRefusedError(f"{why} Callers of this agent may set: {allowed or 'nothing'}.", reason="bad_params")
+    return BadParametersError(f"{why} Callers of this agent may set: {allowed or 'nothing'}.", parameter=parameter)
 
 
 def _why_not(name: str) -> str:
@@ -198,7 +208,8 @@ def _refuse_unsendable(asked: Mapping[str, Any], settings: AgentSettings) -> Non
 
 def _refuse_foreign(read: CallParameters, settings: AgentSettings) -> None:
     if read.model is not None and read.model not in settings.models:
-        raise _refused("params.model is none that this agent's callers may choose.", settings)
+        raise _refused("params.model is none that this agent's callers may choose.", settings, "model")
     for key in read.extra or ():
         if key.casefold() in NOT_EXTRA:
-            raise _refused(f"params.extra must not hold '{key:.40}': it is set otherwise or not for callers.", settings)
+            why = f"params.extra must not hold '{key:.40}': it is set otherwise or not for callers."
+            raise _refused(why, settings, "extra")

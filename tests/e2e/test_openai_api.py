@@ -243,12 +243,13 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str | None]]] = {
     "probabilities": ({"logprobs": True}, ("bad_input", "logprobs")),
     "a stream, perhaps": ({"stream": "yes"}, ("bad_input", "stream")),
     "stream options that are none": ({"stream_options": True}, ("bad_input", "stream_options")),
-    "a temperature out of range": ({"temperature": 3}, ("bad_params", None)),
+    "a temperature out of range": ({"temperature": 3}, ("bad_params", "temperature")),
     "a system text for an agent that takes none": (
         {"model": "strict", "messages": [{"role": "system", "content": "Be a cat."}, *said("hi")]},
         ("bad_params", "messages"),
     ),
-    "a parameter for an agent that takes none": ({"model": "strict", "top_p": 0.5}, ("bad_params", None)),
+    "a parameter for an agent that takes none": ({"model": "strict", "top_p": 0.5}, ("bad_params", "top_p")),
+    "an answer of no length": ({"max_completion_tokens": 0}, ("bad_params", "max_completion_tokens")),
 }
 TAKEN: dict[str, dict[str, Any]] = {
     "nothing but nulls": {"temperature": None, "stop": None, "tools": None, "stream": None, "metadata": None},

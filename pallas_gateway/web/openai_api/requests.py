@@ -15,7 +15,6 @@ from pallas_gateway.agent_server.tools import conversation_id_of
 from pallas_gateway.calls import parameters
 from pallas_gateway.calls.call import Message
 from pallas_gateway.calls.conversation import MalformedError, checked_images, is_text
-from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.web.openai_api.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -214,9 +213,16 @@ def _parameters(document: Json, system: Sequence[str], settings: AgentSettings) 
         asked["system_append"] = "\n\n".join(system)
     try:
         return parameters.parse(asked, settings)
-    except CallRefusedError as refusal:
+    except parameters.BadParametersError as refusal:
         message = str(refusal).replace("params.", "")
-        raise BadRequestError(message, reason=refusal.reason) from refusal
+        raise BadRequestError(message, param=_field_of(refusal.parameter, document), reason=refusal.reason) from refusal
+
+
+def _field_of(parameter: str | None, document: Json) -> str | None:
+    """The field of the request that a parameter was read from."""
+    if parameter == "max_tokens" and "max_completion_tokens" in document:
+        return "max_completion_tokens"
+    return "messages" if parameter == "system_append" else parameter
 
 
 def _refuse_system(settings: AgentSettings) -> None:
