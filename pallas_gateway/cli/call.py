@@ -16,7 +16,7 @@ from pallas_gateway.cli.attachments import image_of, read
 from pallas_gateway.cli.live import EventView, View, stream_payload, terminal_view
 from pallas_gateway.cli.output import problem, result
 from pallas_gateway.cli.remote import DEFAULT_URL, BearerOption, UrlOption, connected, fetch_agents, find_agent
-from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.cli.usage import UsageError, refuse_empty
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, LoggingMessageNotificationParams
@@ -36,7 +36,9 @@ def call(
     as_json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
 ) -> None:
     """Call one agent of a running gateway and print its answer."""
-    arguments: dict[str, Any] = {"message": _standard_input() if message == "-" else message}
+    said = _standard_input() if message == "-" else message
+    refuse_empty(said, images=bool(image))
+    arguments: dict[str, Any] = {"message": said}
     if image:
         arguments["images"] = [image_of(path) for path in image]
     if history is not None:

@@ -168,11 +168,25 @@ def test_what_the_model_cannot_read_any_more_is_left_out_and_told(run: Command) 
         ),
         (["echo", "-m", "hi", "--image", "no.png"], "no.png: No such file or directory"),
         (["echo", "-m", "hi", "--set", "temperature"], "--set temperature: write NAME=VALUE."),
+        (["echo", "-m", "hi", "--set", "temperature=9"], "temperature takes a number from 0 to 2, not 9."),
+        (["echo", "-m", "hi", "--set", "top_k=0"], "top_k takes a whole number, at least 1, not 0."),
+        (
+            ["echo", "-m", "hi", "--set", "tool_choice=some"],
+            "tool_choice takes one of auto, none, required or a JSON object, not some.",
+        ),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_2(asking: Command, arguments: list[str], says: str) -> None:
     ran = asking("chat", *arguments)
     assert (ran.code, ran.out, ran.err) == (2, "", f"{says}\n")
+
+
+@pytest.mark.parametrize("command", [["chat", "echo", "-m"], ["call", "echo"]], ids=["chat", "call"])
+def test_an_empty_message_is_not_sent(asking: Command, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    for message in ("", "-"):
+        ran = asking(*command, message)
+        assert (ran.code, ran.out, ran.err) == (1, "", "The message is empty, nothing was sent.\n")
 
 
 def test_an_agent_that_is_not_ready_is_told(asking: Command) -> None:
@@ -290,20 +304,23 @@ async def test_parameters_are_set_shown_and_taken_back(capsys: pytest.CaptureFix
             assert await says("/set temperature 0.2") == "temperature = 0.2"
             assert await says("/set stop END, or so") == 'stop = "END, or so"'
             assert await says("/set tools_allowlist a, b") == 'tools_allowlist = ["a", "b"]'
-            assert await says("/set temperature") == "temperature = 0.2. It takes number, 0 to 2. Heat."
-            assert await says("/set system_append") == "system_append is not set. It takes text."
+            assert await says("/set temperature") == "temperature = 0.2. It takes a number from 0 to 2. Heat."
+            assert await says("/set system_append") == "system_append is not set. It takes a text."
             assert (await says("/set")).splitlines() == [
                 "PARAMETER         VALUE          TAKES",
-                "temperature       0.2            number, 0 to 2",
-                'stop              "END, or so"   text or list',
-                'tools_allowlist   ["a", "b"]     list',
-                "system_append                    text",
+                "temperature       0.2            a number from 0 to 2",
+                'stop              "END, or so"   a text or a list',
+                'tools_allowlist   ["a", "b"]     a list',
+                "system_append                    a text",
             ]
             assert await says("/set temprature 1") == (
                 "This agent takes no parameter 'temprature' (did you mean 'temperature'?). "
                 "There are: temperature, stop, tools_allowlist, system_append."
             )
-            assert await says("/set temperature hot") == "temperature takes number, 0 to 2, not hot."
+            for value in ("hot", "9", "-0.1", "NaN"):
+                assert (
+                    await says(f"/set temperature {value}") == f"temperature takes a number from 0 to 2, not {value}."
+                )
             assert await says("/unset top_p") == "'top_p' is not set. Set are: temperature, stop, tools_allowlist."
             assert await says("/unset stop") == 'Set now: temperature = 0.2, tools_allowlist = ["a", "b"]'
             await says("hi")
@@ -377,7 +394,7 @@ async def test_threads_are_named_listed_left_and_resumed(capsys: pytest.CaptureF
 
 async def test_images_go_with_their_text_or_with_the_next_message(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a b.png", "c.png"):
-        Path(name).write_bytes(PNG)
+        Path(name).write_bytes(PNG + name.encode())
     with odd_server(agent()) as server:
         async with talking(server) as talk:
             says = Said(talk, capsys)
@@ -385,11 +402,35 @@ async def test_images_go_with_their_text_or_with_the_next_message(capsys: pytest
             assert await says("/image c.png") == "2 images will go with your next message."
             assert await says("look") == "done"
             assert await says("/image c.png and here?") == "done"
-            assert await says("/image") == "Which file? /image PATH [TEXT]"
+            assert await says("/image") == "Which file? /image PATH [TEXT]|off"
             assert await says("/image 'c.png") == "'c.png: a quote is left open."
             assert await says("/image no.png") == "no.png: No such file or directory"
     sent = [call["arguments"] for call in calls(server)]
     assert [(one["message"], len(one["images"])) for one in sent] == [("look", 2), ("and here?", 1)]
+
+
+async def test_images_of_a_message_that_was_refused_go_with_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.png").write_bytes(PNG)
+    refusal = "No, because. " * 40
+    failing = {"result": {"resultType": "complete", "isError": True, "content": [{"type": "text", "text": refusal}]}}
+    with odd_server(agent(call=failing)) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            kept = "(1 image will go with your next message; /image off takes that back)"
+            assert (await says("/image a.png look")).splitlines()[-1] == kept
+            assert (await says("/image a.png look")).splitlines()[-1] == kept
+            assert (await says("/sat")).splitlines()[-1] != kept
+            document = await says("/export")
+            server.documents = agent()
+            assert await says("now?") == "done"
+            assert await says("and?") == "done"
+            await says("/image a.png")
+            assert await says("/image off") == "No image will go with your next message."
+            assert await says("bye") == "done"
+    sent = [call["arguments"] for call in calls(server)]
+    assert [len(one.get("images", [])) for one in sent] == [1, 1, 1, 0, 0]
+    told = [line for line in document.splitlines() if line.startswith("*No answer: ")]
+    assert [len(line) < 220 and line.endswith("…*") for line in told] == [True, True]
 
 
 async def test_a_thread_is_exported_and_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:

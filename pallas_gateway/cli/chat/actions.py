@@ -130,12 +130,18 @@ async def _tools(talk: Talk, _rest: str) -> None:
 
 
 async def _image(talk: Talk, rest: str) -> None:
+    if rest == _OFF:
+        talk.images = []
+        talk.screen.note("No image will go with your next message.")
+        return
     path, text = path_and_text(rest)
-    talk.images.append(image_of(path))
+    image = image_of(path)
+    if image not in talk.images:  # it is still there when its message got no answer and is sent again
+        talk.images.append(image)
     if text:
         await talk.say(text)
         return
-    talk.screen.note(f"{_images(len(talk.images))} will go with your next message.")
+    talk.screen.note(f"{images_told(len(talk.images))} will go with your next message.")
 
 
 async def _clear(talk: Talk, _rest: str) -> None:
@@ -200,7 +206,8 @@ def _shown(parameters: dict[str, object]) -> str:
     return ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in parameters.items())
 
 
-def _images(count: int) -> str:
+def images_told(count: int) -> str:
+    """How many images, in words."""
     return "1 image" if count == 1 else f"{count} images"
 
 

@@ -13,7 +13,7 @@ import typer
 from pallas_gateway.cli.chat.wanted import CANCELLED, Wanted
 from pallas_gateway.cli.output import problem
 from pallas_gateway.cli.remote import DEFAULT_URL, BearerOption, UrlOption
-from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.cli.usage import UsageError, refuse_empty
 
 if TYPE_CHECKING:
     from pallas_gateway.cli.chat.talk import Talk
@@ -49,6 +49,8 @@ def chat(
     if message is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("A chat needs a terminal. To say one thing: -m TEXT, or -m - to read standard input.")
     said = sys.stdin.read().removesuffix("\n") if message == "-" else message
+    if said is not None:
+        refuse_empty(said, images=bool(image))
     wanted = Wanted(
         agent, url, bearer, thread=name or thread, resume=resume, images=image or (), settings=settings or ()
     )

@@ -15,6 +15,8 @@ RECALLED_TURNS = 3
 """How many turns are shown again when a thread is resumed."""
 _FIRST_WORDS = 60
 _RECALLED = 400
+_REASON = 200
+"""Of a failed turn: a refusal goes on to list everything that would be taken."""
 
 
 def as_json(place: Place, thread: Thread, turns: Sequence[Turn]) -> str:
@@ -48,7 +50,8 @@ def _markdown_turn(turn: Turn, agent: str) -> Iterator[str]:
     if turn.answer is not None:
         yield turn.answer
     if turn.state == "error":
-        yield f"\n*No answer: {turn.error}*" if turn.answer else f"*No answer: {turn.error}*"
+        why = f"*No answer: {_short(turn.error or '', _REASON)}*"
+        yield f"\n{why}" if turn.answer else why
     if turn.state == "pending":
         yield "*Waits for its answer.*"
 
@@ -61,7 +64,9 @@ def recalled(turns: Sequence[Turn], agent: str) -> list[str]:
         if turn.state == "complete":
             lines.append(f"{agent}: {_short(turn.answer or '', _RECALLED)}")
         elif turn.state == "error":
-            lines.append(f"✗ turn {turn.number} has no answer and is not sent again: {turn.error}")
+            lines.append(
+                f"✗ turn {turn.number} has no answer and is not sent again: {_short(turn.error or '', _REASON)}"
+            )
         else:
             lines.append(f"… turn {turn.number} waits for its answer in another chat")
     return lines

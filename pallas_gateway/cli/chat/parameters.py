@@ -1,12 +1,13 @@
 """`/set`: what may be asked of the model for the next calls, by the schema the agent's own tool shows. Pure.
 
-Values are left to the gateway, which knows the ranges and says what is wrong; here a name must be one that is offered,
-and a text becomes the kind of value that is wanted.
+A name must be one that is offered, a text becomes the kind of value that is wanted, and a number is within its range:
+one that is not would fail every message from then on. What is inside lists and objects is left to the gateway.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.cli.usage import UsageError
@@ -17,6 +18,21 @@ if TYPE_CHECKING:
 
 PARAMS = "params"
 SYSTEM_PARAMETERS = {"append": "system_append", "override": "system_override"}
+
+_KINDS = {
+    "array": "a list",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "object": "a JSON object",
+    "string": "a text",
+}
+_BOUNDS = {
+    "minimum": operator.ge,
+    "exclusiveMinimum": operator.gt,
+    "maximum": operator.le,
+    "exclusiveMaximum": operator.lt,
+}
 
 type Schemas = Mapping[str, Mapping[str, Any]]
 
@@ -34,7 +50,7 @@ def value_of(name: str, text: str, offered: Schemas) -> Any:
     """The value that `text` stands for: JSON where it is some of a kind that is taken, else the text itself.
 
     Raises:
-        UsageError: the agent takes no such parameter, or nothing of that kind for it.
+        UsageError: the agent takes no such parameter, or nothing of that kind or size for it.
     """
     schema = schema_of(name, offered)
     try:
@@ -65,7 +81,7 @@ def schema_of(name: str, offered: Schemas) -> Mapping[str, Any]:
 
 
 def described(schema: Mapping[str, Any]) -> str:
-    """What a parameter takes, in a few words: `number, 0 to 2`."""
+    """What a parameter takes, in a few words: `a number from 0 to 2`."""
     return (
         " or ".join(dict.fromkeys(_kind(form) for form in _forms(schema) if form.get("type") != "null")) or "anything"
     )
@@ -128,16 +144,23 @@ def _is_of(value: Any, form: Mapping[str, Any]) -> bool:
         return bool(form["type"] == ("null" if value is None else "boolean"))
     if isinstance(value, str):
         return form["type"] == "string" and value in form.get("enum", [value])
-    if isinstance(value, int):
-        return form["type"] in {"integer", "number"}
-    return bool(form["type"] == {float: "number", list: "array", dict: "object"}[type(value)])
+    if isinstance(value, (int, float)):
+        kinds = {"integer", "number"} if isinstance(value, int) else {"number"}
+        return form["type"] in kinds and _is_within(value, form)
+    return bool(form["type"] == ("array" if isinstance(value, list) else "object"))
+
+
+def _is_within(value: float, form: Mapping[str, Any]) -> bool:
+    return value in form.get("enum", [value]) and all(
+        holds(value, form[bound]) for bound, holds in _BOUNDS.items() if bound in form
+    )
 
 
 def _kind(form: Mapping[str, Any]) -> str:
     if "enum" in form:
         return "one of " + ", ".join(str(one) for one in form["enum"])
-    kind = {"array": "list", "string": "text", "object": "JSON object"}.get(str(form["type"]), str(form["type"]))
-    least, most = form.get("minimum", form.get("exclusiveMinimum")), form.get("maximum")
-    if least is None:
-        return kind if most is None else f"{kind}, at most {most}"
-    return f"{kind}, at least {least}" if most is None else f"{kind}, {least} to {most}"
+    kind = _KINDS.get(str(form["type"]), str(form["type"]))
+    if "minimum" in form and "maximum" in form:
+        return f"{kind} from {form['minimum']} to {form['maximum']}"
+    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    return ", ".join([kind, *(f"{word} {form[bound]}" for bound, word in words.items() if bound in form)])

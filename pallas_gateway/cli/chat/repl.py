@@ -7,11 +7,12 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pallas_gateway.cli.chat.actions import QuitError, carry_out
+from pallas_gateway.cli.chat.actions import QuitError, carry_out, images_told
 from pallas_gateway.cli.chat.commands import read
 from pallas_gateway.cli.chat.parameters import described
 from pallas_gateway.cli.chat.prompt import Choices, prompt_session
 from pallas_gateway.cli.chat.wanted import CANCELLED
+from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -49,10 +50,20 @@ async def answer(talk: Talk, line: str) -> None:
                 await talk.say(order)
             else:
                 await carry_out(order, talk)
+    except UsageError as error:
+        talk.screen.problem(str(error))
     except asyncio.CancelledError:
         talk.screen.problem(CANCELLED)
+        _tell_images(talk)
     except GatewayError as error:
         talk.screen.problem(str(error))
+        _tell_images(talk)
+
+
+def _tell_images(talk: Talk) -> None:
+    if talk.images:
+        told = images_told(len(talk.images))
+        talk.screen.note(f"({told} will go with your next message; /image off takes that back)")
 
 
 @contextmanager

@@ -69,7 +69,7 @@ class Talk:
             self.parameters = dict(turns[-1].params)
 
     async def say(self, text: str) -> None:
-        """One turn: written down, sent, shown, and its end written down.
+        """One turn: written down, sent, shown, and its end written down. Images that got no answer stay for the next.
 
         Raises:
             GatewayError: there is no answer; the turn, if it was begun, is an error that says why.
@@ -84,31 +84,31 @@ class Talk:
         except BaseException as error:
             self._give_up(thread, number, error)
             raise
+        self.images = []
         self.store.complete(thread, number, answer.text, self.screen.tools)
         self._tell_end(answer)
 
     async def _ask(self, thread: Thread, number: int, message: str) -> Answer:
         earlier = [turn for turn in self.store.turns(thread) if turn.number < number]
         self._tell_foreign(number)
-        images, self.images = self.images, []
         async with self.line.open(self.screen) as connection:
             self.offer = connection.offer
-            sent = trimmed(earlier, self.offer.window, message=message, images=len(images))
+            sent = trimmed(earlier, self.offer.window, message=message, images=len(self.images))
             self._tell_left_out(sent)
-            arguments = {**self._arguments(message, images, sent), "conversation_id": thread.conversation_id}
+            arguments = {**self._arguments(message, sent), "conversation_id": thread.conversation_id}
             answer = await connection.ask(arguments, live=self.screen.is_live)
             if answer.is_error:
                 raise TurnFailedError(harmless(answer.text) or "The agent failed without a word.")
             self.screen.finish(answer.text)
             return answer
 
-    def _arguments(self, message: str, images: list[dict[str, str]], sent: Trimmed) -> dict[str, Any]:
+    def _arguments(self, message: str, sent: Trimmed) -> dict[str, Any]:
         """Only what there is: an older gateway refuses arguments it does not know."""
         arguments: dict[str, Any] = {"message": message}
         if history := rows_of(sent.kept):
             arguments["history"] = history
-        if images:
-            arguments["images"] = images
+        if self.images:
+            arguments["images"] = self.images
         if self.parameters:
             arguments["params"] = self.parameters
         return arguments
