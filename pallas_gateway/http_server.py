@@ -177,9 +177,14 @@ def _end_connections_at_eof() -> None:
 
     async def read_data(self: TCPServer) -> None:
         await original(self)
+        self.idle_task.restart = _wait_no_more  # type: ignore[assignment]  # an answer that ends later would call it
         await self.idle_task.stop()
 
     TCPServer._read_data = read_data  # type: ignore[method-assign]  # the repair itself
+
+
+async def _wait_no_more(*_: object) -> None:
+    """Nothing: nobody is there who could send another request."""
 
 
 _end_connections_at_eof()

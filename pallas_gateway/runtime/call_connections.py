@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -54,6 +54,10 @@ class Offer:
     schemas: Mapping[str, Any]
     header_maps: Mapping[str, Any]
     _validators: dict[str, Any] = field(default_factory=dict)  # compiled once, by the call that first needs one
+
+    def without_argument(self, argument: str) -> Offer:
+        """The same, with tools that do not show an argument of this name."""
+        return replace(self, tools=tuple(_without_argument(one, argument) for one in self.tools))
 
     def give_to(self, aggregator: MCPAggregator, server: str) -> None:
         """Have `aggregator` know all this as if it had connected to `server` and asked."""
@@ -216,6 +220,13 @@ def offer_of(
         dict(session._tool_output_schemas),
         dict(session._x_mcp_header_maps),
     )
+
+
+def _without_argument(tool: NamespacedTool, argument: str) -> NamespacedTool:
+    schema = tool.tool.input_schema
+    shown = {name: value for name, value in schema.get("properties", {}).items() if name != argument}
+    plain = tool.tool.model_copy(update={"input_schema": {**schema, "properties": shown}})
+    return tool.model_copy(update={"tool": plain})
 
 
 def cut_off(aggregator: MCPAggregator) -> None:

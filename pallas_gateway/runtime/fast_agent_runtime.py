@@ -173,7 +173,8 @@ class FastAgentAgentRuntime:
         self._downstreams = _used_by(fast, downstreams)
         servers = fast._settings.mcp.servers if fast._settings.mcp else {}
         alike = alike_for_all(servers, self._downstreams.values(), peers_answer_everybody=plan.peers_answer_everybody)
-        self._offers = Offers(plan.name, alike, fast.app.context)
+        peers = {name for name, one in self._downstreams.items() if one.peer is not None}
+        self._offers = Offers(plan.name, alike, fast.app.context, peers)
         self._connections = Connections(plan.name, self._offers)
         self._operations = Operations(plan.on_operation, _server_names(fast), self._offers.doubt)
         self._tasks = TaskOwner()

@@ -16,7 +16,7 @@ from contextvars import Context, ContextVar
 from functools import partial
 from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakMethod
 
 from fast_agent.mcp.auth.context import request_bearer_token
 
@@ -46,7 +46,8 @@ RETIRE_SECONDS = 3600.0
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[Any, Any]] = WeakKeyDictionary()
 _retired: WeakKeyDictionary[asyncio.AbstractEventLoop, set[Any]] = WeakKeyDictionary()
 _closing = TaskOwner()
-_meanwhile: ContextVar[Callable[[], None] | None] = ContextVar("pallas_while_waiting", default=None)
+# Weak: a context may outlive its call, in whatever was scheduled in it, and must not keep an agent that has gone.
+_meanwhile: ContextVar[WeakMethod[Callable[[], None]] | None] = ContextVar("pallas_while_waiting", default=None)
 _responses: ContextVar[list[Any] | None] = ContextVar("pallas_llm_responses", default=None)
 
 
@@ -60,8 +61,8 @@ def keep_clients_of(module: ModuleType) -> None:
 
 @contextmanager
 def while_waiting(work: Callable[[], None]) -> Iterator[None]:
-    """`work` is called when a turn of this context has been sent to its model, which takes its time to answer."""
-    token = _meanwhile.set(work)
+    """`work`, a method, is called when a turn of this context has left for its model, which takes its time."""
+    token = _meanwhile.set(WeakMethod(work))
     try:
         yield
     finally:
@@ -168,7 +169,7 @@ class _Lent:
 
 async def _use_the_wait(_: Any) -> None:
     """The request leaves before the loop comes to this: connections are kept, so sending it waits for nothing."""
-    if (work := _meanwhile.get()) is not None:
+    if (meanwhile := _meanwhile.get()) is not None and (work := meanwhile()) is not None:
         asyncio.get_running_loop().call_soon(work)
 
 

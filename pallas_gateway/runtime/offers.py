@@ -24,7 +24,7 @@ from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context as FastAgentContext
@@ -53,7 +53,13 @@ _log = logging.getLogger("pallas.runtime")
 class Offers:
     """Those of one hosted agent's downstreams; closed with the agent."""
 
-    def __init__(self, agent: str, servers: Mapping[str, MCPServerSettings], context: FastAgentContext | None) -> None:
+    def __init__(
+        self,
+        agent: str,
+        servers: Mapping[str, MCPServerSettings],
+        context: FastAgentContext | None,
+        peers: Collection[str] = (),
+    ) -> None:
         self._tasks = TaskOwner()
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -61,6 +67,8 @@ class Offers:
             name: _Inquiry(agent, name, _http_client(settings, self._on_request), context, self._tasks)
             for name, settings in servers.items()
         }
+        for name in self._inquiries.keys() & set(peers):
+            self._inquiries[name].is_peer = True
 
     def ask(self) -> None:
         """Begin to ask, so that the first call finds it known."""
@@ -133,6 +141,7 @@ class _Inquiry:
         self, agent: str, server: str, http: httpx2.AsyncClient, context: FastAgentContext | None, tasks: TaskOwner
     ) -> None:
         self._agent = agent
+        self.is_peer = False
         self._server = server
         self.http = http
         self._context = context
@@ -184,7 +193,9 @@ class _Inquiry:
         if doubts != self.doubts or self._is_ended:
             self._wanted.set()  # it may be an answer from before the trouble
             return
-        before, self._offer = self._offer, offer_of(aggregator, self._server, self.http, self.doubt)
+        now = offer_of(aggregator, self._server, self.http, self.doubt)
+        # Asked by a call, a peer leaves these out: they are long, and for clients.
+        before, self._offer = self._offer, now.without_argument("params") if self.is_peer else now
         self._asked_at = monotonic()
         self._say_what_changed(before, self._offer)
 

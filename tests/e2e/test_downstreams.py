@@ -13,7 +13,7 @@ import pytest
 from pallas_gateway.agents.hosted_agent import State
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.health import checker, probe
-from pallas_gateway.runtime import instances, outages
+from pallas_gateway.runtime import instances, offers, outages
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import plain_lifespan, respond
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
@@ -114,8 +114,9 @@ async def test_every_call_has_a_fresh_downstream_session_and_ends_it(tmp_path: P
 
 
 async def test_downstream_that_flaps_is_one_pair_of_lines_and_no_change_of_the_agent(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(offers, "CERTAIN_SECONDS", -1)  # else a call that uses no tool does not notice
     caplog.set_level("INFO", logger="pallas")
     async with stateless_downstream() as tools, world(tmp_path, named_tools, tools=tools.url) as it:
         caplog.clear()
@@ -136,6 +137,7 @@ async def test_downstream_that_is_down_at_start_is_used_when_it_comes_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outages, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(offers, "CERTAIN_SECONDS", -1)
     caplog.set_level("INFO", logger="pallas.runtime")
     async with (
         stateless_downstream(start=False) as late,

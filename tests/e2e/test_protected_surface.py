@@ -81,7 +81,7 @@ async def test_metadata_does_not_tell_which_agents_there_are(tmp_path: Path) -> 
         there, not_there = [await get(g.metadata(name)) for name in ("research", "nobody")]
         nonsense = [
             (await get(f"{g.public}{METADATA}{path}")).status_code
-            for path in ("", "/", "/agents/", "/agents//mcp", "/agents/a b/mcp", "/agents/%22/mcp", "/agents/a", "/mcp")
+            for path in ("", "/", "/agents/", "/agents//mcp", "/agents/a b/mcp", "/agents/%22/mcp", "/agents/a")
         ]
 
     assert there.text.replace("research", "nobody") == not_there.text

@@ -461,6 +461,7 @@ async def test_a_hundred_running_calls_end_as_they_began_whatever_is_reloaded(tm
             await until_idle(served)
 
 
+@pytest.mark.crowd
 async def test_reloads_under_load_fail_no_call_and_leave_nothing_behind(tmp_path: Path) -> None:
     async with scripted_llm(echo) as llm:
         agents = {name: Agent() for name in ("stays", "changes", "flickers")}

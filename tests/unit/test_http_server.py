@@ -8,6 +8,10 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from hypercorn.asyncio.task_group import TaskGroup
+from hypercorn.asyncio.tcp_server import TCPServer
+from hypercorn.config import Config
+from hypercorn.events import Updated
 
 from pallas_gateway.config.loader import load_deployment
 from pallas_gateway.http_server import Accepting
@@ -103,3 +107,23 @@ async def _refuses(port: int) -> bool:
         return False
     writer.close()
     return False
+
+
+async def test_a_connection_that_has_ended_does_not_wait_for_another_request() -> None:
+    """An answer may end after its client has hung up, and would have Hypercorn wait as long as for any client."""
+    reader = asyncio.StreamReader()
+    reader.feed_eof()
+    anything: Any = None
+    connection = TCPServer(anything, asyncio.get_running_loop(), Config(), anything, anything, reader, anything)
+    connection.protocol = Deaf()  # type: ignore[assignment]
+    async with TaskGroup(asyncio.get_running_loop()) as tasks:
+        connection._task_group = tasks
+        await connection._read_data()
+        await connection.protocol_send(Updated(idle=True))
+
+        assert [task for task in asyncio.all_tasks() if "_idle_timeout" in repr(task)] == []
+
+
+class Deaf:
+    async def handle(self, event: object) -> None:
+        """Nobody is there."""
