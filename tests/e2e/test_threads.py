@@ -271,7 +271,8 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
 
 
 async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_path: Path) -> None:
-    async with serving(tmp_path, max_body_bytes=10_000) as api:
+    blind = Agent(model="generic.blind-threads")  # other tests of this process declare that theirs can see
+    async with serving(tmp_path, agents={"solo": blind}, max_body_bytes=10_000) as api:
         told = {what: await api.http.post("/agents/solo/chat", json=body) for what, (body, _, _) in BAD.items()}
         raw = {
             "too large": await api.http.post("/agents/solo/chat", json={"message": "x" * 10_001}),

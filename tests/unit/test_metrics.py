@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 import pallas_gateway
 from pallas_gateway import __version__
+from pallas_gateway.calls.parameters import BadParametersError
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.telemetry.metrics import DURATION_BUCKETS, OPERATION_BUCKETS, OUTCOMES, REFUSALS, Metrics
 
@@ -134,7 +135,8 @@ def test_every_reason_a_call_is_refused_for_begins_at_0() -> None:
         for reason in node.keywords
         if reason.arg == "reason" and isinstance(reason.value, ast.Constant)
     }
-    assert raised | {AgentUnavailableError.reason} == set(REFUSALS)
+    of_their_own = {AgentUnavailableError.reason, BadParametersError.reason}
+    assert raised | of_their_own == set(REFUSALS)
 
 
 def test_a_registry_of_its_own_has_the_process_as_well() -> None:
