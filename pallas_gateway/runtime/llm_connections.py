@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakMethod
 
 from fast_agent.mcp.auth.context import request_bearer_token
 
-from pallas_gateway.runtime.llm_parsing import know_chunks, parsing_fast, transform_plainly
+from pallas_gateway.runtime.llm_parsing import transform_plainly
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -80,9 +80,11 @@ def _keep_openai(module: Any) -> None:
     original, http_client = module.AsyncOpenAI, module.DefaultAioHttpClient
     if getattr(original, "is_kept", False):
         return
-    kept_class = parsing_fast(original)
+    from pallas_gateway.runtime import llm_client  # noqa: PLC0415  not before an LLM is used
+
+    kept_class = llm_client.in_short(original)
+    llm_client.know_chunks(module)
     transform_plainly()
-    know_chunks(module)
 
     def client(**settings: Any) -> Any:
         return _kept(settings, lambda: kept_class(**settings, http_client=_without_cookies(http_client())))

@@ -1,8 +1,7 @@
-"""What the OpenAI library does in Python for every chunk and every message, done faster where the outcome is the same.
+"""What the OpenAI library does in Python for every message of a request, done faster where the outcome is the same.
 
-A streamed answer is hundreds of chunks, each made into objects field by field; a request is looked through, message by
-message and type by type, for values that need another form, and a long history has none. Whatever does not fit
-exactly is left to the library.
+A request is looked through, message by message and type by type, for values that need another form, and a long history
+has none. Whatever does not fit exactly is left to the library.
 """
 
 from __future__ import annotations
@@ -10,42 +9,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import ValidationError
 from typing_extensions import get_type_hints, is_typeddict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 _PLAIN = (str, int, float, bool, type(None))
-
-
-def parsing_fast(client_class: type[Any]) -> type[Any]:
-    """A client class of the OpenAI library that has chunks made by pydantic's compiled validator.
-
-    A chunk that does not fit its type, as some providers send, is made by the library, which takes anything.
-    """
-    from openai.types.chat import ChatCompletionChunk  # noqa: PLC0415  not before an LLM is used
-
-    class FastParsing(client_class):  # type: ignore[misc]  # which class, is known when it runs
-        def _process_response_data(self, *, data: object, cast_to: Any, response: Any) -> Any:
-            if cast_to is ChatCompletionChunk:
-                try:
-                    return ChatCompletionChunk.model_validate(data)
-                except ValidationError:
-                    pass
-            return super()._process_response_data(data=data, cast_to=cast_to, response=response)
-
-    return FastParsing
-
-
-def know_chunks(module: Any) -> None:
-    """Tell a provider's module of fast-agent what it asks of every chunk, attribute by attribute: what a chunk has."""
-    from openai.types.chat import ChatCompletion, ChatCompletionChunk  # noqa: PLC0415  not before an LLM is used
-
-    for name in ("_OpenAIUsageHolder", "_OpenAIChoicesHolder"):
-        if (protocol := getattr(module, name, None)) is not None:
-            protocol.register(ChatCompletion)
-            protocol.register(ChatCompletionChunk)
 
 
 def transform_plainly() -> None:

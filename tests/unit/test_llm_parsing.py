@@ -7,14 +7,12 @@ from collections.abc import Awaitable
 from typing import Annotated, Any
 
 import pytest
-from fast_agent.llm.provider.openai import llm_openai
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openai import AsyncOpenAI, omit
-from openai._models import construct_type
+from openai import omit
 from openai._utils import PropertyInfo, async_maybe_transform
 from openai.resources.chat.completions import completions
-from openai.types.chat import ChatCompletionChunk, ChatCompletionMessage
+from openai.types.chat import ChatCompletionMessage
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from typing_extensions import TypedDict
@@ -22,8 +20,6 @@ from typing_extensions import TypedDict
 from pallas_gateway.runtime.llm_parsing import (
     has_no_annotations,
     is_plain,
-    know_chunks,
-    parsing_fast,
     transform_plainly,
     transforming_plainly,
 )
@@ -104,39 +100,6 @@ def test_replacing_twice_is_replacing_once() -> None:
     transform_plainly()
 
     assert completions.async_maybe_transform is once  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        pytest.param({}, id="as in the specification"),
-        pytest.param(
-            {"usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "cost": 0.5}}, id="more"
-        ),
-        pytest.param({"choices": [], "provider": {"name": "p"}}, id="no choices"),
-        pytest.param({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "a"}]}}]}, id="a tool call"),
-        pytest.param({"choices": [{"index": 0, "delta": {"content": 5}}]}, id="wrong type"),
-        pytest.param({"choices": [{"index": 0, "delta": {}, "finish_reason": "tired"}]}, id="unknown word"),
-        pytest.param({"created": None, "id": None}, id="nothing where something should be"),
-    ],
-)
-def test_a_chunk_is_what_the_library_makes_of_it(changed: dict[str, Any]) -> None:
-    chunk = {**CHUNK, **changed}
-    client = parsing_fast(AsyncOpenAI)(api_key="not-a-key")
-
-    made = client._process_response_data(data=chunk, cast_to=ChatCompletionChunk, response=None)
-
-    theirs: Any = construct_type(type_=ChatCompletionChunk, value=chunk)
-    assert made.model_dump(warnings=False) == theirs.model_dump(warnings=False)
-
-
-def test_a_chunk_is_known_for_what_it_has() -> None:
-    know_chunks(llm_openai)
-    chunk = ChatCompletionChunk.model_validate(CHUNK)
-
-    assert llm_openai._openai_choices(chunk) is chunk.choices
-    assert llm_openai._openai_usage(chunk) is None
-    assert llm_openai._openai_usage("no chunk") is None
 
 
 async def refuse(data: Any, expected_type: Any) -> Any:

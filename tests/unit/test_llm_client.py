@@ -1,0 +1,261 @@
+"""Requests made and answers read in short are those of the OpenAI library."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from fast_agent.llm.provider.openai import llm_openai
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, AsyncStream
+from openai._models import FinalRequestOptions, construct_type
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from pallas_gateway.runtime import llm_client
+from pallas_gateway.runtime.llm_client import ChunkStream, in_short, know_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+URL = "http://llm.invalid/v1"
+CLIENT = in_short(AsyncOpenAI)(api_key="not-a-key")
+CHUNK: dict[str, Any] = {
+    "id": "chunk-1",
+    "object": "chat.completion.chunk",
+    "created": 1,
+    "model": "m",
+    "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hello"}, "finish_reason": None}],
+}
+CHANGES = [
+    pytest.param({}, id="as in the specification"),
+    pytest.param({"usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "cost": 0.5}}, id="more"),
+    pytest.param({"choices": [], "provider": {"name": "p"}}, id="no choices"),
+    pytest.param({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "a"}]}}]}, id="a tool call"),
+    pytest.param({"choices": [{"index": 0, "delta": {"content": 5}}]}, id="wrong type"),
+    pytest.param({"choices": [{"index": 0, "delta": {}, "finish_reason": "tired"}]}, id="unknown word"),
+    pytest.param({"created": None, "id": None}, id="nothing where something should be"),
+    pytest.param({"created": 1.0, "choices": [{"index": 0.0, "delta": {"content": "é\u2028"}}]}, id="whole floats"),
+    pytest.param({"choices": [{"index": 0, "delta": {}, "usage": {"prompt_tokens": 1}}]}, id="usage in the choice"),
+]
+EVENTS = st.one_of(
+    st.sampled_from(
+        [
+            b"data: [DONE]",
+            b"data:[DONE] and more",
+            b"data: " + json.dumps({"error": {"message": "no"}}).encode(),
+            b"data: " + json.dumps({**CHUNK, "error": {"message": "too late"}}).encode(),
+            b"data: " + json.dumps({**CHUNK, "error": None}).encode(),
+            b"data: " + json.dumps({**CHUNK, "created": "now"}).encode(),
+            b"data: not JSON",
+            b"data: \xff",
+            b"data:",
+            b'data: {"id": "split",\ndata: "choices": []}',
+            b": a comment",
+            b"event: thread.created\ndata: {}",
+            b"event: error\ndata: {}",
+            b"id: 7",
+            b"retry: 5\n: x\nunknown",
+            b"",
+        ]
+    ),
+    st.text(max_size=4).map(
+        lambda text: b"data: " + json.dumps({**CHUNK, "id": text}, ensure_ascii=False).encode("utf-8", "replace")
+    ),
+    st.text(max_size=4).map(lambda text: b"data:" + json.dumps({**CHUNK, "model": text}).encode()),
+)
+ENDS = st.sampled_from([b"\n\n"] * 5 + [b"\r\n\r\n", b"\r\r", b"\n", b"\n\n\n"])
+
+
+class Pieces(httpx2.AsyncByteStream):
+    """A response's body, as it comes in; then `failure`, if any."""
+
+    def __init__(self, pieces: Sequence[bytes], failure: Exception | None = None) -> None:
+        self.pieces = pieces
+        self.failure = failure
+        self.is_closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            yield piece
+        if self.failure is not None:
+            raise self.failure
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+async def read(stream_class: Any, body: Pieces) -> tuple[list[Any], str | None]:
+    """The chunks that a stream yields, and what it ends with."""
+    response = httpx2.Response(200, stream=body, request=httpx2.Request("POST", URL))
+    chunks: list[Any] = []
+    failure = None
+    stream = stream_class(cast_to=ChatCompletionChunk, response=response, client=CLIENT)
+    try:
+        async for chunk in stream:
+            chunks.append(chunk)  # noqa: PERF401  those before a failure count
+    except (APIError, ValueError) as error:
+        failure = type(error).__name__
+    assert body.is_closed
+    return [(type(chunk), chunk.model_dump(warnings=False), chunk.model_fields_set) for chunk in chunks], failure
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(EVENTS, ENDS), max_size=6), st.lists(st.integers(0, 400), max_size=6))
+def test_a_streamed_answer_is_what_the_library_reads(events: list[tuple[bytes, bytes]], cuts: list[int]) -> None:
+    whole = b"".join(event + end for event, end in events)
+    at = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
+    pieces = [whole[begin:end] for begin, end in itertools.pairwise(at)]
+
+    async def both() -> None:
+        theirs = await read(AsyncStream, Pieces(pieces))
+        assert await read(ChunkStream, Pieces(pieces)) == theirs
+
+    asyncio.run(both())
+
+
+async def test_a_piece_that_does_not_end_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm_client, "LONG_BYTES", 10)
+    event = b"data: " + json.dumps(CHUNK).encode() + b"\n\n"
+
+    chunks, failure = await read(ChunkStream, Pieces([event[:8], event[8:20], event[20:], event]))
+
+    assert (len(chunks), failure) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (httpx2.ReadTimeout("slow"), APITimeoutError),
+        (httpx2.ReadError("gone"), APIConnectionError),
+        (httpx2.RemoteProtocolError("cut"), APIConnectionError),
+    ],
+)
+async def test_a_stream_that_breaks_says_so_as_the_library_does(failure: Exception, said: type[Exception]) -> None:
+    event = b"data: " + json.dumps(CHUNK).encode() + b"\n\n"
+
+    ours = await read(ChunkStream, Pieces([event], failure))
+
+    assert ours == await read(AsyncStream, Pieces([event], failure))
+    assert len(ours[0]) == 1
+    assert ours[1] == said.__name__
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+async def test_a_chunk_is_what_the_library_makes_of_it(changed: dict[str, Any]) -> None:
+    event = b"data: " + json.dumps({**CHUNK, **changed}).encode() + b"\n\n"
+
+    ours, _ = await read(ChunkStream, Pieces([event, b"data: [DONE]\n\n"]))
+
+    theirs: Any = construct_type(type_=ChatCompletionChunk, value={**CHUNK, **changed})
+    assert ours[0][:2] == (ChatCompletionChunk, theirs.model_dump(warnings=False))
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_what_is_taken_of_a_chunk_is_what_fast_agent_finds(changed: dict[str, Any]) -> None:
+    know_chunks(llm_openai)
+    know_chunks(llm_openai)
+    chunk: Any = construct_type(type_=ChatCompletionChunk, value={**CHUNK, **changed})
+
+    takes: list[Any] = [llm_openai._openai_choices, llm_openai._openai_usage]
+    for take in takes:
+        original = take.original
+        assert not hasattr(original, "original")
+        assert _outcome(take, chunk) == _outcome(original, chunk)
+        assert take("no chunk") is None
+
+
+def _outcome(take: Callable[[object], Any], chunk: Any) -> Any:
+    try:
+        return take(chunk)
+    except ValueError as error:
+        return str(error)
+
+
+def a_client(client_class: Any = AsyncOpenAI, **more: Any) -> Any:
+    settings = {"api_key": "key-1", "base_url": URL, "default_headers": {"X-Team": "a"}, **more}
+    return in_short(client_class)(**settings)
+
+
+OPTIONS: list[Any] = [
+    pytest.param({}, id="nothing else"),
+    pytest.param({"headers": {"X-One": "1"}}, id="headers"),
+    pytest.param({"params": {"a": "b"}}, id="a query"),
+    pytest.param({"extra_json": {"more": True}}, id="a larger body"),
+    pytest.param({"timeout": 3.0}, id="a timeout"),
+    pytest.param({"security": {"bearer_auth": True, "admin_api_key_auth": False}}, id="other credentials"),
+    pytest.param({"json_data": None}, id="no body"),
+    pytest.param({"json_data": [1]}, id="a list"),
+    pytest.param({"method": "get", "json_data": None}, id="another method"),
+]
+
+
+@pytest.mark.parametrize("more", OPTIONS)
+@pytest.mark.parametrize("retries_taken", [0, 1])
+def test_a_request_is_the_one_that_the_library_builds(more: dict[str, Any], retries_taken: int) -> None:
+    client = a_client()
+    for number in range(3):
+        options = FinalRequestOptions.construct(
+            **{
+                "method": "post",
+                "url": "/chat/completions",
+                "security": {"bearer_auth": True},
+                "json_data": {"model": "m", "messages": ["ä" * number]},
+                **more,
+            }
+        )
+        client.api_key = f"key-{number // 2}"
+
+        ours = client._build_request(options, retries_taken=retries_taken)
+
+        theirs = AsyncOpenAI._build_request(client, options, retries_taken=retries_taken)
+        assert (ours.method, ours.url, ours.headers.raw) == (theirs.method, theirs.url, theirs.headers.raw)
+        assert ours.headers["user-agent"].startswith("AsyncOpenAI/Python ")
+        assert (ours.content, ours.extensions) == (theirs.content, theirs.extensions)
+
+
+def test_an_idempotency_key_is_of_one_request() -> None:
+    client = a_client()
+    client._idempotency_header = "Idempotency-Key"
+    sent = [
+        client._build_request(
+            FinalRequestOptions.construct(method="post", url="/c", json_data={}, idempotency_key=key)
+        ).headers["idempotency-key"]
+        for key in ("one", "two")
+    ]
+
+    assert sent == ["one", "two"]
+
+
+def test_no_more_than_so_many_ways_to_ask_are_kept() -> None:
+    client = a_client()
+    for number in range(llm_client.KEPT_FRAMES + 5):
+        client._build_request(FinalRequestOptions.construct(method="post", url=f"/{number}", json_data={}))
+
+    assert len(client._frames) == llm_client.KEPT_FRAMES
+
+
+async def test_streams_of_chunks_are_read_in_short_and_all_else_by_the_library() -> None:
+    body = b"data: " + json.dumps(CHUNK).encode() + b"\n\ndata: [DONE]\n\n"
+    whole = {**CHUNK, "object": "chat.completion", "choices": []}
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        is_stream = json.loads(request.content).get("stream", False)
+        return httpx2.Response(200, content=body) if is_stream else httpx2.Response(200, json=whole)
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http:
+        client = a_client(http_client=http)
+        create = client.chat.completions.create
+
+        stream = await create(model="m", messages=[], stream=True)
+        raw = await client.chat.completions.with_raw_response.create(model="m", messages=[], stream=True)
+        complete = await create(model="m", messages=[])
+
+        assert type(stream) is ChunkStream
+        assert [chunk.id async for chunk in stream] == ["chunk-1"]
+        assert raw.http_response.status_code == 200
+        assert type(complete) is ChatCompletion
