@@ -10,21 +10,38 @@ from typing import TYPE_CHECKING, Any
 
 import fast_agent.config
 from fast_agent.agents.llm_agent import LlmAgent
+from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.agents.mcp_agent import McpAgent
+from fast_agent.agents.tool_agent import ToolAgent
 from fast_agent.config import Settings
+from fast_agent.core import instruction_refresh, instruction_utils, model_resolution
 from fast_agent.core.fastagent import FastAgent
+from fast_agent.interfaces import ToolRunnerHookCapable
 from fast_agent.llm import fastagent_llm, provider_key_manager
-from fast_agent.types import RequestParams
+from fast_agent.types import PromptMessageExtended, RequestParams
+from fast_agent.ui import message_display_helpers
 from fast_agent.ui.console_display import ConsoleDisplay
+from mcp_types import TextContent
 from pydantic import BaseModel
 
+from pallas_gateway.runtime.copying import copied_plainly
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
     from fast_agent.config import LoggerSettings
 
-_PLAIN = (str, int, float, bool)
+_PLAIN = frozenset({str, int, float, bool})
 _DUMPED = frozenset(name for name, field in RequestParams.model_fields.items() if not field.exclude)
+_DUMPED_AUTOMATICALLY = _DUMPED - {"streaming_timeout"}
+_HAVE: tuple[tuple[Any, type], ...] = (
+    (instruction_refresh.McpInstructionCapable, McpAgent),
+    (instruction_utils.LlmInstructionContextAgent, LlmDecorator),
+    (ToolRunnerHookCapable, ToolAgent),
+    (model_resolution._ModelReferencesConfig, Settings),
+    (message_display_helpers._MetadataContent, TextContent),
+)
+"""Protocols and classes all of whose instances have what these want."""
 RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (FastAgent, "_build_model_factory_func", ("self", "cli_model_override", "model_endpoint_override")),
     (fast_agent.config, "_cached_settings_match_environment_request", ("settings", "home", "no_home")),
@@ -34,6 +51,8 @@ RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (McpAgent, "show_assistant_message", ()),
     (provider_key_manager, "_get_config_value", ("config", "key")),
     (fastagent_llm, "merge_request_params", ("default_params", "provided_params")),
+    (model_resolution, "_ModelReferencesConfig", ()),
+    (message_display_helpers, "_MetadataContent", ()),
 )
 """As in `runtime/platform.py`, which checks them."""
 
@@ -45,6 +64,8 @@ def save() -> None:
     _draw_nothing()
     _read_keys_without_a_dump()
     _merge_parameters_plainly()
+    _copy_plainly()
+    _know_what_agents_have()
 
 
 def _resolve_models_once() -> None:
@@ -129,16 +150,38 @@ def merging_plainly(
 
     @wraps(merge)
     def merge_request_params(default_params: RequestParams, provided_params: RequestParams) -> RequestParams:
-        given = {name: getattr(provided_params, name) for name in provided_params.model_fields_set}
-        if not _are_plain(given) or not _are_plain(default_params.__dict__) or provided_params.model_extra:
+        default, provided, given = default_params.__dict__, provided_params.__dict__, provided_params.model_fields_set
+        if provided_params.model_extra or not _are_plain(provided.values()) or not _are_plain(default.values()):
             return merge(default_params, provided_params)
-        merged = default_params.model_copy(update={**given, "messages": [], "template_vars": {}})
-        is_automatic = "streaming_timeout" not in default_params.model_fields_set | provided_params.model_fields_set
-        merged.__pydantic_fields_set__ = set(_DUMPED) - ({"streaming_timeout"} if is_automatic else set())
-        return merged
+        values = {**default, **{name: provided[name] for name in given}, "messages": [], "template_vars": {}}
+        is_automatic = "streaming_timeout" not in default_params.model_fields_set | given
+        return _made(default_params, values, _DUMPED_AUTOMATICALLY if is_automatic else _DUMPED)
 
     return merge_request_params
 
 
-def _are_plain(values: Mapping[str, Any]) -> bool:
-    return all(value is None or type(value) in _PLAIN or value in ([], {}) for value in values.values())
+def _are_plain(values: Iterable[Any]) -> bool:
+    for value in values:
+        kind = type(value)
+        if value is not None and kind not in _PLAIN and (value or kind not in {list, dict}):
+            return False
+    return True
+
+
+def _made(like: RequestParams, values: dict[str, Any], given: frozenset[str]) -> RequestParams:
+    """As `model_copy` makes one."""
+    params = like.model_copy()
+    params.__dict__.update(values)
+    params.__pydantic_fields_set__ = set(given)
+    return params
+
+
+def _copy_plainly() -> None:
+    for model in (PromptMessageExtended, TextContent, RequestParams):
+        model.__deepcopy__ = copied_plainly  # type: ignore[method-assign,assignment]
+
+
+def _know_what_agents_have() -> None:
+    """Whether an object has what a `Protocol` lists is looked up attribute by attribute, unless its class is known."""
+    for protocol, known in _HAVE:
+        protocol.register(known)

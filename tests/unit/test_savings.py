@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fast_agent.agents.agent_types import AgentConfig
+from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.config import GenericSettings, Settings
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.request_param_resolution import merge_request_params
 from fast_agent.types import RequestParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mcp_types import TextContent
+from typing_extensions import get_protocol_members
 
-from pallas_gateway.runtime import platform
+from pallas_gateway.runtime import platform, savings
 from pallas_gateway.runtime.savings import merging_plainly, remembering
 
 PARAMS = st.fixed_dictionaries(
@@ -79,3 +83,10 @@ def test_a_model_is_looked_for_once_and_one_with_parameters_each_time() -> None:
     assert remembered(model="one") is not remembered(model="two")
     assert remembered(model="one", request_params=1) is not remembered(model="one", request_params=1)
     assert asked == [("one", None), ("two", None), ("one", 1), ("one", 1)]
+
+
+def test_classes_are_known_for_what_their_instances_have() -> None:
+    instances = [McpAgent(AgentConfig("agent")), Settings(), TextContent(type="text", text="")]
+    for protocol, known in savings._HAVE:
+        instance = next(one for one in instances if isinstance(one, known))
+        assert all(hasattr(instance, member) for member in get_protocol_members(protocol)), protocol

@@ -1,0 +1,112 @@
+"""Messages copied in short are those that `copy.deepcopy` makes."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from fast_agent.types import LlmStopReason, PromptMessageExtended, RequestParams
+from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, ImageContent, TextContent
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from pallas_gateway.runtime.copying import copied_plainly
+
+
+class Loose(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    inner: Any = None
+
+
+class Private(BaseModel):
+    inner: Any = None
+    _hidden: list[int] = PrivateAttr(default_factory=lambda: [1])
+
+
+class Counted(BaseModel):
+    copies: int = 0
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Counted:
+        return Counted(copies=self.copies + 1)
+
+
+def text(words: str) -> TextContent:
+    return TextContent.model_validate({"type": "text", "text": words, "_meta": {"from": ["me"]}})
+
+
+def a_call() -> CallToolRequest:
+    return CallToolRequest(
+        method="tools/call", params=CallToolRequestParams(name="t", arguments={"a": [1, {"b": None}], "c": (1, 2)})
+    )
+
+
+MODELS = [
+    PromptMessageExtended(role="user", content=[text("one"), ImageContent(type="image", data="eA==", mime_type="x/y")]),
+    PromptMessageExtended(
+        role="assistant",
+        content=[],
+        tool_calls={"1": a_call()},
+        channels={"reasoning": (text("thinks"),)},
+        stop_reason=LlmStopReason.TOOL_USE,
+        timestamp=datetime.now(UTC),
+    ),
+    PromptMessageExtended(
+        role="user", tool_results={"1": CallToolResult(content=[text("r")], structured_content={"deep": [{"er": {1}}]})}
+    ),
+    RequestParams.model_validate({"model": "one", "metadata": {"a": {"b": [1]}}, "made_up": {"x": [1]}}),
+    Loose.model_validate({"inner": Private(inner=[1]), "more": {"x": bytearray(b"y")}}),
+    Loose(inner=Counted()),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_a_copy_is_equal_and_shares_nothing_that_can_change(model: BaseModel) -> None:
+    theirs, ours = BaseModel.__deepcopy__(model), copied_plainly(model)
+
+    assert ours == theirs
+    assert type(ours) is type(model)
+    assert (ours.__dict__, ours.model_extra) == (theirs.__dict__, theirs.model_extra)
+    assert ours.model_fields_set == model.model_fields_set
+    assert ours.model_fields_set is not model.model_fields_set
+    shared = changeable(ours) & changeable(model)
+    assert shared == set()
+
+
+def changeable(value: Any) -> set[int]:
+    """The ids of all that can change in it."""
+    if isinstance(value, BaseModel):
+        parts = [value.__dict__, value.model_extra, value.__pydantic_private__]
+        return {id(value)}.union(*map(changeable, parts))
+    if isinstance(value, dict):
+        return {id(value)}.union(*map(changeable, value.values()))
+    if isinstance(value, (list, set, tuple)):
+        return ({id(value)} if not isinstance(value, tuple) else set()).union(*map(changeable, value))
+    return {id(value)} if isinstance(value, bytearray) else set()
+
+
+def test_what_occurs_twice_occurs_twice_in_the_copy() -> None:
+    block, items = text("one"), [1]
+    message = PromptMessageExtended(role="user", content=[block])
+    message.content.append(block)
+    whole = [Loose(inner=[items, {"items": items}, message, message])]
+
+    copy = deepcopy(whole)[0]
+    model = copied_plainly(whole[0])
+
+    for made in (copy, model):
+        assert made.inner[0] is made.inner[1]["items"]
+        assert made.inner[2] is made.inner[3]
+        assert made.inner[2].content[0] is made.inner[2].content[1]
+    assert model == copy
+
+
+def test_what_contains_itself_does_so_in_the_copy() -> None:
+    endless: dict[str, Any] = {"list": []}
+    endless["list"].append(endless)
+
+    copy = copied_plainly(Loose(inner=endless))
+
+    assert copy.inner["list"][0] is copy.inner
+    assert copy.inner is not endless
