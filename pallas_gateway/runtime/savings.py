@@ -5,6 +5,7 @@ An agent whose settings, model or files change is started anew (`runtime/origin.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.agents.tool_agent import ToolAgent
 from fast_agent.config import Settings
+from fast_agent.constants import DEFAULT_STREAMING_TIMEOUT
 from fast_agent.core import instruction_refresh, instruction_utils, model_resolution
 from fast_agent.core.fastagent import FastAgent
 from fast_agent.interfaces import ToolRunnerHookCapable
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from fast_agent.config import LoggerSettings
+    from fast_agent.llm.reasoning_effort import ReasoningEffortSetting
 
 _PLAIN = frozenset({str, int, float, bool})
 _DUMPED = frozenset(name for name, field in RequestParams.model_fields.items() if not field.exclude)
@@ -51,6 +54,7 @@ RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (McpAgent, "show_assistant_message", ()),
     (provider_key_manager, "_get_config_value", ("config", "key")),
     (fastagent_llm, "merge_request_params", ("default_params", "provided_params")),
+    (fastagent_llm, "apply_reasoning_streaming_timeout", ("params", "reasoning")),
     (model_resolution, "_ModelReferencesConfig", ()),
     (message_display_helpers, "_MetadataContent", ()),
 )
@@ -138,6 +142,7 @@ def _read_keys_without_a_dump() -> None:
 def _merge_parameters_plainly() -> None:
     turns: Any = fastagent_llm
     turns.merge_request_params = merging_plainly(turns.merge_request_params)
+    turns.apply_reasoning_streaming_timeout = timed_in_place(turns.apply_reasoning_streaming_timeout)
 
 
 def merging_plainly(
@@ -170,10 +175,30 @@ def _are_plain(values: Iterable[Any]) -> bool:
 
 def _made(like: RequestParams, values: dict[str, Any], given: frozenset[str]) -> RequestParams:
     """As `model_copy` makes one."""
-    params = like.model_copy()
-    params.__dict__.update(values)
-    params.__pydantic_fields_set__ = set(given)
+    params = type(like).__new__(type(like))
+    object.__setattr__(params, "__dict__", values)
+    object.__setattr__(params, "__pydantic_extra__", copy(like.__pydantic_extra__))
+    object.__setattr__(params, "__pydantic_fields_set__", set(given))
+    object.__setattr__(params, "__pydantic_private__", None)
     return params
+
+
+def timed_in_place(
+    apply: Callable[[RequestParams, ReasoningEffortSetting | None], RequestParams],
+) -> Callable[[RequestParams, ReasoningEffortSetting | None], RequestParams]:
+    """`apply_reasoning_streaming_timeout` for parameters that were just made and belong to nobody yet: no copy more."""
+
+    @wraps(apply)
+    def apply_reasoning_streaming_timeout(
+        params: RequestParams, reasoning: ReasoningEffortSetting | None
+    ) -> RequestParams:
+        if reasoning is not None:
+            return apply(params, reasoning)
+        if "streaming_timeout" not in params.model_fields_set:
+            params.__dict__["streaming_timeout"] = DEFAULT_STREAMING_TIMEOUT
+        return params
+
+    return apply_reasoning_streaming_timeout
 
 
 def _copy_plainly() -> None:
