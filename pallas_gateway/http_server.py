@@ -1,6 +1,6 @@
-"""Hypercorn as the gateway uses it: its settings, and one repair.
+"""Hypercorn as the gateway uses it: its settings, and two repairs.
 
-The repair is checked at import, like everything that reaches into a library.
+The repairs are checked at import, like everything that reaches into a library.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ import logging
 import os
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypercorn.asyncio
 import hypercorn.config
 from hypercorn.asyncio.tcp_server import TCPServer
+from hypercorn.events import Event, RawData
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.protocol.http_stream import HTTPStream
 
 from pallas_gateway.errors import GatewayError, PlatformError
 from pallas_gateway.listeners import BACKLOG, CLOSE_SECONDS, give_up
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from starlette.types import ASGIApp
 
@@ -187,4 +190,57 @@ async def _wait_no_more(*_: object) -> None:
     """Nothing: nobody is there who could send another request."""
 
 
+def _end_answers_in_one_write() -> None:
+    """Hypercorn writes the last piece of a streamed answer and its end apart: a client would wake twice for one answer.
+
+    Raises:
+        PlatformError: the installed Hypercorn has no `HTTPStream.app_send`.
+    """
+    original = getattr(HTTPStream, "app_send", None)
+    if original is None:
+        raise PlatformError("Hypercorn does not fit: HTTPStream.app_send is missing. Install requirements.lock.")
+
+    async def app_send(self: HTTPStream, message: Any) -> None:
+        connection = getattr(self.send, "__self__", None)
+        if not isinstance(connection, H11Protocol) or not _ends_answer(message):
+            await original(self, message)
+            return
+        collected = _Collected(connection.send)
+        connection.send = collected.send
+        try:
+            await original(self, message)
+        finally:
+            connection.send = collected.original
+            await collected.flush()
+
+    HTTPStream.app_send = app_send  # type: ignore[method-assign]
+
+
+def _ends_answer(message: Any) -> bool:
+    """Whether it is the last one of an answer's body, and has something of it."""
+    is_body = message is not None and message["type"] == "http.response.body"
+    return is_body and bool(message.get("body")) and not message.get("more_body", False)
+
+
+class _Collected:
+    """What one connection writes meanwhile: goes out in one, before anything else is told of the connection."""
+
+    def __init__(self, original: Callable[[Event], Awaitable[None]]) -> None:
+        self.original = original
+        self._bytes = bytearray()
+
+    async def send(self, event: Event) -> None:
+        if isinstance(event, RawData):
+            self._bytes += event.data
+        else:
+            await self.flush()
+            await self.original(event)
+
+    async def flush(self) -> None:
+        if self._bytes:
+            whole, self._bytes = bytes(self._bytes), bytearray()
+            await self.original(RawData(whole))
+
+
 _end_connections_at_eof()
+_end_answers_in_one_write()

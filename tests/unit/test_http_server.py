@@ -11,7 +11,7 @@ import httpx
 from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
-from hypercorn.events import Updated
+from hypercorn.events import Event, RawData, Updated
 
 from pallas_gateway.config.loader import load_deployment
 from pallas_gateway.http_server import Accepting
@@ -25,6 +25,9 @@ from tests.support.waiting import Gate, eventually
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
+
+    import pytest
+    from starlette.types import ASGIApp
 
     from tests.support.asgi import Receive, Scope, Send
 
@@ -45,7 +48,7 @@ class Page:
 
 
 @asynccontextmanager
-async def accepting(page: Page, path: Path, **gateway: Any) -> AsyncGenerator[tuple[Accepting, int]]:
+async def accepting(page: ASGIApp, path: Path, **gateway: Any) -> AsyncGenerator[tuple[Accepting, int]]:
     """`page` accepting connections, and the port. The test ends it; the sockets are closed at the latest after it."""
     write_project(path, {"echo": Agent()}, gateway=gateway)
     configuration = load_deployment(path / "agents.yaml", environ={})
@@ -92,6 +95,48 @@ async def test_one_that_wants_tls_is_closed(tmp_path: Path) -> None:
         with socket.create_connection((HOST, port), timeout=20) as late:
             await server.__aexit__()
             assert await asyncio.to_thread(late.recv, 4096) == b""
+
+
+async def test_the_end_of_an_answer_goes_out_with_the_last_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+    send = TCPServer.protocol_send
+
+    async def note(self: TCPServer, event: Event) -> None:
+        if isinstance(event, RawData):
+            written.append(event.data)
+        await send(self, event)
+
+    monkeypatch.setattr(TCPServer, "protocol_send", note)
+    request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with accepting(InPieces(b"one", b"two"), tmp_path) as (server, port):
+        reader, writer = await asyncio.open_connection(HOST, port)
+        writer.write(request + request)  # the second is answered after the first, on the same connection
+        for _ in range(2):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            assert await reader.readuntil(b"0\r\n\r\n") == b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
+        writer.close()
+        await server.__aexit__()
+    pieces = [b"3\r\none\r\n", b"3\r\ntwo\r\n0\r\n\r\n"]
+    assert [one for one in written if not one.startswith(b"HTTP/1.1")] == pieces * 2
+
+
+class InPieces:
+    """An app whose answers come in these pieces."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for piece in self.pieces:
+            more = piece is not self.pieces[-1]
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
 async def _answers(port: int) -> bool:
