@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.token_exchanger import TokenExchanger
-from pallas_gateway.runtime import platform
+from pallas_gateway.runtime import connections, platform
 from pallas_gateway.runtime.credentials import presenting
 from pallas_gateway.runtime.failures import told
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
@@ -248,7 +248,7 @@ class FastAgentAgentRuntime:
         with (
             presenting(credentials, self._downstreams, self._exchanger),
             self._harness.request_context(bearer_token=for_llm),
-            platform.connecting(instance.connect_one),
+            connections.connecting(instance.connect_one),
             platform.asking_for_logs(),
             while_waiting(self._spare.make),
             self._operations.told(),
@@ -264,7 +264,7 @@ class FastAgentAgentRuntime:
         return self._spare.take() or await self._create(call_id)
 
     async def _create(self, session_id: str) -> HarnessSession:
-        with platform.connecting(defer_connections):
+        with connections.connecting(defer_connections):
             return await self._harness.sessions.create(session_id)
 
     async def _dispose(self, instance: FastAgentInstance) -> None:
