@@ -9,18 +9,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from pallas_gateway.config.auth import AuthSettings, JwtSettings, StaticKeySettings
 from pallas_gateway.config.loader import FREE_PREFIX
 from pallas_gateway.config.parameters import DefaultParameters
 from pallas_gateway.config.rules import AGENT_NAME
 from pallas_gateway.config.schema import (
     AgentSettings,
-    AuthSettings,
     Deployment,
     GatewaySettings,
     IconSettings,
-    JwtSettings,
     ModelCapabilities,
-    StaticKeySettings,
     TlsSettings,
 )
 

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 from fast_agent.core.exceptions import ServerInitializationError
 from fast_agent.mcp.client_connection import MCPClientConnection
-from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
+from mcp.client import Client
+from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import LATEST_MODERN_VERSION
 
@@ -24,14 +27,31 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from fast_agent.context import Context
-    from fast_agent.mcp.mcp_aggregator import MCPAggregator, NamespacedTool
-    from fast_agent.mcp.mcp_connection_manager import ServerConnection
+    from fast_agent.mcp.mcp_aggregator import NamespacedTool
     from fast_agent.mcp_server_registry import ServerRegistry
-    from mcp.client.session import ClientSession
     from mcp_types import CallToolResult, DiscoverResult
+
+    from pallas_gateway.runtime.relied_on import ReliedOn
 
 CONNECT_SECONDS = 5.0
 """How long a tool call waits for the handshake of the older era."""
+RELIED_ON: ReliedOn = (
+    *((MCPAggregator, name, ()) for name in ("_server_to_tool_map", "_namespaced_tool_map", "_attached_server_names")),
+    *((MCPAggregator, name, ()) for name in ("_prompt_cache", "_mcp_skill_registries", "_app_integration_configs")),
+    (MCPAggregator, "_persistent_connection_manager", ()),
+    (MCPConnectionManager, "running_servers", ()),
+    (MCPConnectionManager, "get_server", ("self", "server_name")),
+    (MCPConnectionManager, "reconnect_server", ("self", "server_name")),
+    (MCPConnectionManager, "_client_connection_factory", ("self", "server_conn_holder", "server_name")),
+    (ServerConnection, "_callback_runtime", ()),
+    *((ServerConnection, name, ()) for name in ("client", "server_config", "server_instructions")),
+    (ServerConnection, "cancel_lifecycle", ("self",)),
+    (MCPClientConnection, "__init__", ("transport", "callbacks", "read_timeout_seconds", "cache", "protocol_mode")),
+    *((Client, name, ()) for name in ("mode", "prior_discover")),
+    *((ClientSession, name, ()) for name in ("_tool_output_schemas", "_tool_output_validators", "_x_mcp_header_maps")),
+    (ClientSession, "_absorb_tool_listing", ("self", "result", "complete")),
+    (ClientSession, "validate_tool_result", ("self", "name", "result")),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,7 +210,7 @@ def _sender(offer: Offer) -> httpx2.AsyncClient:
 def connections_of(aggregator: MCPAggregator) -> CallConnections:
     """The connections of an aggregator that has been entered."""
     manager = aggregator._persistent_connection_manager
-    if not isinstance(manager, CallConnections):  # runtime/platform.py sees to it
+    if not isinstance(manager, CallConnections):  # runtime/connections.py sees to it
         raise TypeError("the aggregator's connections are not the gateway's")
     return manager
 

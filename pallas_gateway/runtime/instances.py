@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, cast
 
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 
-from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.call_connections import keep_order
+from pallas_gateway.runtime.connections import attach
 from pallas_gateway.runtime.credentials import token_endpoint_waited_for
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.messages import deadline_reply, failed, to_fast_agent, to_reply, turns_of, workflow_failure
@@ -83,7 +83,7 @@ class Connections:
         try:
             with traces.connecting(name):
                 async with asyncio.timeout(seconds):
-                    await platform.attach(aggregator, name)
+                    await attach(aggregator, name)
         except TimeoutError:
             if seconds > ATTACH_SECONDS_AFTER_TIMEOUT:
                 self._timed_out_at[name] = monotonic()

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
-from openai import APIConnectionError, APITimeoutError, AsyncStream
+from openai import APIConnectionError, APITimeoutError, AsyncOpenAI, AsyncStream, _models
 from openai._httpx2 import request_exceptions, timeout_exceptions
 from openai._models import FinalRequestOptions
 from openai._streaming import ServerSentEvent, SSEDecoder, _SSELineDecoder
@@ -26,12 +26,28 @@ from pydantic import ValidationError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
+    from pallas_gateway.runtime.relied_on import ReliedOn
+
     type _Event = bytes | ServerSentEvent
 
 KEPT_FRAMES = 16
 """Of one client: it has one for each way it is asked and each attempt."""
 LONG_BYTES = 65_536
 """A piece of an answer without an end after so many bytes is left to the library, which looks at no byte twice."""
+RELIED_ON: ReliedOn = (
+    (AsyncOpenAI, "_build_request", ("self", "options", "retries_taken")),
+    (AsyncOpenAI, "_idempotency_header", ()),
+    (AsyncOpenAI, "_process_response", ("self", "cast_to", "options", "response", "stream", "stream_cls")),
+    (AsyncOpenAI, "_process_response_data", ("self", "data", "cast_to", "response")),
+    (_models, "FinalRequestOptions", ("method", "url", "headers", "params", "files", "content", "security", "timeout")),
+    (_models, "FinalRequestOptions", ("json_data", "extra_json", "post_parser", "synthesize_event_and_data")),
+    (AsyncStream, "__init__", ("self", "cast_to", "response", "client", "options")),
+    (AsyncStream, "__stream__", ("self",)),
+    (AsyncStream, "_iter_events", ("self",)),
+    (AsyncStream, "_iterator", ()),
+    (SSEDecoder, "_decode_lines", ("self", "lines")),
+    (_SSELineDecoder, "feed", ("self", "chunk")),
+)
 _CHUNKS = AsyncStream[ChatCompletionChunk]
 _RAW_RESPONSE_HEADER = "X-Stainless-Raw-Response"
 _END = b"\n\n"

@@ -20,12 +20,15 @@ from weakref import WeakKeyDictionary, WeakMethod
 
 from fast_agent.mcp.auth.context import request_bearer_token
 
+from pallas_gateway.runtime.connections import close_idle
 from pallas_gateway.runtime.llm_parsing import transform_plainly
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
+
+    from pallas_gateway.runtime.relied_on import ReliedOn
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 KEPT_CLIENTS = 64
@@ -42,6 +45,10 @@ READ_BY_CLIENTS = (
 """Variables that a client reads when it is made; a reload may have read them from `.env`."""
 RETIRE_SECONDS = 3600.0
 """So long may a turn last that uses it still."""
+RELIED_ON: ReliedOn = (
+    *(("httpx2:AsyncClient", name, ()) for name in ("_transport", "_mounts")),
+    *(("openai._vendor.httpx_aiohttp.transport:AiohttpTransport", name, ()) for name in ("client", "ssl_context")),
+)
 
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[Any, Any]] = WeakKeyDictionary()
 _retired: WeakKeyDictionary[asyncio.AbstractEventLoop, set[Any]] = WeakKeyDictionary()
@@ -227,9 +234,7 @@ class _Sweep:
             _closing.spawn(self._close_idle(), name="close idle LLM sockets", report=True)
 
     async def _close_idle(self) -> None:
-        from pallas_gateway.runtime import platform  # noqa: PLC0415  it imports this module
-
-        if await platform.close_idle(self._client):
+        if await close_idle(self._client):
             await self.later()
 
 

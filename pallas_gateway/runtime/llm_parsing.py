@@ -14,7 +14,15 @@ from typing_extensions import get_type_hints, is_typeddict
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from pallas_gateway.runtime.relied_on import ReliedOn
+
 _PLAIN = (str, int, float, bool, type(None))
+RELIED_ON: ReliedOn = (
+    ("openai.resources.chat.completions.completions", "async_maybe_transform", ("data", "expected_type")),
+    ("openai.resources.responses.responses", "async_maybe_transform", ("data", "expected_type")),
+    *(("openai._types", name, ()) for name in ("NotGiven", "Omit")),
+    ("openai._utils", "PropertyInfo", ("alias", "format")),
+)
 
 
 def transform_plainly() -> None:

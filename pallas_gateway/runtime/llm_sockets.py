@@ -7,9 +7,21 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
 
 if TYPE_CHECKING:
     import ssl
+
+    from pallas_gateway.runtime.relied_on import ReliedOn
+
+RELIED_ON: ReliedOn = (
+    (aiohttp.TCPConnector, "_get", ("self", "key", "traces")),
+    (aiohttp.TCPConnector, "_create_connection", ("self", "req", "traces", "timeout")),
+    (aiohttp.TCPConnector, "_release", ("self", "key", "protocol", "should_close")),
+    (Connection, "protocol", ()),
+    (ResponseHandler, "should_close", ()),
+)
 
 
 def session(ssl_context: ssl.SSLContext, keep_alive_seconds: float) -> aiohttp.ClientSession:

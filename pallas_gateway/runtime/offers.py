@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import httpx2
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
-from pallas_gateway.runtime import platform
+from pallas_gateway.runtime import connections
 from pallas_gateway.runtime.call_connections import CONNECT_SECONDS, cut_off, offer_of
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.tasks import TaskOwner
@@ -110,7 +110,7 @@ class Offers:
         self._tasks.spawn(self._close_idle(), name="close idle sockets", report=True)
 
     async def _close_idle(self) -> None:
-        left = [await platform.close_idle(inquiry.http) for inquiry in self._inquiries.values()]
+        left = [await connections.close_idle(inquiry.http) for inquiry in self._inquiries.values()]
         if any(left):
             self._sweep_later()
 
@@ -202,7 +202,7 @@ class _Inquiry:
     async def _ask_and_listen(self) -> None:
         try:
             async with self._connected() as aggregator:
-                while platform.tells_of_changes(aggregator, self._server):
+                while connections.tells_of_changes(aggregator, self._server):
                     await self._wanted.wait()
                     async with self._asking(aggregator):
                         await aggregator.refresh_subscription_state(self._server)
@@ -222,12 +222,12 @@ class _Inquiry:
         """A connection over which the server has been asked once."""
         self._has_answered = False
         self._aggregator = aggregator = _Asking(self, self._server, self._agent, self._context)
-        with platform.connecting(_later):
+        with connections.connecting(_later):
             async with aggregator:
                 try:
                     doubts = self.doubts
                     async with self._asking(aggregator):
-                        await platform.attach(aggregator, self._server)
+                        await connections.attach(aggregator, self._server)
                     self._has_answered = True
                     self.learn(aggregator, doubts)
                     yield aggregator
@@ -277,7 +277,7 @@ class _Asking(MCPAggregator):
 
 def _http_client(settings: MCPServerSettings, on_request: OnRequest) -> httpx2.AsyncClient:
     """For the requests of all calls: each is authorised by itself, and what a server wants remembered is not."""
-    client = platform.http_client(
+    client = connections.http_client(
         settings, httpx2.Limits(max_keepalive_connections=KEPT_SOCKETS, keepalive_expiry=KEEP_ALIVE_SECONDS)
     )
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))

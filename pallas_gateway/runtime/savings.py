@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fast_agent.config import LoggerSettings
     from fast_agent.llm.reasoning_effort import ReasoningEffortSetting
 
+    from pallas_gateway.runtime.relied_on import ReliedOn
+
 _PLAIN = frozenset({str, int, float, bool})
 _DUMPED = frozenset(name for name, field in RequestParams.model_fields.items() if not field.exclude)
 _DUMPED_AUTOMATICALLY = _DUMPED - {"streaming_timeout"}
@@ -45,7 +47,7 @@ _HAVE: tuple[tuple[Any, type], ...] = (
     (message_display_helpers._MetadataContent, TextContent),
 )
 """Protocols and classes all of whose instances have what these want."""
-RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
+RELIED_ON: ReliedOn = (
     (FastAgent, "_build_model_factory_func", ("self", "cli_model_override", "model_endpoint_override")),
     (fast_agent.config, "_cached_settings_match_environment_request", ("settings", "home", "no_home")),
     (ConsoleDisplay, "_apply_console_theme", ("self",)),
@@ -58,7 +60,6 @@ RELIED_ON: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
     (model_resolution, "_ModelReferencesConfig", ()),
     (message_display_helpers, "_MetadataContent", ()),
 )
-"""As in `runtime/platform.py`, which checks them."""
 
 
 def save() -> None:

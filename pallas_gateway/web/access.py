@@ -1,16 +1,13 @@
-"""Who a request comes from and whether it may go on, as an OAuth 2.1 resource server answers that.
+"""Who a request comes from and whether it may go on; `web/refusals.py` has the answers to those that may not.
 
-Formats: RFC 6750 (`WWW-Authenticate: Bearer`) and RFC 9728 (`resource_metadata`), as the MCP authorization spec wants
-them. Without `gateway.auth` everybody may do everything, and this only notes which token a request brought.
+Without `gateway.auth` everybody may do everything, and this only notes which token a request brought.
 """
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 
 from pallas_gateway.addresses import ALL_AGENTS
 from pallas_gateway.agent_server.all_agents import agent_of
@@ -19,21 +16,17 @@ from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import EVERYTHING, RUN_AGENTS, VIEW_METRICS, Grants
 from pallas_gateway.identity.secret import bearer_of
-from pallas_gateway.web import agent_routes, bodies, protected_resource
+from pallas_gateway.web import agent_routes, bodies, protected_resource, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.responses import Response
+    from starlette.responses import JSONResponse, Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.calls.call import Call
     from pallas_gateway.gateway import Gateway
     from pallas_gateway.identity.secret import Secret
-    from pallas_gateway.telemetry.refusals import Reason
-
-RETRY_AFTER_SECONDS = 5
-REALM = "pallas-gateway"
 
 
 class AccessGate:
@@ -66,13 +59,13 @@ class AccessGate:
         try:
             caller = await caller_of(self._gateway, scope, agent=agent)
         except (TokenRejectedError, VerificationUnavailableError) as error:
-            await refusal(self._gateway, error, scope, agent=self._shown(agent))(scope, receive, send)
+            await refusals.of_token(self._gateway, error, scope, agent=self._shown(agent))(scope, receive, send)
             return
         scope[CALLER_KEY] = caller
         if caller.grants.everything:
             await self._app(scope, receive, send)
         elif agent is None or agent not in self._gateway.servers or not caller.grants.may_view(agent):
-            await _hidden(self._gateway, scope, caller, agent, shown=self._shown(agent))(scope, receive, send)
+            await refusals.hidden(self._gateway, scope, caller, agent, shown=self._shown(agent))(scope, receive, send)
         elif caller.grants.may_run(agent):
             await self._app(scope, receive, send)
         else:
@@ -89,9 +82,9 @@ class AccessGate:
                 await self._app(scope, rest, send)
             elif caller.authenticated:
                 self._gateway.refuse_call(agent, caller)
-                await _insufficient(self._gateway, f"{RUN_AGENTS}:{agent}", agent)(scope, rest, send)
+                await refusals.insufficient(self._gateway, f"{RUN_AGENTS}:{agent}", agent)(scope, rest, send)
             else:
-                await _without_token(self._gateway, scope, agent)(scope, rest, send)
+                await refusals.without_token(self._gateway, scope, agent)(scope, rest, send)
 
         return look_first
 
@@ -113,7 +106,7 @@ class AllAgentsGate:
         try:
             caller = await caller_of(self._gateway, scope, agent=ALL_AGENTS)
         except (TokenRejectedError, VerificationUnavailableError) as error:
-            await refusal(self._gateway, error, scope, agent=ALL_AGENTS)(scope, receive, send)
+            await refusals.of_token(self._gateway, error, scope, agent=ALL_AGENTS)(scope, receive, send)
             return
         scope[CALLER_KEY] = caller
         hosted = self._gateway.servers
@@ -134,20 +127,20 @@ class AllAgentsGate:
         if agent in self._gateway.servers and caller.grants.may_run(agent):
             return None
         if not caller.authenticated:
-            return _without_token(self._gateway, scope, ALL_AGENTS)
+            return refusals.without_token(self._gateway, scope, ALL_AGENTS)
         if agent not in self._gateway.servers:
             return None
         if not caller.grants.may_view(agent):
-            _note(self._gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
+            refusals.note(self._gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
             return None
         self._gateway.refuse_call(agent, caller)
-        return _insufficient(self._gateway, f"{RUN_AGENTS}:{agent}", ALL_AGENTS)
+        return refusals.insufficient(self._gateway, f"{RUN_AGENTS}:{agent}", ALL_AGENTS)
 
     def _without_grant(self, caller: Caller, scope: Scope) -> Response:
         if not caller.authenticated:
-            return _without_token(self._gateway, scope, ALL_AGENTS)
-        _note(self._gateway, scope, "no_grant", "the token has no grant for any agent", caller)
-        return _insufficient(self._gateway, RUN_AGENTS, ALL_AGENTS)
+            return refusals.without_token(self._gateway, scope, ALL_AGENTS)
+        refusals.note(self._gateway, scope, "no_grant", "the token has no grant for any agent", caller)
+        return refusals.insufficient(self._gateway, RUN_AGENTS, ALL_AGENTS)
 
 
 async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None) -> Caller:
@@ -196,18 +189,13 @@ def run_refusal(gateway: Gateway, scope: Scope, caller: Caller, agent: str) -> R
     if caller.grants.everything or (is_there and caller.grants.may_run(agent)):
         return None if is_there else agent_routes.not_found(scope, agent_routes.no_agent(agent))
     if not caller.authenticated:
-        return without_token(gateway, scope)
+        return refusals.without_token(gateway, scope)
     if not is_there or not caller.grants.may_view(agent):
         why = f"the token has no grant for agent '{agent}'" if is_there else "there is no such agent"
-        _note(gateway, scope, "no_grant", why, caller)
+        refusals.note(gateway, scope, "no_grant", why, caller)
         return agent_routes.not_found(scope, agent_routes.no_agent(agent))
     gateway.refuse_call(agent, caller)
-    return _insufficient(gateway, f"{RUN_AGENTS}:{agent}", None)
-
-
-def without_token(gateway: Gateway, scope: Scope) -> JSONResponse:
-    """401 for a request that brought no token and needs one."""
-    return _without_token(gateway, scope, None)
+    return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", None)
 
 
 def agent_refusal(gateway: Gateway, scope: Scope, caller: Caller, agent: str, *, runs: bool) -> Response | None:
@@ -219,8 +207,8 @@ def agent_refusal(gateway: Gateway, scope: Scope, caller: Caller, agent: str, *,
             return None
         if caller.authenticated:
             gateway.refuse_call(agent, caller)
-            return _insufficient(gateway, f"{RUN_AGENTS}:{agent}", agent)
-    return _hidden(gateway, scope, caller, agent, shown=agent)
+            return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", agent)
+    return refusals.hidden(gateway, scope, caller, agent, shown=agent)
 
 
 async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:
@@ -245,64 +233,6 @@ async def metrics_refusal(gateway: Gateway, scope: Scope) -> JSONResponse | None
     if caller.grants.may_view_metrics:
         return None
     if not caller.authenticated:
-        return _without_token(gateway, scope, None)
-    _note(gateway, scope, "insufficient_scope", "the token may not view the metrics", caller)
-    return _insufficient(gateway, VIEW_METRICS, None)
-
-
-def refusal(
-    gateway: Gateway,
-    error: TokenRejectedError | VerificationUnavailableError,
-    scope: Scope,
-    *,
-    agent: str | None = None,
-) -> JSONResponse:
-    """The answer to a request whose token was not accepted, or cannot be judged now."""
-    body = {"error": error.reason, "error_description": str(error)}
-    if isinstance(error, TokenRejectedError):
-        _note(gateway, scope, "invalid_token", str(error))
-        return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, body, agent)
-    _note(gateway, scope, "verification_unavailable", str(error))
-    return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
-
-
-def _hidden(gateway: Gateway, scope: Scope, caller: Caller, agent: str | None, *, shown: str | None) -> Response:
-    """The answer to somebody who may not see an agent; `shown` is the one whose metadata it points to."""
-    if not caller.authenticated:
-        return _without_token(gateway, scope, shown)
-    known = agent in gateway.servers
-    why = f"the token has no grant for agent '{agent}'" if known else "there is no such agent"
-    _note(gateway, scope, "no_grant", why, caller)
-    return agent_routes.not_found(scope, agent_routes.no_agent(agent))
-
-
-def _without_token(gateway: Gateway, scope: Scope, agent: str | None) -> JSONResponse:
-    """401, with where a token is to be had."""
-    _note(gateway, scope, "no_token", "a bearer token is needed")
-    body = {"error": "unauthorized", "error_description": "a bearer token is needed"}
-    return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, {}, agent)
-
-
-def _note(gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Caller | None = None) -> None:
-    client = str((scope.get("client") or ("unknown",))[0])
-    gateway.refusals.note(reason, why, client=client, caller=caller.name if caller else None)
-
-
-def _insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONResponse:
-    """403, with the grant that is missing; as a scope only if asking for one can bring it."""
-    body = {"error": "insufficient_scope", "error_description": f"this needs the grant {grant}"}
-    scope = protected_resource.scope_for(gateway, grant)
-    return _refused(gateway, HTTPStatus.FORBIDDEN, body, {**body, **({"scope": scope} if scope else {})}, agent)
-
-
-def _refused(
-    gateway: Gateway, status: HTTPStatus, body: dict[str, str], parameters: dict[str, str], agent: str | None
-) -> JSONResponse:
-    shown = {"realm": REALM, **parameters}
-    metadata = protected_resource.metadata_url(gateway, agent)
-    if agent is not None and metadata is not None:
-        scopes = protected_resource.scopes(gateway, agent)
-        shown = {**({"scope": " ".join(scopes)} if scopes else {}), **shown, "resource_metadata": metadata}
-    # Nothing in the values needs escaping: they are this gateway's own sentences, grants and URLs.
-    value = ", ".join(f'{name}="{text}"' for name, text in shown.items())
-    return JSONResponse(body, status_code=status, headers={"WWW-Authenticate": f"Bearer {value}"})
+        return refusals.without_token(gateway, scope, None)
+    refusals.note(gateway, scope, "insufficient_scope", "the token may not view the metrics", caller)
+    return refusals.insufficient(gateway, VIEW_METRICS, None)

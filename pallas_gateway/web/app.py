@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import NOTHING
-from pallas_gateway.web import agent_routes, metrics, openai_api, probes, protected_resource, registry
-from pallas_gateway.web.access import AccessGate, AllAgentsGate, metrics_refusal, refusal, viewer_of
+from pallas_gateway.web import agent_routes, metrics, openai_api, probes, protected_resource, refusals, registry
+from pallas_gateway.web.access import AccessGate, AllAgentsGate, metrics_refusal, viewer_of
 from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.guards import DrainGate, RefusalAfterBody, cross_origin, host_and_origin_guard
 
@@ -191,7 +191,7 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, scope: Scope, receive: R
         try:
             response = await endpoint(Request(scope))
         except (TokenRejectedError, VerificationUnavailableError) as error:
-            response = refusal(gateway, error, scope)
+            response = refusals.of_token(gateway, error, scope)
     await response(scope, receive, send)
 
 

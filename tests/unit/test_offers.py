@@ -15,7 +15,7 @@ from fast_agent.context import Context
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 
-from pallas_gateway.runtime import call_connections, offers, platform
+from pallas_gateway.runtime import call_connections, connections, offers, platform
 from pallas_gateway.runtime.offers import Offers
 from pallas_gateway.runtime.settings import prepare_servers
 from tests.support.changing import ChangingTool, changing_downstream
@@ -68,7 +68,7 @@ async def calling(url: str, offer: Offer) -> AsyncIterator[Callable[[], Coroutin
     async def give(aggregator: MCPAggregator) -> None:
         offer.give_to(aggregator, "tools")
 
-    with platform.connecting(give):
+    with connections.connecting(give):
         async with MCPAggregator(["tools"], context=context_of(settings_of(url)), name="agent") as aggregator:
             yield lambda: aggregator.call_tool("tools__one", {})
 

@@ -1,19 +1,39 @@
-"""What the gateway relies on inside fast-agent is checked by name before anything starts."""
+"""What the gateway relies on inside fast-agent, and in what it brings, is checked by name before it is used."""
 
+import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import fast_agent.config
+import openai
 import pytest
+from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.core.fastagent import FastAgent
+from fast_agent.llm.model_factory import ModelFactory
+from fast_agent.llm.provider_types import Provider
+from fast_agent.mcp import mcp_connection_manager
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
+from fast_agent.ui.console_display import ConsoleDisplay
+from openai import _streaming
+from openai._vendor.httpx_aiohttp.transport import AiohttpTransport
+from openai.resources.responses import responses
 
+from pallas_gateway import runtime
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.runtime import platform
+from pallas_gateway.runtime.relied_on import check_names
 
 
-class Fits:
+class Kept:
+    def __init__(self) -> None:
+        self.kept = 1
+
+
+class Fits(Kept):
     def load(self, *, force: bool) -> None: ...
 
     value = 7
@@ -37,9 +57,92 @@ def test_each_name_that_is_gone_is_named(
     need: tuple[Any, str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, name, parameters = need
-    emptied = types.SimpleNamespace(__name__=owner.__name__)
+    shown = getattr(owner, "__name__", "of-that-name")
+    emptied = types.SimpleNamespace(__name__=shown)
     rely_on(monkeypatch, (emptied, name, parameters))
-    with pytest.raises(PlatformError, match=rf"does not fit: {owner.__name__}\.{name} is missing or has changed"):
+    with pytest.raises(PlatformError, match=rf"does not fit: {shown}\.{name} is missing or has changed"):
+        platform.check()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (ModelFactory, "_load_provider_class"),
+        (mcp_connection_manager, "_subscription_filter"),
+        (MCPConnectionManager, "_client_connection_factory"),
+        (ConsoleDisplay, "_resolve_logger_settings"),
+    ],
+    ids=["platform", "connections", "call_connections", "savings"],
+)
+def test_what_each_module_relies_on_is_checked(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(owner, name)
+    with pytest.raises(PlatformError, match=rf"\.{name} is missing"):
+        platform.check()
+
+
+@pytest.fixture
+def anew() -> Iterator[None]:
+    """The OpenAI library is checked by the test, though it has been before."""
+    platform.check_openai.cache_clear()
+    yield
+    platform.check_openai.cache_clear()
+
+
+@pytest.mark.usefixtures("anew")
+@pytest.mark.parametrize(
+    ("owner", "name", "now"),
+    [
+        (AiohttpTransport, "__init__", lambda self: None),
+        (responses, "async_maybe_transform", None),
+        (openai.AsyncOpenAI, "_process_response", lambda self: None),
+        (aiohttp.TCPConnector, "_create_connection", None),
+    ],
+    ids=["llm_connections", "llm_parsing", "llm_client", "llm_sockets"],
+)
+def test_what_llm_turns_rely_on_is_checked_when_a_provider_is_loaded(
+    owner: Any, name: str, now: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform.prepare()
+    monkeypatch.setattr(owner, name, now)
+    with pytest.raises(PlatformError, match="is missing or has changed"):
+        ModelFactory._load_provider_class(Provider.OPENAI)
+
+
+@pytest.mark.usefixtures("anew")
+def test_a_name_that_cannot_even_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform.check_openai()
+    platform.check_openai.cache_clear()
+    monkeypatch.delattr(runtime, "llm_client")
+    monkeypatch.delitem(sys.modules, "pallas_gateway.runtime.llm_client")
+    monkeypatch.delattr(_streaming, "SSEDecoder")
+    with pytest.raises(PlatformError, match="does not fit: cannot import name 'SSEDecoder'"):
+        platform.check_openai()
+
+
+@pytest.mark.usefixtures("anew")
+def test_the_installed_openai_library_fits() -> None:
+    platform.check_openai()
+
+
+def test_an_owner_may_be_named_before_it_is_imported() -> None:
+    check_names((("openai:AsyncOpenAI", "_process_response_data", ("data",)),))
+    for owner in ("openai:Gone", "openai.gone"):
+        with pytest.raises(PlatformError, match=rf"does not fit: {owner}\.at_all is missing"):
+            check_names(((owner, "at_all", ()),))
+    assert not hasattr(openai, "Gone")
+
+
+def test_what_instances_get_when_they_are_made_counts_as_the_classs() -> None:
+    check_names(((Fits, "kept", ()),))
+    with pytest.raises(PlatformError, match=r"Fits\.dropped is missing"):
+        check_names(((Fits, "dropped", ()),))
+
+
+def test_a_loop_that_takes_its_limits_from_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def advance(self: ToolRunner) -> None: ...
+
+    monkeypatch.setattr(ToolRunner, "_advance_iteration", advance)
+    with pytest.raises(PlatformError, match=r"ToolRunner\._advance_iteration does not read _request_params"):
         platform.check()
 
 

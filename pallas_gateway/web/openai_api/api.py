@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
-from pallas_gateway.web import access, bodies
+from pallas_gateway.web import access, bodies, refusals
 from pallas_gateway.web.connection import while_connected
 from pallas_gateway.web.guards import host_and_origin_guard
 from pallas_gateway.web.openai_api import answers, errors, requests
@@ -59,7 +59,7 @@ class OpenAiApi:
         try:
             caller = await access.caller_of(self._gateway, scope)
         except (TokenRejectedError, VerificationUnavailableError) as error:
-            response: Response | None = access.refusal(self._gateway, error, scope)
+            response: Response | None = refusals.of_token(self._gateway, error, scope)
         else:
             response = self._refusal(scope, caller)
             if response is None:
@@ -74,7 +74,7 @@ class OpenAiApi:
         """Why a request is not looked at any closer: a stranger's, one that leads nowhere, or one by a wrong method."""
         path = scope["path"]
         if not caller.authenticated and not self._runnable(caller):
-            return access.without_token(self._gateway, scope)
+            return refusals.without_token(self._gateway, scope)
         if path not in _METHODS and not _MODEL.fullmatch(path):
             message = f"Nothing is here. There are {', '.join(_METHODS)} and {MODELS}/{{model}}."
             return ApiError(HTTPStatus.NOT_FOUND, message, "not_found").response()

@@ -19,7 +19,7 @@ from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.telemetry import traces
 from pallas_gateway.threads.records import ThreadNotFoundError
-from pallas_gateway.web import access, agent_routes
+from pallas_gateway.web import access, agent_routes, refusals
 from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.threads_api import answers, openapi, requests
 from pallas_gateway.web.threads_api.chat import Chat
@@ -65,7 +65,7 @@ class ThreadsApi:
             answer = await self._answer(Request(scope, receive))
             await answer(scope, receive, send)
         except (TokenRejectedError, VerificationUnavailableError) as error:
-            await access.refusal(self._gateway, error, scope)(scope, receive, send)
+            await refusals.of_token(self._gateway, error, scope)(scope, receive, send)
         except _RefusedError as error:
             await error.response(scope, receive, send)
         except GatewayError as error:
@@ -91,7 +91,7 @@ class ThreadsApi:
         caller = await access.caller_of(self._gateway, request.scope)
         seen = self._seen(caller.grants)
         if not seen and not caller.authenticated and self._gateway.authenticator is not None:
-            return access.without_token(self._gateway, request.scope)
+            return refusals.without_token(self._gateway, request.scope)
         return JSONResponse({"agents": [answers.agent(agent) for agent in seen]})
 
     async def _agent(self, request: Request, name: str) -> Response:
@@ -115,7 +115,7 @@ class ThreadsApi:
         limit, after = requests.page(request, "after"), requests.after_turn(request)
         caller = await access.caller_of(self._gateway, request.scope)
         if not caller.authenticated and not caller.grants.everything and not caller.grants.names:
-            return access.without_token(self._gateway, request.scope)
+            return refusals.without_token(self._gateway, request.scope)
         if not requests.THREAD_ID.fullmatch(thread_id):
             raise ThreadNotFoundError("no such thread")
         thread = await self._threads.store.find(thread_id, _owner(caller))

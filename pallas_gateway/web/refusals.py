@@ -1,0 +1,85 @@
+"""The answers to requests that may not go on, as an OAuth 2.1 resource server gives them.
+
+Formats: RFC 6750 (`WWW-Authenticate: Bearer`) and RFC 9728 (`resource_metadata`), as the MCP authorization spec wants
+them.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.responses import JSONResponse
+
+from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.web import agent_routes, protected_resource
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.types import Scope
+
+    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.telemetry.refusals import Reason
+
+RETRY_AFTER_SECONDS = 5
+REALM = "pallas-gateway"
+
+
+def of_token(
+    gateway: Gateway,
+    error: TokenRejectedError | VerificationUnavailableError,
+    scope: Scope,
+    *,
+    agent: str | None = None,
+) -> JSONResponse:
+    """The answer to a request whose token was not accepted, or cannot be judged now."""
+    body = {"error": error.reason, "error_description": str(error)}
+    if isinstance(error, TokenRejectedError):
+        note(gateway, scope, "invalid_token", str(error))
+        return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, body, agent)
+    note(gateway, scope, "verification_unavailable", str(error))
+    return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
+def hidden(gateway: Gateway, scope: Scope, caller: Caller, agent: str | None, *, shown: str | None) -> Response:
+    """The answer to somebody who may not see an agent; `shown` is the one whose metadata it points to."""
+    if not caller.authenticated:
+        return without_token(gateway, scope, shown)
+    known = agent in gateway.servers
+    why = f"the token has no grant for agent '{agent}'" if known else "there is no such agent"
+    note(gateway, scope, "no_grant", why, caller)
+    return agent_routes.not_found(scope, agent_routes.no_agent(agent))
+
+
+def without_token(gateway: Gateway, scope: Scope, agent: str | None = None) -> JSONResponse:
+    """401 for a request that brought no token and needs one, with where one is to be had for `agent`."""
+    note(gateway, scope, "no_token", "a bearer token is needed")
+    body = {"error": "unauthorized", "error_description": "a bearer token is needed"}
+    return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, {}, agent)
+
+
+def note(gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Caller | None = None) -> None:
+    """Count a refusal and say it in the log, with the client it was for; see `Refusals.note`."""
+    client = str((scope.get("client") or ("unknown",))[0])
+    gateway.refusals.note(reason, why, client=client, caller=caller.name if caller else None)
+
+
+def insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONResponse:
+    """403, with the grant that is missing; as a scope only if asking for one can bring it."""
+    body = {"error": "insufficient_scope", "error_description": f"this needs the grant {grant}"}
+    scope = protected_resource.scope_for(gateway, grant)
+    return _refused(gateway, HTTPStatus.FORBIDDEN, body, {**body, **({"scope": scope} if scope else {})}, agent)
+
+
+def _refused(
+    gateway: Gateway, status: HTTPStatus, body: dict[str, str], parameters: dict[str, str], agent: str | None
+) -> JSONResponse:
+    shown = {"realm": REALM, **parameters}
+    metadata = protected_resource.metadata_url(gateway, agent)
+    if agent is not None and metadata is not None:
+        scopes = protected_resource.scopes(gateway, agent)
+        shown = {**({"scope": " ".join(scopes)} if scopes else {}), **shown, "resource_metadata": metadata}
+    # Nothing in the values needs escaping: they are this gateway's own sentences, grants and URLs.
+    value = ", ".join(f'{name}="{text}"' for name, text in shown.items())
+    return JSONResponse(body, status_code=status, headers={"WWW-Authenticate": f"Bearer {value}"})
