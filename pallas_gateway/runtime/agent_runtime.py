@@ -116,7 +116,7 @@ class FastAgentAgentRuntime:
     @asynccontextmanager
     async def open(self, call: Call, credentials: Credentials, channel: Hearer) -> AsyncIterator[FastAgentInstance]:
         """A fresh instance for `call`; see `AgentRuntime.open`."""
-        creation = self._tasks.spawn(self._obtain(call.call_id), name=f"create {call.call_id}")
+        creation = self._obtain(call.call_id)
         self._live += 1
         try:
             # Shielded: cancelled half-way, an instance would stay in the harness's books for ever.
@@ -142,8 +142,12 @@ class FastAgentAgentRuntime:
                 # Inside the block: ending a downstream session takes the same credentials as using it did.
                 self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}", report=True)
 
-    async def _obtain(self, call_id: str) -> HarnessSession:
-        return self._spare.take() or await self._create(call_id)
+    def _obtain(self, call_id: str) -> asyncio.Future[HarnessSession]:
+        if (spare := self._spare.take()) is None:
+            return self._tasks.spawn(self._create(call_id), name=f"create {call_id}")
+        there: asyncio.Future[HarnessSession] = asyncio.get_running_loop().create_future()
+        there.set_result(spare)
+        return there
 
     async def _create(self, session_id: str) -> HarnessSession:
         with connections.connecting(defer_connections):
@@ -153,7 +157,7 @@ class FastAgentAgentRuntime:
         await instance.dispose()
         self._live -= 1  # not before: what could not be released is still there
 
-    async def _dispose_unused(self, creation: asyncio.Task[HarnessSession]) -> None:
+    async def _dispose_unused(self, creation: asyncio.Future[HarnessSession]) -> None:
         await asyncio.wait({creation})
         if creation.exception() is None:
             await creation.result().delete()

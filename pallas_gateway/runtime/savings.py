@@ -10,15 +10,15 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import fast_agent.config
+from fast_agent.agents import tool_agent
 from fast_agent.agents.llm_agent import LlmAgent
 from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.agents.tool_agent import ToolAgent
 from fast_agent.config import Settings
 from fast_agent.constants import DEFAULT_STREAMING_TIMEOUT
-from fast_agent.core import instruction_refresh, instruction_utils, model_resolution
+from fast_agent.core import instruction_utils, model_resolution
 from fast_agent.core.fastagent import FastAgent
-from fast_agent.interfaces import ToolRunnerHookCapable
 from fast_agent.llm import fastagent_llm, provider_key_manager
 from fast_agent.types import PromptMessageExtended, RequestParams
 from fast_agent.ui import message_display_helpers
@@ -30,6 +30,7 @@ from pallas_gateway.runtime.copying import copied_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import ModuleType
 
     from fast_agent.config import LoggerSettings
     from fast_agent.llm.reasoning_effort import ReasoningEffortSetting
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
 _PLAIN = frozenset({str, int, float, bool})
 _DUMPED = frozenset(name for name, field in RequestParams.model_fields.items() if not field.exclude)
 _DUMPED_AUTOMATICALLY = _DUMPED - {"streaming_timeout"}
-_HAVE: tuple[tuple[Any, type], ...] = (
-    (instruction_refresh.McpInstructionCapable, McpAgent),
-    (instruction_utils.LlmInstructionContextAgent, LlmDecorator),
-    (ToolRunnerHookCapable, ToolAgent),
-    (model_resolution._ModelReferencesConfig, Settings),
-    (message_display_helpers._MetadataContent, TextContent),
+HAVE: tuple[tuple[ModuleType, str, type], ...] = (
+    (instruction_utils, "McpInstructionCapable", McpAgent),
+    (instruction_utils, "LlmInstructionContextAgent", LlmDecorator),
+    (tool_agent, "ToolRunnerHookCapable", ToolAgent),
+    (model_resolution, "_ModelReferencesConfig", Settings),
+    (message_display_helpers, "_MetadataContent", TextContent),
 )
-"""Protocols and classes all of whose instances have what these want."""
+"""A module, a `Protocol` by which it tells objects apart, and a class all of whose instances have what that wants."""
 RELIED_ON: ReliedOn = (
     (FastAgent, "_build_model_factory_func", ("self", "cli_model_override", "model_endpoint_override")),
     (fast_agent.config, "_cached_settings_match_environment_request", ("settings", "home", "no_home")),
@@ -57,8 +58,7 @@ RELIED_ON: ReliedOn = (
     (provider_key_manager, "_get_config_value", ("config", "key")),
     (fastagent_llm, "merge_request_params", ("default_params", "provided_params")),
     (fastagent_llm, "apply_reasoning_streaming_timeout", ("params", "reasoning")),
-    (model_resolution, "_ModelReferencesConfig", ()),
-    (message_display_helpers, "_MetadataContent", ()),
+    *((module, protocol, ()) for module, protocol, _ in HAVE),
 )
 
 
@@ -209,5 +209,7 @@ def _copy_plainly() -> None:
 
 def _know_what_agents_have() -> None:
     """Whether an object has what a `Protocol` lists is looked up attribute by attribute, unless its class is known."""
-    for protocol, known in _HAVE:
-        protocol.register(known)
+    for module, name, known in HAVE:
+        protocol = getattr(module, name)
+        if not isinstance(protocol, tuple):
+            setattr(module, name, (known, protocol))  # `isinstance` takes the first that fits
