@@ -353,6 +353,14 @@ async def test_pages_of_allowed_origins_may_use_it_and_foreign_hosts_may_not(tmp
     assert preflight.status_code == 200
     assert allowed.headers["access-control-allow-origin"] == "https://chat.example.com"
     assert (allowed.status_code, foreign.status_code, rebound.status_code) == (200, 403, 421)
+    why = "{} is not one this gateway answers to; it can be added to gateway.{}"
+    assert [refused.json() for refused in (foreign, rebound)] == [
+        {
+            "error": "wrong_origin",
+            "error_description": why.format("Origin 'https://evil.example.com'", "allowed_origins"),
+        },
+        {"error": "wrong_host", "error_description": why.format("Host 'evil.example.com'", "allowed_hosts")},
+    ]
 
 
 async def test_it_is_off_unless_it_is_configured(tmp_path: Path) -> None:
