@@ -66,6 +66,14 @@ class OpenTurn:
             _note_if_failed(self.lease, writing)
             raise
 
+    async def forget_thread(self) -> None:
+        """Take the thread back with this turn, unless it has others: then the turn stays open.
+
+        Raises:
+            ThreadsUnavailableError: the database cannot be used.
+        """
+        self.is_ended = await self._store.forget(self.lease)
+
     async def _written(self, outcome: Outcome) -> None:
         for seconds in _WRITE_AGAIN_SECONDS:
             try:

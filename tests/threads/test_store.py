@@ -115,6 +115,25 @@ async def test_an_answer_is_kept_although_its_client_leaves_while_it_is_written(
     assert number == 2
 
 
+async def test_a_thread_whose_only_turn_came_to_nothing_can_be_forgotten_and_no_other(database_url: str) -> None:
+    async def refused(threads: Threads, thread_id: str) -> None:
+        async with threads.turns.turn(thread_id, Message("user", "two"), "call", wait_seconds=0) as turn:
+            await turn.forget_thread()
+            raise ZeroDivisionError
+
+    async with opened(database_url) as threads:
+        new, old = [await threads.store.create("me", "solo") for _ in range(2)]
+        await say(threads, old.id, "one")
+        for thread in (new, old):
+            with pytest.raises(ZeroDivisionError):
+                await refused(threads, thread.id)
+        left = await threads.store.threads_of("me", "solo", limit=10, after=None)
+        told = [(one.number, one.status) for one in await turns_of(threads, old.id)]
+        forgotten = await turns_of(threads, new.id)
+    assert [thread.id for thread in left] == [old.id]
+    assert (told, list(forgotten)) == ([(1, "complete"), (2, "error")], [])
+
+
 async def test_nobody_finds_anothers_thread(database_url: str) -> None:
     async with opened(database_url) as threads:
         thread = await threads.store.create("me", "solo")

@@ -180,7 +180,7 @@ _SCHEMAS: Json = {
                     "threadId": _ref("ThreadId"),
                     "turnIndex": _ref("TurnIndex"),
                 },
-                optional=("turnIndex",),
+                optional=("threadId", "turnIndex"),
             ),
         ],
     },
