@@ -136,15 +136,28 @@ class _Client:
         self._send = send
 
     async def watch(self, answering: asyncio.Task[Any]) -> None:
-        """Cancel `answering` when the client leaves."""
-        while not self.has_left:
-            try:
-                async with asyncio.timeout(PING_SECONDS):
-                    self.has_left = (await self._receive())["type"] == "http.disconnect"
-            except TimeoutError:
+        """Cancel `answering` when the client leaves, or can be watched no longer: nobody else would end its call."""
+        try:
+            while not await self._leaves_within(PING_SECONDS):
                 comment = f": ping - {datetime.now(UTC)}\r\n\r\n".encode()
                 await self._send({"type": "http.response.body", "body": comment, "more_body": True})
+        except OSError:
+            pass  # by ASGI's own rules this, too, is how a server tells of a closed connection
+        except Exception as failure:  # noqa: BLE001  whatever it is, the call must not go on unwatched
+            _log.error("client of a call can be watched no longer, the call ends", exc_info=failure)
+        self.has_left = True
         answering.cancel()
+
+    async def _leaves_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds) as silence:
+                while (await self._receive())["type"] != "http.disconnect":
+                    pass
+        except TimeoutError:
+            if not silence.expired():  # the socket's own
+                raise
+            return False
+        return True
 
 
 class _Context:

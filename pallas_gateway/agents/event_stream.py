@@ -3,6 +3,7 @@
     async with begun(agent, call, gateway.running, live=True) as events:
         async for event in events:
             match event:
+                case Admitted(): ...           # the first one; what is refused raises instead
                 case TextDelta(text): ...      # joined as they are: all that the served agent says
                 case ToolCalled(): ...         # id, agent, server, name, arguments
                 case ToolResulted(): ...       # the same id, and whether it went well

@@ -249,6 +249,7 @@ class HostedAgent:
 
     async def _run_on(self, version: Version, call: Call, channel: Hearer, spent: Spent) -> Reply:
         async with version.admission.slot(nested=call.is_nested):
+            channel.admitted()
             with (
                 self._around.running.token_for(call) as token,
                 self._around.metrics.calls_in_flight.labels(self.name).track_inprogress(),

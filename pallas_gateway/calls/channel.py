@@ -63,6 +63,9 @@ class Hearer(Protocol):
     def wishes(self) -> Wishes:
         """What they want to hear."""
 
+    def admitted(self) -> None:
+        """The call has its place and runs: from here on it is not refused any more."""
+
     def progress(self, message: str, *, ended: bool = False) -> None:
         """Something happens; `ended` if the sub-task of the message has ended."""
 
@@ -110,6 +113,9 @@ class Channel:
     def wishes(self) -> Wishes:
         """What the client asked for."""
         return self._wishes
+
+    def admitted(self) -> None:
+        """Nothing: the first progress tells it."""
 
     def progress(self, message: str, *, ended: bool = False) -> None:
         """Tell the client what happens; `ended` if the sub-task of the message has ended."""

@@ -31,6 +31,11 @@ _FAILED_TURNS = frozenset({"error", "timeout", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
+class Admitted:
+    """The first event: the call has its place among those that run, and is not refused any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     """More text of the answer: all of them, joined as they are, are all that the served agent says in the call."""
 
@@ -72,7 +77,7 @@ class Replied:
     timed_out: bool = False
 
 
-type Event = TextDelta | ToolCalled | ToolResulted | Replied
+type Event = Admitted | TextDelta | ToolCalled | ToolResulted | Replied
 
 
 def text_of(reply: Reply) -> str:
@@ -97,6 +102,10 @@ class EventChannel:
         self._waiting: deque[list[str] | Event] = deque()
         self._something = asyncio.Event()
         self._closed = False
+
+    def admitted(self) -> None:
+        """It runs."""
+        self._put(Admitted())
 
     def progress(self, message: str, *, ended: bool = False) -> None:
         """Nothing: events tell the same."""

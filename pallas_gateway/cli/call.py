@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pallas_gateway.agent_server.outlet import STREAM_META_KEY
+from pallas_gateway.agent_server.tools import PARAMS_META_KEY
 from pallas_gateway.cli.attachments import image_of, read
 from pallas_gateway.cli.live import EventView, View, stream_payload, terminal_view
 from pallas_gateway.cli.output import problem, result
+from pallas_gateway.cli.parameters import PARAMS, SettingsOption, offered_by, values_of, without_effect
 from pallas_gateway.cli.remote import DEFAULT_URL, BearerOption, UrlOption, connected, fetch_agents, find_agent
 from pallas_gateway.cli.usage import UsageError, refuse_empty
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mcp_types import CallToolResult, LoggingMessageNotificationParams
 
 
@@ -27,6 +31,7 @@ def call(
     message: Annotated[str, typer.Argument(help="What to say to it; - reads standard input.")],
     image: Annotated[list[Path] | None, typer.Option(help="An image to send along; may be repeated.")] = None,
     history: Annotated[Path | None, typer.Option(help="A JSON file with earlier turns: [{role, content}, …].")] = None,
+    settings: SettingsOption = None,
     conversation_id: Annotated[str | None, typer.Option(help="Your own identifier, logged and returned.")] = None,
     bearer: BearerOption = None,
     url: UrlOption = DEFAULT_URL,
@@ -45,7 +50,7 @@ def call(
         arguments["history"] = _history(history)
     if conversation_id is not None:
         arguments["conversation_id"] = conversation_id
-    request = _Request(agent, arguments, url, bearer, stream=stream)
+    request = _Request(agent, arguments, url, bearer, settings=settings or (), stream=stream)
     try:
         if as_json:
             _call_with_events(request)
@@ -62,6 +67,7 @@ class _Request:
     arguments: dict[str, Any]
     url: str
     bearer: str | None = field(repr=False)
+    settings: Sequence[str] = field(kw_only=True)
     stream: bool = field(kw_only=True)
 
 
@@ -80,6 +86,9 @@ def _call_with_view(request: _Request, *, verbose: bool) -> None:
     if answer.is_error:
         problem(text)
         raise typer.Exit(1)
+    notes = (answer.meta or {}).get(PARAMS_META_KEY)
+    if told := without_effect(notes if isinstance(notes, dict) else {}):
+        problem(f"({told})")
     if not (sys.stdout.isatty() and view.last_live_text == text):  # already on the screen, live
         result(text)
 
@@ -97,8 +106,10 @@ async def _call(request: _Request, view: View) -> CallToolResult:
     meta: Any = {STREAM_META_KEY: "delta"} if request.stream else {}
     async with connected(agent, bearer=request.bearer, on_message=on_message) as client:
         tools = (await client.list_tools()).tools
-        # The message tool comes first; `gateway.tool_names` may have named it otherwise.
-        return await client.call_tool(tools[0].name, request.arguments, progress_callback=on_progress, meta=meta)
+        tool = tools[0]  # The message tool comes first; `gateway.tool_names` may have named it otherwise.
+        params = values_of(request.settings, offered_by(tool.input_schema))
+        arguments = {**request.arguments, PARAMS: params} if params else request.arguments
+        return await client.call_tool(tool.name, arguments, progress_callback=on_progress, meta=meta)
 
 
 def _standard_input() -> str:

@@ -3,6 +3,7 @@
 The docstring under each field is its meaning in `docs/configuration.md` and in the schema of the message tool.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
@@ -41,6 +42,7 @@ LARGEST_SEED = 2**63 - 1
 _FORMAT_EXAMPLE = '{"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}'
 _TOOL_EXAMPLE = '{"type": "function", "function": {"name": …}}'
 _SCHEMA_KEYS = {"name", "description", "schema", "strict"}
+_SCHEMA_NAME = "[a-zA-Z0-9_-]{1,64}"  # OpenAI's, which others have taken over
 
 
 def _stops(value: object) -> object:
@@ -48,16 +50,27 @@ def _stops(value: object) -> object:
 
 
 def _response_format(value: JsonObject) -> JsonObject:
-    kind, given = value.get("type"), value.get("json_schema")
+    kind, given = value.get("type"), value.get("json_schema", {})
     if kind not in FORMATS:
         raise ValueError(f"must have a type: {', '.join(FORMATS)}")
-    if kind == "json_schema" and not (isinstance(given, Mapping) and isinstance(given.get("schema"), dict)):
+    if not isinstance(given, Mapping) or (kind == "json_schema" and not isinstance(given.get("schema"), dict)):
         raise ValueError(f"must be like {_FORMAT_EXAMPLE}")
-    known = {"type"} if given is None else {"type", "json_schema", *_SCHEMA_KEYS}
-    unknown = sorted({*value, *(given or ())} - known)
+    unknown = sorted((value.keys() - {"type", "json_schema"}) | (given.keys() - _SCHEMA_KEYS), key=str)
     if unknown:
         raise ValueError(f"must be like {_FORMAT_EXAMPLE}, without '{unknown[0]}'")
+    _refuse_odd_schema(given)
     return value
+
+
+def _refuse_odd_schema(given: Mapping[str, Any]) -> None:
+    """What providers refuse without a word about where it stands."""
+    name = given.get("name", "any")
+    if not (isinstance(name, str) and re.fullmatch(_SCHEMA_NAME, name)):
+        raise ValueError("must have a json_schema.name of 1 to 64 letters (a to z), digits, _ or -")
+    if not isinstance(given.get("description", ""), str):
+        raise ValueError("must have a text as json_schema.description")
+    if not isinstance(given.get("strict"), bool | None):
+        raise ValueError("must have true or false as json_schema.strict")
 
 
 def _tool_choice(value: object) -> object:
@@ -99,7 +112,7 @@ _RESPONSE_FORMAT_SCHEMA: JsonObject = {
         "json_schema": {
             "type": "object",
             "properties": {
-                "name": {"type": "string"},
+                "name": {"type": "string", "pattern": f"^{_SCHEMA_NAME}$"},
                 "description": {"type": "string"},
                 "schema": {"type": "object"},
                 "strict": {"type": ["boolean", "null"]},

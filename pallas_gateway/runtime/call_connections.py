@@ -23,6 +23,8 @@ from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import LATEST_MODERN_VERSION
 
+from pallas_gateway.runtime.goodbyes import BoundedGoodbyes
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
@@ -103,7 +105,7 @@ class Offer:
                 self._validators[tool] = validator
 
 
-class CallConnections(MCPConnectionManager):
+class CallConnections(BoundedGoodbyes):
     """The connections of one agent of an instance, in place of fast-agent's own manager.
 
     `offers`: what is known of downstreams, by server.

@@ -37,6 +37,7 @@ from pallas_gateway.runtime import (
     call_connections,
     connections,
     fast_agent_log,
+    goodbyes,
     llm_connections,
     llm_parsing,
     savings,
@@ -77,6 +78,7 @@ _RELIED_ON: ReliedOn = (
     *((module, "CONTROL_MESSAGE_SAVE_HISTORY", ()) for module in _CONTROL_MESSAGE_READERS),
     *connections.RELIED_ON,
     *call_connections.RELIED_ON,
+    *goodbyes.RELIED_ON,
     *savings.RELIED_ON,
 )
 # What the gateway sets, and what it reads in place of a method it replaces.

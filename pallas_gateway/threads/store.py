@@ -6,7 +6,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, insert, or_, select, tuple_, update
+from sqlalchemy import and_, delete, insert, or_, select, tuple_, update
 
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.threads.records import Lease, Outcome, Thread, ThreadNotFoundError, Turn
@@ -138,6 +138,12 @@ class Store:
             if is_held:
                 await connection.execute(ended)
         return is_held
+
+    async def forget(self, lease: Lease) -> bool:
+        """Take back a thread with the turn of a lease, if it has no other; False, and nothing is changed, if it has."""
+        alone = delete(threads).where(_holds(lease), threads.c.turns == 1)
+        async with self._database.writing() as connection:
+            return (await connection.execute(alone)).rowcount == 1
 
     def _held_by(self, holder: str) -> dict[str, Any]:
         return {"lease_holder": holder, "lease_until": now() + self._lease_milliseconds}

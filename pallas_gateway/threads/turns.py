@@ -66,6 +66,15 @@ class OpenTurn:
             _note_if_failed(self.lease, writing)
             raise
 
+    async def forget_thread(self) -> None:
+        """Take the thread back with this turn, unless it has others: then the turn stays open.
+
+        Raises:
+            ThreadsUnavailableError: the database cannot be used.
+        """
+        self.is_ended = True
+        self.is_ended = await self._store.forget(self.lease)
+
     async def _written(self, outcome: Outcome) -> None:
         for seconds in _WRITE_AGAIN_SECONDS:
             try:
@@ -103,7 +112,7 @@ class Turns:
         async with self._in_line(thread_id, wait_seconds) as deadline:
             turn = OpenTurn(self._store, await self._begun(thread_id, question, call_id, deadline))
             try:
-                async with self._kept(turn.lease):
+                async with self._kept(turn):
                     await turn.read_history()
                     yield turn
             except LeaseLostError:
@@ -146,24 +155,27 @@ class Turns:
         return lease
 
     @asynccontextmanager
-    async def _kept(self, lease: Lease) -> AsyncIterator[None]:
+    async def _kept(self, turn: OpenTurn) -> AsyncIterator[None]:
         try:
             async with asyncio.TaskGroup() as group:
-                renewing = group.create_task(self._renew(lease), name=f"lease of thread {lease.thread_id}")
+                renewing = group.create_task(self._renew(turn), name=f"lease of thread {turn.lease.thread_id}")
                 yield
                 renewing.cancel()
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
 
-    async def _renew(self, lease: Lease) -> None:
+    async def _renew(self, turn: OpenTurn) -> None:
         while True:
             await asyncio.sleep(self._lease_seconds / RENEWALS)
             try:
-                is_held = await self._store.renew(lease)
+                is_held = await self._store.renew(turn.lease)
             except ThreadsUnavailableError:
                 continue  # until the database is back; if somebody took the thread by then, that is seen then
+            if not is_held and turn.is_ended:
+                return  # the end has given it back, or finds out itself that it was lost
             if not is_held:
-                _log.warning("thread was taken over", extra={"thread_id": lease.thread_id, "turn": lease.turn})
+                extra = {"thread_id": turn.lease.thread_id, "turn": turn.lease.turn}
+                _log.warning("thread was taken over", extra=extra)
                 raise _lost()
 
 

@@ -142,8 +142,9 @@ def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
     if gateway.threads is None or not is_here:
         return None
     from pallas_gateway.web.threads_api.api import ThreadsApi  # noqa: PLC0415  nobody pays for it who has it off
+    from pallas_gateway.web.threads_api.errors import error_body  # noqa: PLC0415  likewise
 
-    return host_and_origin_guard(ThreadsApi(gateway, gateway.threads), gateway.configuration)
+    return host_and_origin_guard(ThreadsApi(gateway, gateway.threads), gateway.configuration, told=error_body)
 
 
 class _OpenEndpoints:

@@ -23,7 +23,7 @@ from pallas_gateway.listeners import RETRY_AFTER_SECONDS
 from pallas_gateway.web import bodies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -53,8 +53,14 @@ _OPENAI_RESPONSE_HEADERS = ("X-Request-Id", "X-Should-Retry")
 _MCP_RESPONSE_HEADERS = ("MCP-Protocol-Version", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate")
 
 
-def host_and_origin_guard(app: ASGIApp, configuration: Configuration) -> ASGIApp:
-    """421 for a Host that is not this gateway's, 403 for a foreign Origin (DNS rebinding)."""
+def host_and_origin_guard(
+    app: ASGIApp, configuration: Configuration, *, told: Callable[[str, str], Mapping[str, str]] | None = None
+) -> ASGIApp:
+    """421 for a Host that is not this gateway's, 403 for a foreign Origin (DNS rebinding).
+
+    `told` gives the body of a refusal the form of the API behind, of its reason (`wrong_host`, `wrong_origin`) and a
+    sentence.
+    """
     settings = configuration.deployment.gateway
     public = urlsplit(configuration.public_base_url)
     names = {configuration.deployment.host, public.hostname or "", configuration.bind_host} - {""}
@@ -69,7 +75,7 @@ def host_and_origin_guard(app: ASGIApp, configuration: Configuration) -> ASGIApp
             mode="strict",
         )
 
-    return _ExplainedRefusal(app, guard)
+    return _ExplainedRefusal(app, guard, told or _told_plainly)
 
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
@@ -94,9 +100,12 @@ def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
 class _ExplainedRefusal:
     """Says which setting a refused request wants, to the client and, once for each name, in the log."""
 
-    def __init__(self, app: ASGIApp, guard: Callable[[ASGIApp], ASGIApp]) -> None:
+    def __init__(
+        self, app: ASGIApp, guard: Callable[[ASGIApp], ASGIApp], told: Callable[[str, str], Mapping[str, str]]
+    ) -> None:
         self._app = app
         self._guard = guard
+        self._body = told
         self._told: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,7 +135,12 @@ class _ExplainedRefusal:
         if name not in self._told and len(self._told) < _MOST_NAMES:
             self._told.add(name)
             _log.warning("request refused", extra={"why": what, "setting": f"gateway.{key}"})
-        return JSONResponse({"error": f"{what}; it can be added to gateway.{key}"}, status_code=status)
+        body = self._body(f"wrong_{header}", f"{what}; it can be added to gateway.{key}")
+        return JSONResponse(body, status_code=status)
+
+
+def _told_plainly(_: str, sentence: str) -> Mapping[str, str]:
+    return {"error": sentence}
 
 
 def _misnamed(scope: Scope) -> HTTPStatus | None:

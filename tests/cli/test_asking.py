@@ -151,6 +151,28 @@ def test_images_are_sent_along(asking: Command) -> None:
     )
 
 
+def test_parameters_are_of_the_kind_the_agents_schema_wants(run: Command) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def noting(rpc: dict[str, Any]) -> list[object]:
+        asked.append(rpc["params"]["arguments"])
+        return [ANSWER]
+
+    params = {"properties": {"temperature": {"type": "number"}, "stop": {"anyOf": [{"type": "string"}]}}}
+    documents = modern_agent(["send_message"], noting)
+    documents["tools/list"][1]["result"]["tools"][0]["inputSchema"]["properties"] = {"params": params}  # type: ignore[index]
+    with odd_server(documents) as server:
+        run("call", "echo", "hi", "--set", "temperature=0.5", "--set", "stop=a=b", "--url", server.url)
+        run("call", "echo", "hi", "--url", server.url)
+    assert asked == [{"message": "hi", "params": {"temperature": 0.5, "stop": "a=b"}}, {"message": "hi"}]
+
+
+def test_parameters_reach_the_agent_and_what_had_no_effect_is_told(asking: Command) -> None:
+    ran = asking("call", "echo", "hello", "--set", "seed=7")
+    assert (ran.code, ran.out) == (0, "hello\n")
+    assert ran.err.splitlines() == ["echo step 1 (llm)", "(no effect with this model: seed)"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -167,6 +189,8 @@ def test_images_are_sent_along(asking: Command) -> None:
             "a.txt: not JSON: Expecting value: line 1 column 1 (char 0)",
         ),
         (["call", "echo", "hi", "--history", "b.json"], "b.json: must be a list of {role, content} objects."),
+        (["call", "echo", "hi", "--set", "temperature"], "--set temperature: write NAME=VALUE."),
+        (["call", "echo", "hi", "--set", "temperature=9"], "temperature takes a number from 0 to 2, not 9."),
         (["agents", "--url", "localhost:1"], "--url must begin with http:// or https://, got 'localhost:1'."),
     ],
 )

@@ -1,5 +1,5 @@
-"""The official MCP conformance suite against a served gateway: against a plain agent, and against one that plays as
-many of the suite's fixture tools as an agent can.
+"""The official MCP conformance suite against a served gateway: against a plain agent, against all agents at once, and
+against an agent that plays as many of the suite's fixture tools as an agent can.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ PLAYED_IN_PROMISED = {
     "server-stateless:sep-2575-http-server-no-independent-requests-on-stream",
     "server-stateless:sep-2575-server-no-log-without-loglevel",
 }
+# The check of a promised scenario that asks for prompts, which a single agent has and all at once have not.
+PROMPTS_CACHING = "caching:sep-2549-prompts-list-caching-hints"
 PLAYED = {
     "test_audio_content": "tools-call-audio",
     "test_embedded_resource": "tools-call-embedded-resource",
@@ -82,6 +84,19 @@ async def test_a_plain_agent_fails_no_check_but_the_expected_ones(version: str, 
 
     assert_as_expected(result, f"plain-{version}.yml")
     assert_kept(result, PROMISED[version], but=NOT_PROMISED | PLAYED_IN_PROMISED)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_all_agents_at_once_fail_no_check_but_the_expected_ones(version: str, tmp_path: Path) -> None:
+    conformance = require_program(find_conformance(), MISSING)
+    project = write_project(tmp_path / "project", {"plain": Agent(), "other": Agent()})
+    async with running(project) as served:
+        url = f"{served.base_url}/mcp"
+        result = await asyncio.to_thread(run_suite, conformance, url, spec_version=version, output=tmp_path / "results")
+
+    assert_as_expected(result, f"all-{version}.yml")
+    promised = PROMISED[version] - {"prompts-list"}
+    assert_kept(result, promised, but=NOT_PROMISED | PLAYED_IN_PROMISED | {PROMPTS_CACHING})
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -244,6 +244,10 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str | None]]] = {
     "a stream, perhaps": ({"stream": "yes"}, ("bad_input", "stream")),
     "stream options that are none": ({"stream_options": True}, ("bad_input", "stream_options")),
     "a temperature out of range": ({"temperature": 3}, ("bad_params", "temperature")),
+    "a schema by no name": (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "two words", "schema": {}}}},
+        ("bad_params", "response_format"),
+    ),
     "a system text for an agent that takes none": (
         {"model": "strict", "messages": [{"role": "system", "content": "Be a cat."}, *said("hi")]},
         ("bad_params", "messages"),

@@ -293,6 +293,7 @@ async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_
             api.served.metric("pallas_calls_refused_total", agent="solo", reason=reason)
             for reason in ("bad_input", "bad_image", "images_unsupported")
         ]
+        left = (await api.get("/agents/solo/threads")).json()["threads"]
     assert {what: (one.status_code, one.json()["error"]) for what, one in told.items()} == {
         what: (status, reason) for what, (_, status, reason) in BAD.items()
     }
@@ -309,6 +310,35 @@ async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_
     }
     assert raw["another method"].headers["allow"] == "POST"
     assert refusals == [5, 1, 1]
+    assert left == []
+
+
+@pytest.mark.parametrize("headers", [{}, EVENTS], ids=["whole", "events"])
+async def test_a_message_that_is_refused_before_the_agent_runs_leaves_no_new_thread(
+    headers: dict[str, str], tmp_path: Path
+) -> None:
+    async with serving(tmp_path, max_in_flight=1, queue_seconds=0) as api:
+        thread_id = (await api.chat("hello")).raise_for_status().json()["threadId"]
+        first = asyncio.create_task(api.chat("wait", threadId=thread_id))
+        await api.gate.wait_for_entered()
+        busy = await api.http.post("/agents/other/chat", json={"message": "hi"}, headers=headers)
+        mine = (await api.http.post("/agents/other/threads", json={})).raise_for_status().json()["id"]
+        body = {"message": "hi", "threadId": mine}
+        busy_there = await api.http.post("/agents/other/chat", json=body, headers=headers)
+        api.gate.open()
+        (await first).raise_for_status()
+        listed = {agent: (await api.get(f"/agents/{agent}/threads")).json()["threads"] for agent in ("solo", "other")}
+        kept = await api.messages(mine)
+        fine = await api.chat("hi", agent="other")
+    assert (busy.status_code, busy.json()["error"], set(busy.json())) == (503, "busy", {"error", "error_description"})
+    assert "busy" in busy_there.text
+    assert mine in busy_there.text
+    assert {agent: [(one["id"], one["turns"]) for one in threads] for agent, threads in listed.items()} == {
+        "solo": [(thread_id, 2)],
+        "other": [(mine, 1)],
+    }
+    assert [one["error"]["reason"] for one in kept if one["role"] == "assistant"] == ["busy"]
+    assert fine.status_code == 200
 
 
 async def test_a_call_that_says_nothing_until_its_deadline_is_no_answer(tmp_path: Path) -> None:
@@ -353,6 +383,14 @@ async def test_pages_of_allowed_origins_may_use_it_and_foreign_hosts_may_not(tmp
     assert preflight.status_code == 200
     assert allowed.headers["access-control-allow-origin"] == "https://chat.example.com"
     assert (allowed.status_code, foreign.status_code, rebound.status_code) == (200, 403, 421)
+    why = "{} is not one this gateway answers to; it can be added to gateway.{}"
+    assert [refused.json() for refused in (foreign, rebound)] == [
+        {
+            "error": "wrong_origin",
+            "error_description": why.format("Origin 'https://evil.example.com'", "allowed_origins"),
+        },
+        {"error": "wrong_host", "error_description": why.format("Host 'evil.example.com'", "allowed_hosts")},
+    ]
 
 
 async def test_it_is_off_unless_it_is_configured(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import re
 import signal
 import socket
 from collections import Counter
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -43,7 +43,8 @@ TOTAL = "pallas_send_message_total"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Fleet]:
-    async with fleet(tmp_path_factory.mktemp("fleet")) as running:
+    doors = {"openai_api": True, "threads": "sqlite:///threads.db"}
+    async with fleet(tmp_path_factory.mktemp("fleet"), **doors) as running:
         yield running
 
 
@@ -110,6 +111,67 @@ async def test_what_a_peer_does_is_relayed(served: Fleet) -> None:
     told = [one["params"]["message"] for one in call.notifications if one["method"] == "notifications/progress"]
     assert "peer/send_message: peer step 1 (llm)" in told
     assert "peer/send_message: completed" in told
+
+
+async def test_parameters_and_openai_clients_are_answered_alike_by_every_worker(served: Fleet) -> None:
+    told, calls = [], []
+    for pid in sorted(served.pids):
+        async with _door(served, pid, "/v1") as http:
+            listed = (await http.get("/models")).json()
+            asked = {"model": "peer", "messages": [{"role": "user", "content": "hi"}], "temperature": 0.25, "seed": 7}
+            whole = (await http.post("/chat/completions", json=asked)).raise_for_status()
+            sent = served.llm.requests[-1].body
+            live = (await http.post("/chat/completions", json={**asked, "stream": True})).raise_for_status()
+            cold = await http.post("/chat/completions", json={**asked, "temperature": -1})
+            nobody = await http.post("/chat/completions", json={**asked, "model": "nobody"})
+            params = {"temperature": 0.5, "response_format": {"type": "text"}}
+            over_mcp = await ask(served.url("peer"), "by MCP", params=params)
+            sent_over_mcp = served.llm.requests[-1].body["temperature"]
+            hot = await ask(served.url("peer"), "by MCP", params={"temperature": 3})
+        told.append(
+            [
+                [model["id"] for model in listed["data"]],
+                whole.json()["choices"][0]["message"]["content"],
+                (sent["temperature"], sent["seed"]),
+                "".join(_delta(line) for line in live.text.splitlines() if line.startswith("data: {")),
+                live.text.splitlines()[-2],
+                [(one.status_code, one.json()["error"]["code"]) for one in (cold, nobody)],
+                (over_mcp.text, sent_over_mcp),
+                (hot.is_error, hot.text.partition(".")[0], hot.meta["stop_reason"]),
+            ]
+        )
+        calls.append([whole.headers["x-request-id"], live.headers["x-request-id"], over_mcp.meta["call_id"]])
+
+    assert told[0] == told[1]
+    assert told[0] == [
+        ["root", "peer"],
+        "said hi",
+        (0.25, 7),
+        "said hi",
+        "data: [DONE]",
+        [(400, "bad_params"), (404, "model_not_found")],
+        ("said by MCP", 0.5),
+        (True, "params", "bad_params"),
+    ]
+    worker_of = {record["call_id"]: record["worker"] for record in served.records("call ended")}
+    assert sorted([worker_of[one] for one in ids] for ids in calls) == [[1, 1, 1], [2, 2, 2]]
+
+
+async def test_a_thread_goes_on_at_whichever_worker_its_next_message_comes_to(served: Fleet) -> None:
+    thread_id, turns = None, []
+    for number, pid in enumerate(2 * sorted(served.pids), start=1):
+        async with _door(served, pid, "/api/v1") as http:
+            body = {"message": f"turn {number}", **({"threadId": thread_id} if thread_id else {})}
+            answer = (await http.post("/agents/peer/chat", json=body)).raise_for_status().json()
+            heard = served.llm.requests[-1].user_texts
+            thread_id = answer["threadId"]
+            turns.append((answer["turnIndex"], answer["content"], len(heard)))
+            kept = (await http.get(f"/threads/{thread_id}/messages")).raise_for_status().json()["messages"]
+            assert [one["content"] for one in kept[::2]] == heard
+
+    assert turns == [(number, f"said turn {number}", number) for number in range(1, 5)]
+    ended = [record for record in served.records("call ended") if record["conversation_id"] == thread_id]
+    assert [record["worker"] for record in ended] in ([1, 2, 1, 2], [2, 1, 2, 1])
 
 
 @pytest.mark.parametrize(("begun", "cancelled", "path"), [(0, 1, ROOT), (1, 0, ROOT), (0, 0, ROOT), (0, 1, ALL)])
@@ -256,6 +318,20 @@ async def test_a_drain_ends_the_calls_of_every_worker_and_the_gateway_with_0(tmp
     assert len(leaving.records("call ended")) == 12  # the nested ones too
     assert [line for line in leaving.log_text.splitlines() if '"level": "ERROR"' in line] == []
     assert not folder.exists()
+
+
+@asynccontextmanager
+async def _door(served: Fleet, pid: int, path: str) -> AsyncGenerator[httpx.AsyncClient]:
+    """A client of one worker."""
+    base = f"{served.base_url}{path}"
+    with served.only(pid):
+        async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
+            yield http
+
+
+def _delta(line: str) -> str:
+    choices = json.loads(line.removeprefix("data: "))["choices"]
+    return str(choices[0]["delta"].get("content") or "") if choices else ""
 
 
 def _shared_folder(served: Fleet) -> Path:

@@ -17,12 +17,14 @@ from pallas_gateway.threads import tables
 from pallas_gateway.threads.database import Database
 from pallas_gateway.threads.records import Outcome, ThreadBusyError, ThreadNotFoundError
 from pallas_gateway.threads.service import Threads
-from tests.support.waiting import eventually
+from pallas_gateway.threads.store import Store
+from pallas_gateway.threads.turns import Turns
+from tests.support.waiting import eventually, tick
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from pallas_gateway.threads.records import Turn
+    from pallas_gateway.threads.records import Lease, Turn
 
 LONG, SHORT = 60.0, 0.4
 PICTURE = Image("aGVsbG8=", "image/png")
@@ -115,6 +117,25 @@ async def test_an_answer_is_kept_although_its_client_leaves_while_it_is_written(
     assert number == 2
 
 
+async def test_a_thread_whose_only_turn_came_to_nothing_can_be_forgotten_and_no_other(database_url: str) -> None:
+    async def refused(threads: Threads, thread_id: str) -> None:
+        async with threads.turns.turn(thread_id, Message("user", "two"), "call", wait_seconds=0) as turn:
+            await turn.forget_thread()
+            raise ZeroDivisionError
+
+    async with opened(database_url) as threads:
+        new, old = [await threads.store.create("me", "solo") for _ in range(2)]
+        await say(threads, old.id, "one")
+        for thread in (new, old):
+            with pytest.raises(ZeroDivisionError):
+                await refused(threads, thread.id)
+        left = await threads.store.threads_of("me", "solo", limit=10, after=None)
+        told = [(one.number, one.status) for one in await turns_of(threads, old.id)]
+        forgotten = await turns_of(threads, new.id)
+    assert [thread.id for thread in left] == [old.id]
+    assert (told, list(forgotten)) == ([(1, "complete"), (2, "error")], [])
+
+
 async def test_nobody_finds_anothers_thread(database_url: str) -> None:
     async with opened(database_url) as threads:
         thread = await threads.store.create("me", "solo")
@@ -161,6 +182,32 @@ async def test_a_lease_is_renewed_while_its_turn_runs(database_url: str) -> None
                 await say(elsewhere, thread.id, "two", wait_seconds=3 * SHORT)
             await turn.end(Outcome(Message("assistant", "fine")))
         assert [one.status for one in await turns_of(elsewhere, thread.id)] == ["complete"]
+
+
+async def test_a_renewal_that_comes_after_the_end_is_no_loss_of_the_thread(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class SlowToRenew(Store):
+        begun, held, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def renew(self, lease: Lease) -> bool:
+            self.begun.set()
+            await self.held.wait()
+            is_held = await super().renew(lease)
+            self.answered.set()
+            return is_held
+
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        store = SlowToRenew(threads._database, SHORT)
+        async with Turns(store, SHORT).turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
+            await asyncio.wait_for(store.begun.wait(), 20)
+            await turn.end(Outcome(Message("assistant", "fine")))
+            store.held.set()
+            await asyncio.wait_for(store.answered.wait(), 20)
+            await tick()
+        assert [one.status for one in await turns_of(threads, thread.id)] == ["complete"]
+    assert "thread was taken over" not in caplog.text
 
 
 async def test_what_a_vanished_writer_left_is_an_error_and_the_thread_goes_on(database_url: str) -> None:

@@ -11,9 +11,9 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from pallas_gateway.cli.chat.commands import path_and_text, read
-from pallas_gateway.cli.chat.parameters import offered_by, value_of
 from pallas_gateway.cli.chat.prompt import Choices
 from pallas_gateway.cli.chat.screen import Screen
+from pallas_gateway.cli.parameters import offered_by, value_of
 
 
 class Terminal(io.StringIO):

@@ -14,7 +14,16 @@ from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.assistant_stream import LONGEST_RESULT, Emitter, ToolCall, ToolResult, chunk, results
 from pallas_gateway.calls.call import Call, Reply
 from pallas_gateway.calls.channel import Hearer
-from pallas_gateway.calls.events import Event, EventChannel, Replied, TextDelta, ToolCalled, ToolResulted, text_of
+from pallas_gateway.calls.events import (
+    Admitted,
+    Event,
+    EventChannel,
+    Replied,
+    TextDelta,
+    ToolCalled,
+    ToolResulted,
+    text_of,
+)
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.tasks import TaskOwner
@@ -200,11 +209,11 @@ async def test_text_is_there_before_the_answer_is() -> None:
     gate = Gate()
     memory = MemoryAgent(tells=tell_hello, answering=gate, answer=lambda _: say("Hello."))
     async with hosted(memory) as (agent, running), begun(agent, a_call(), running, live=True) as events:
-        first = await asyncio.wait_for(anext(events), 20)
+        first = [await asyncio.wait_for(anext(events), 20) for _ in range(2)]
         assert gate.passed == []
         gate.open()
         rest = [event async for event in events]
-    assert [first, *rest] == [TextDelta("Hel"), TextDelta("lo."), Replied(say("Hello."))]
+    assert [*first, *rest] == [Admitted(), TextDelta("Hel"), TextDelta("lo."), Replied(say("Hello."))]
 
 
 async def test_who_leaves_the_block_cancels_the_call() -> None:
@@ -226,7 +235,7 @@ async def test_a_refused_call_raises_before_any_event() -> None:
         with pytest.raises(CallRefusedError, match="busy"):
             await events_of(agent, running, "second")
         gate.open()
-        assert [event async for event in events] == [TextDelta("first"), Replied(say("first"))]
+        assert [event async for event in events] == [Admitted(), TextDelta("first"), Replied(say("first"))]
 
 
 @pytest.mark.parametrize(("draining", "reason"), [(False, "cancelled"), (True, "stopped")])

@@ -79,6 +79,39 @@ async def test_client_that_leaves_cancels_its_call_and_hears_no_more() -> None:
     assert agent.answering.cancelled == [HELLO["arguments"]["message"]]  # type: ignore[index]
 
 
+@pytest.mark.parametrize("way", ["receive", "send"])
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (ConnectionResetError("reset by peer"), []),
+        (TimeoutError("the peer does not acknowledge"), []),
+        (LookupError("nobody foresaw this"), ["client of a call can be watched no longer, the call ends"]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
+    trouble: Exception, said: list[str], way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(exchange, "PING_SECONDS", 0.01 if way == "send" else 3600)
+    agent = MemoryAgent(answering=Gate())
+    async with serving(agent) as server:
+        http = Http({**CALL, "params": HELLO}, {})
+        answering = asyncio.create_task(http.answered_by(server))
+        assert agent.answering is not None
+        await agent.answering.wait_for_entered()
+        http.troubles[way] = trouble
+        if way == "receive":
+            http.gone.set()
+        await answering
+        await eventually(lambda: agent.disposed == 1, what="the instance gone")
+
+    assert all(message["more_body"] for message in http.sent[1:])
+    assert agent.answering.cancelled == [HELLO["arguments"]["message"]]  # type: ignore[index]
+    failures = [record for record in caplog.records if record.exc_info]
+    assert [(record.name, record.message) for record in failures] == [("pallas.agent_server", text) for text in said]
+    assert [record.exc_info[1] for record in failures if record.exc_info] == [trouble for _ in said]
+
+
 async def test_silent_stream_is_kept_alive_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "PING_SECONDS", 0.01)
     agent = MemoryAgent(answering=Gate())
@@ -127,6 +160,7 @@ class Http:
     def __init__(self, content: Any, headers: Mapping[str, str]) -> None:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.gone = asyncio.Event()
+        self.troubles: dict[str, Exception] = {}
         self.sent: list[Any] = []
         self._messages = [{"type": "http.request", "body": body, "more_body": False}]
         raw = [(name.encode(), value.encode()) for name, value in {**HEADERS, **headers}.items()]
@@ -145,9 +179,13 @@ class Http:
         if self._messages:
             return self._messages.pop()
         await self.gone.wait()
+        if "receive" in self.troubles:
+            raise self.troubles["receive"]
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Any) -> None:
+        if "send" in self.troubles:
+            raise self.troubles["send"]
         self.sent.append(message)
 
 

@@ -21,6 +21,11 @@ ALL = AgentSettings(module="agents.jarvis", caller_params=PARAMETERS, models=("o
 USUAL = AgentSettings(module="agents.jarvis")
 
 
+def a_format(**changes: object) -> dict[str, object]:
+    """A `response_format` whose schema is as it should be but for `changes`."""
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}, **changes}}
+
+
 @pytest.mark.parametrize("asked", [None, {}])
 def test_without_params_there_are_none(asked: object) -> None:
     assert parse(asked, USUAL) == NO_PARAMETERS
@@ -39,6 +44,10 @@ def test_without_params_there_are_none(asked: object) -> None:
         ({"tool_choice": ONE_TOOL}, Parameters(tool_choice=ONE_TOOL)),
         ({"response_format": {"type": "json_object"}}, Parameters(response_format={"type": "json_object"})),
         ({"response_format": JSON_SCHEMA}, Parameters(response_format=JSON_SCHEMA)),
+        (
+            {"response_format": a_format(name="A-z_9" + 59 * "x", strict=None, description="x")},
+            Parameters(response_format=a_format(name="A-z_9" + 59 * "x", strict=None, description="x")),
+        ),
         ({"tools_allowlist": []}, Parameters(tools_allowlist=())),
         ({"extra": {"a": {"b": [1, None]}}}, Parameters(extra={"a": {"b": [1, None]}})),
         ({"model": "openai.gpt-4.1"}, Parameters(model="openai.gpt-4.1")),
@@ -65,6 +74,17 @@ def test_what_is_in_range_is_taken_as_it_is(asked: dict[str, Any], read: Paramet
         ({"response_format": {"type": "xml"}}, "params.response_format must have a type: text, json_object, "),
         ({"response_format": {"type": "json_schema"}}, "params.response_format must be like {"),
         ({"response_format": {"type": "text", "a": 1}}, "params.response_format must be like {"),
+        ({"response_format": {"type": "text", "json_schema": 1}}, "params.response_format must be like {"),
+        ({"response_format": {**a_format(), "name": "x"}}, "params.response_format must be like {"),
+        ({"response_format": a_format(type="object")}, "params.response_format must be like {"),
+        ({"response_format": a_format(name=7)}, "params.response_format must have a json_schema.name of 1 to 64 "),
+        ({"response_format": a_format(name=None)}, "params.response_format must have a json_schema.name of 1 to 64 "),
+        ({"response_format": a_format(name="")}, "params.response_format must have a json_schema.name of 1 to 64 "),
+        ({"response_format": a_format(name="two words")}, "params.response_format must have a json_schema.name of "),
+        ({"response_format": a_format(name="x\n")}, "params.response_format must have a json_schema.name of 1 to 64 "),
+        ({"response_format": a_format(name="x" * 65)}, "params.response_format must have a json_schema.name of 1 to "),
+        ({"response_format": a_format(strict="no")}, "params.response_format must have true or false as json_schema."),
+        ({"response_format": a_format(description=1)}, "params.response_format must have a text as json_schema.descri"),
         ({"tool_choice": "search"}, "params.tool_choice must be auto, none, required or {"),
         ({"tool_choice": {"type": "function", "function": {"name": ""}}}, "params.tool_choice must be auto, none, "),
         ({"tools_allowlist": "search"}, "params.tools_allowlist must be a list of texts."),

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from pallas_gateway.cli.attachments import image_of
 from pallas_gateway.cli.chat import export
 from pallas_gateway.cli.chat.commands import COMMANDS, KEYS, Order, name_in, path_and_text, two_words
-from pallas_gateway.cli.chat.parameters import (
+from pallas_gateway.cli.health_view import Answer, print_answers
+from pallas_gateway.cli.output import table
+from pallas_gateway.cli.parameters import (
     SYSTEM_PARAMETERS,
     described,
     schema_of,
@@ -18,8 +20,6 @@ from pallas_gateway.cli.chat.parameters import (
     table_of,
     value_of,
 )
-from pallas_gateway.cli.health_view import Answer, print_answers
-from pallas_gateway.cli.output import table
 from pallas_gateway.cli.usage import UsageError
 
 if TYPE_CHECKING:

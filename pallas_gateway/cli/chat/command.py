@@ -12,6 +12,7 @@ import typer
 
 from pallas_gateway.cli.chat.wanted import CANCELLED, Wanted
 from pallas_gateway.cli.output import problem
+from pallas_gateway.cli.parameters import SettingsOption
 from pallas_gateway.cli.remote import DEFAULT_URL, BearerOption, UrlOption
 from pallas_gateway.cli.usage import UsageError, refuse_empty
 
@@ -26,9 +27,7 @@ def chat(
     name: Annotated[str | None, typer.Argument(help="With --resume: the thread, by name or number.")] = None,
     message: Annotated[str | None, typer.Option("--message", "-m", help="Say this; - reads standard input.")] = None,
     image: Annotated[list[Path] | None, typer.Option(help="An image for the first message; may be repeated.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE: a parameter of the calls; may be repeated.")
-    ] = None,
+    settings: SettingsOption = None,
     thread: Annotated[
         str | None, typer.Option(help="Talk in the thread of this name, made if it is not there.")
     ] = None,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway.agent_server.outlet import STREAM_META_KEY
-from pallas_gateway.agent_server.tools import GET_HEALTH, META_KEY
-from pallas_gateway.cli.chat.parameters import offered_by
+from pallas_gateway.agent_server.tools import GET_HEALTH, META_KEY, PARAMS_META_KEY
 from pallas_gateway.cli.chat.trimming import Window, window_of
 from pallas_gateway.cli.live import stream_payload
+from pallas_gateway.cli.parameters import offered_by
 from pallas_gateway.cli.remote import RefusedError, connected, fetch_agents, find_agent
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from mcp.client import Client
     from mcp_types import CallToolResult, LoggingMessageNotificationParams
-
-
-_PARAMS_META_KEY = "pallas/params"
 
 
 class Hearer(Protocol):
@@ -125,7 +122,7 @@ def _answer(result: CallToolResult) -> Answer:
     others = tuple(
         str(getattr(block, "mime_type", None) or block.type) for block in result.content if block.type != "text"
     )
-    call, params = (_mapping((result.meta or {}).get(key)) for key in (META_KEY, _PARAMS_META_KEY))
+    call, params = (_mapping((result.meta or {}).get(key)) for key in (META_KEY, PARAMS_META_KEY))
     return Answer(text, bool(result.is_error), others, call, params)
 
 

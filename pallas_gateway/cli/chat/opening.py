@@ -8,10 +8,9 @@ from pallas_gateway.cli.attachments import image_of
 from pallas_gateway.cli.chat.actions import resumed
 from pallas_gateway.cli.chat.commands import name_in
 from pallas_gateway.cli.chat.line import Line
-from pallas_gateway.cli.chat.parameters import value_of
 from pallas_gateway.cli.chat.screen import Screen
 from pallas_gateway.cli.chat.talk import Talk
-from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.cli.parameters import values_of
 
 if TYPE_CHECKING:
     from pallas_gateway.cli.chat.store import Store
@@ -33,11 +32,7 @@ async def begun(wanted: Wanted, store: Store) -> Talk:
     elif wanted.thread is not None:
         _open(talk, name_in(wanted.thread))
     talk.images = images
-    for setting in wanted.settings:
-        name, has_value, value = setting.partition("=")
-        if not has_value:
-            raise UsageError(f"--set {setting}: write NAME=VALUE.")
-        talk.parameters[name] = value_of(name, value, talk.offer.parameters)
+    talk.parameters.update(values_of(wanted.settings, talk.offer.parameters))
     return talk
 
 

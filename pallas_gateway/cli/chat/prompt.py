@@ -14,8 +14,8 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from pallas_gateway.cli.chat.commands import COMMANDS
-from pallas_gateway.cli.chat.parameters import SYSTEM_PARAMETERS
 from pallas_gateway.cli.chat.store import make_private
+from pallas_gateway.cli.parameters import SYSTEM_PARAMETERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.cli.chat.actions import QuitError, carry_out, images_told
 from pallas_gateway.cli.chat.commands import read
-from pallas_gateway.cli.chat.parameters import described
 from pallas_gateway.cli.chat.prompt import Choices, prompt_session
 from pallas_gateway.cli.chat.wanted import CANCELLED
+from pallas_gateway.cli.parameters import described
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.errors import GatewayError
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.cli.chat.line import Offer
-from pallas_gateway.cli.chat.parameters import without_effect
 from pallas_gateway.cli.chat.screen import harmless
 from pallas_gateway.cli.chat.store import StoreError
 from pallas_gateway.cli.chat.trimming import Trimmed, trimmed
 from pallas_gateway.cli.chat.turns import Place, rows_of
 from pallas_gateway.cli.chat.wanted import CANCELLED
+from pallas_gateway.cli.parameters import without_effect
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:

@@ -158,7 +158,8 @@ class ThreadsApi:
         thread = await self._thread(wanted.thread_id, asked.caller, agent)
         call = replace(asked, message=wanted.message, parameters=wanted.parameters, conversation_id=thread.id)
         wait_seconds = self._gateway.configuration.deployment.gateway.queue_seconds
-        return Chat(agent, call, self._threads.turns, self._gateway.running, wait_seconds)
+        is_first = wanted.thread_id is None
+        return Chat(agent, call, self._threads.turns, self._gateway.running, wait_seconds, is_first)
 
     async def _thread(self, thread_id: str | None, caller: Caller, agent: HostedAgent) -> Thread:
         if thread_id is None:

@@ -14,8 +14,8 @@ from pallas_gateway.agent_server.tools import call_meta, params_meta
 from pallas_gateway.agents.event_stream import begun
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.calls.cancellation import cut_off
-from pallas_gateway.calls.events import Replied, text_of
-from pallas_gateway.errors import CallFailedError, GatewayError
+from pallas_gateway.calls.events import Admitted, Replied, text_of
+from pallas_gateway.errors import AgentUnavailableError, CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.threads.records import Outcome
 from pallas_gateway.threads.store import storable
 from pallas_gateway.web.threads_api import answers
@@ -61,7 +61,8 @@ class Ended:
 class Chat:
     """A message that was understood, and may be answered by `agent`; `call.conversation_id` is its thread.
 
-    `wait_seconds` is how long it may wait for another message of the thread.
+    `wait_seconds` is how long it may wait for another message of the thread. `is_first`: the thread was made for it and
+    is taken back if the call is refused.
     """
 
     agent: HostedAgent
@@ -69,6 +70,7 @@ class Chat:
     turns: Turns
     running: RunningCalls
     wait_seconds: float
+    is_first: bool
     _turn: int | None = None
 
     async def whole(self) -> tuple[Ended, Response]:
@@ -118,11 +120,21 @@ class Chat:
         taken = self.turns.turn(thread_id, self.call.message, self.call.call_id, wait_seconds=self.wait_seconds)
         async with taken as turn:
             self._turn = turn.number
-            # At once: a client that is cut off from its first answer has to know where to find it.
-            await tell({"type": "thread", **self._about()})
-            reply = await self._reply(turn, tell, live=live)
+            if not self.is_first:
+                await self._tell_thread(tell)
+            try:
+                reply = await self._reply(turn, tell, live=live)
+            except (CallRefusedError, AgentUnavailableError):
+                if self.is_first:
+                    await turn.forget_thread()
+                    self._turn = None
+                raise
             await turn.end(_outcome(reply))
         return reply
+
+    async def _tell_thread(self, tell: Tell) -> None:
+        """As soon as it will stay: a client that is cut off from its first answer has to know where to find it."""
+        await tell({"type": "thread", **self._about()})
 
     async def _reply(self, turn: OpenTurn, tell: Tell, *, live: bool) -> Reply:
         if self.running.draining:  # it has waited for its turn meanwhile
@@ -130,6 +142,8 @@ class Chat:
         call = replace(self.call, history=turn.history)
         async with begun(self.agent, call, self.running, live=live) as events:
             async for told in events:
+                if isinstance(told, Admitted) and self.is_first:
+                    await self._tell_thread(tell)
                 if isinstance(told, Replied):
                     # A sentence of the gateway's alone is no answer, and the model shall not read it as its own.
                     return replace(told.reply, failure="deadline") if told.timed_out else told.reply
@@ -138,8 +152,9 @@ class Chat:
         raise CallFailedError("The call ended without an answer.", reason="internal_error")
 
     def _about(self) -> answers.Json:
-        about: answers.Json = {"threadId": self.call.conversation_id}
-        return about if self._turn is None else {**about, "turnIndex": self._turn}
+        if self._turn is None:
+            return {} if self.is_first else {"threadId": self.call.conversation_id}
+        return {"threadId": self.call.conversation_id, "turnIndex": self._turn}
 
     def _last_event(self, outcome: Reply | GatewayError) -> answers.Json:
         if isinstance(outcome, GatewayError):

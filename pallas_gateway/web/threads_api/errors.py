@@ -52,5 +52,10 @@ def response_to(error: GatewayError, *, about: Mapping[str, Any] | None = None) 
     otherwise = HTTPStatus.UNPROCESSABLE_ENTITY if is_refusal else HTTPStatus.BAD_GATEWAY
     status = _BY_REASON.get(error.reason, otherwise)
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in _AGAIN_LATER else {}
-    body = {"error": error.reason, "error_description": str(error), **(about or {})}
+    body = {**error_body(error.reason, str(error)), **(about or {})}
     return JSONResponse(body, status_code=status, headers=headers)
+
+
+def error_body(reason: str, sentence: str) -> dict[str, str]:
+    """What every error of this API says, whoever refuses."""
+    return {"error": reason, "error_description": sentence}

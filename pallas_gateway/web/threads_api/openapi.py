@@ -180,7 +180,7 @@ _SCHEMAS: Json = {
                     "threadId": _ref("ThreadId"),
                     "turnIndex": _ref("TurnIndex"),
                 },
-                optional=("turnIndex",),
+                optional=("threadId", "turnIndex"),
             ),
         ],
     },
@@ -191,7 +191,7 @@ _SCHEMAS: Json = {
             "threadId": _ref("ThreadId"),
             "turnIndex": _ref("TurnIndex"),
         },
-        optional=("error_description", "threadId", "turnIndex"),
+        optional=("threadId", "turnIndex"),
     ),
 }
 _SECURITY: Json = {"bearer": {"type": "http", "scheme": "bearer", "description": "Where `gateway.auth` asks for one."}}

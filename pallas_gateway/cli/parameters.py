@@ -1,21 +1,27 @@
-"""`/set`: what may be asked of the model for the next calls, by the schema the agent's own tool shows. Pure.
+"""`--set` and `/set`: what may be asked of the model, by the schema the agent's own tool shows. Pure.
 
 A name must be one that is offered, a text becomes the kind of value that is wanted, and a number is within its range:
-one that is not would fail every message from then on. What is inside lists and objects is left to the gateway.
+one that is not would fail the call, and in a chat every one from then on. What is inside lists and objects is left to
+the gateway.
 """
 
 from __future__ import annotations
 
 import json
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+SettingsOption = Annotated[
+    list[str] | None, typer.Option("--set", help="NAME=VALUE: a parameter of the call; may be repeated.")
+]
 PARAMS = "params"
 SYSTEM_PARAMETERS = {"append": "system_append", "override": "system_override"}
 
@@ -44,6 +50,21 @@ def offered_by(input_schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         if isinstance(properties := schema.get("properties"), dict):
             return {str(name): one if isinstance(one, dict) else {} for name, one in properties.items()}
     return {}
+
+
+def values_of(settings: Iterable[str], offered: Schemas) -> dict[str, Any]:
+    """The parameters that `NAME=VALUE` texts set, each as `value_of` reads it.
+
+    Raises:
+        UsageError: one is of another form, or cannot be set to that.
+    """
+    values = {}
+    for setting in settings:
+        name, has_value, text = setting.partition("=")
+        if not has_value:
+            raise UsageError(f"--set {setting}: write NAME=VALUE.")
+        values[name] = value_of(name, text, offered)
+    return values
 
 
 def value_of(name: str, text: str, offered: Schemas) -> Any:

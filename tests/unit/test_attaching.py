@@ -1,0 +1,118 @@
+"""How a call gets its downstreams and gives them back: each within its time, however a server hangs."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from fast_agent.config import MCPServerSettings, MCPSettings, Settings
+from fast_agent.context import Context
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.mcp_server_registry import ServerRegistry
+
+from pallas_gateway.runtime import connections as making
+from pallas_gateway.runtime import goodbyes, instances, platform
+from pallas_gateway.runtime.instances import Connections
+from pallas_gateway.runtime.settings import prepare_servers
+from tests.support.changing import changing_downstream
+from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.waiting import Gate
+
+PATIENT = 20.0
+"""Seconds that nobody here waits for, and less than an HTTP client would."""
+
+
+@pytest.fixture(autouse=True)
+def prepared() -> None:
+    platform.prepare()
+
+
+def connections() -> Connections:
+    """Those of an agent whose downstreams nobody has asked ahead."""
+    return Connections("agent", cast("Any", SimpleNamespace(of=lambda _: None)))
+
+
+def an_aggregator(**urls: str) -> MCPAggregator:
+    """The aggregator of one call, connected to nothing yet."""
+    servers = {name: MCPServerSettings(transport="http", url=url) for name, url in urls.items()}
+    settings = Settings(mcp=MCPSettings(servers=servers))
+    prepare_servers(settings, {})
+    context = Context(config=settings, server_registry=ServerRegistry(settings))
+    return MCPAggregator(list(urls), context=context, name="agent")
+
+
+async def nothing(_: MCPAggregator) -> None:
+    """Connect to nothing when the block begins: the test says when."""
+
+
+@pytest.mark.parametrize("hangs_at", ["initialize", "tools/list"])
+async def test_server_that_hangs_and_lets_no_session_end_costs_a_bounded_time(
+    hangs_at: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(instances, "ATTACH_SECONDS", 0.5)
+    monkeypatch.setattr(goodbyes, "GOODBYE_SECONDS", 0.1)
+    before = snapshot()
+    async with (
+        changing_downstream("one", stateless=False, era="initialize") as bad,
+        changing_downstream("two") as good,
+    ):
+        bad.gates.update({hangs_at: Gate(), "DELETE": Gate()})
+        with making.connecting(nothing):
+            async with asyncio.timeout(PATIENT), an_aggregator(bad=bad.url, good=good.url) as aggregator:
+                await connections().connect(aggregator)
+                tools = [tool.name for tool in (await aggregator.list_tools()).tools]
+    await assert_nothing_left(before)
+
+    assert tools == ["good__two"]
+    said = {record.message: vars(record) for record in caplog.records if record.name == "pallas.runtime"}
+    assert said.pop("downstream unreachable, calls go on without its tools")["error"] == "no answer within 0.5 s"
+    assert [fields["server"] for fields in said.values()] == ([] if hangs_at == "initialize" else ["bad"])
+
+
+async def test_server_that_hangs_does_not_hold_a_call_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instances, "ATTACH_SECONDS", 0.5)
+    monkeypatch.setattr(goodbyes, "GOODBYE_SECONDS", 0.1)
+    before = snapshot()
+    async with changing_downstream("one", stateless=False, era="initialize") as bad:
+        listing = bad.gates["tools/list"] = Gate()
+        bad.gates["DELETE"] = Gate()
+        with making.connecting(nothing):
+            async with asyncio.timeout(PATIENT), an_aggregator(bad=bad.url) as aggregator:
+                connecting = asyncio.create_task(connections().connect(aggregator))
+                await listing.wait_for_entered()
+                connecting.cancel()
+                await asyncio.wait({connecting})
+    await assert_nothing_left(before)
+
+    assert connecting.cancelled()
+
+
+async def test_server_that_is_only_slow_has_its_session_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instances, "ATTACH_SECONDS", 0.5)
+    async with changing_downstream("one", stateless=False, era="initialize") as slow:
+        slow.gates["tools/list"] = Gate()
+        with making.connecting(nothing):
+            async with asyncio.timeout(PATIENT), an_aggregator(slow=slow.url) as aggregator:
+                await connections().connect(aggregator)
+                assert [request.method for request in slow.recorder.requests].count("DELETE") == 1
+        assert not slow.recorder.sessions
+
+
+async def test_server_that_lets_no_session_end_does_not_hold_what_a_call_had(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(goodbyes, "GOODBYE_SECONDS_OF_ALL", 0.1)
+    before = snapshot()
+    async with changing_downstream("one", stateless=False, era="initialize") as bad:
+        bad.gates["DELETE"] = Gate()
+        with making.connecting(nothing):
+            async with asyncio.timeout(PATIENT), an_aggregator(bad=bad.url) as aggregator:
+                await connections().connect(aggregator)
+                assert len((await aggregator.list_tools()).tools) == 1
+    await assert_nothing_left(before)
+
+    assert [record.message for record in caplog.records if record.name == "pallas.runtime"] == [
+        "session could not be ended with its server, connection cut off"
+    ]
