@@ -17,7 +17,15 @@ from pallas_gateway.cli.attachments import image_of, read
 from pallas_gateway.cli.live import EventView, View, stream_payload, terminal_view
 from pallas_gateway.cli.output import problem, result
 from pallas_gateway.cli.parameters import PARAMS, SettingsOption, offered_by, values_of, without_effect
-from pallas_gateway.cli.remote import DEFAULT_URL, BearerOption, UrlOption, connected, fetch_agents, find_agent
+from pallas_gateway.cli.remote import (
+    DEFAULT_URL,
+    BearerOption,
+    UrlOption,
+    connected,
+    fetch_agents,
+    find_agent,
+    message_tool,
+)
 from pallas_gateway.cli.usage import UsageError, refuse_empty
 
 if TYPE_CHECKING:
@@ -105,8 +113,7 @@ async def _call(request: _Request, view: View) -> CallToolResult:
 
     meta: Any = {STREAM_META_KEY: "delta"} if request.stream else {}
     async with connected(agent, bearer=request.bearer, on_message=on_message) as client:
-        tools = (await client.list_tools()).tools
-        tool = tools[0]  # The message tool comes first; `gateway.tool_names` may have named it otherwise.
+        tool = await message_tool(client, request.agent)
         params = values_of(request.settings, offered_by(tool.input_schema))
         arguments = {**request.arguments, PARAMS: params} if params else request.arguments
         return await client.call_tool(tool.name, arguments, progress_callback=on_progress, meta=meta)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import httpx2
     from mcp.client import Client
     from mcp.client.session import LoggingFnT
+    from mcp_types import Tool
 
 DEFAULT_URL = "http://127.0.0.1:24200"
 URL_VARIABLE = "PALLAS_GATEWAY_URL"
@@ -138,6 +139,18 @@ def _place(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     host = parts.hostname or ""
     return parts.scheme, "localhost" if host in _LOOPBACK else host
+
+
+async def message_tool(client: Client, agent: str) -> Tool:
+    """The tool by which an agent is talked to: its first, whatever `gateway.tool_names` calls it.
+
+    Raises:
+        RefusedError: it offers none.
+    """
+    tools = (await client.list_tools()).tools
+    if not tools:
+        raise RefusedError(f"Agent '{agent}' offers no tools.")
+    return tools[0]
 
 
 def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:

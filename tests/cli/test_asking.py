@@ -263,6 +263,13 @@ def test_an_agent_that_refuses_is_told(run: Command, answer: tuple[int, object],
     assert health.out.splitlines()[1] == f"echo    error    {sentence}"
 
 
+def test_an_agent_that_offers_no_tools_is_told(run: Command) -> None:
+    with odd_server(modern_agent([], ANSWER)) as server:
+        ran = run("call", "echo", "Hello", "--url", server.url)
+
+    assert (ran.code, ran.out, ran.err) == (1, "", "Agent 'echo' offers no tools.\n")
+
+
 def test_an_agent_on_a_port_of_its_own_that_is_gone_is_told(run: Command) -> None:
     with reserved_port() as port:
         url = f"http://127.0.0.1:{port}/mcp"

@@ -12,7 +12,7 @@ from pallas_gateway.agent_server.tools import GET_HEALTH, META_KEY, PARAMS_META_
 from pallas_gateway.cli.chat.trimming import Window, window_of
 from pallas_gateway.cli.live import stream_payload
 from pallas_gateway.cli.parameters import offered_by
-from pallas_gateway.cli.remote import RefusedError, connected, fetch_agents, find_agent
+from pallas_gateway.cli.remote import connected, fetch_agents, find_agent, message_tool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -79,11 +79,8 @@ class Line:
                 hearer.payload(payload)
 
         async with connected(agent, bearer=self.bearer, on_message=on_message) as client:
-            tools = (await client.list_tools()).tools
-            if not tools:
-                raise RefusedError(f"Agent '{self.agent}' offers no tools.")
-            # The message tool comes first; `gateway.tool_names` may have named it otherwise.
-            offer = Offer(tools[0].name, offered_by(tools[0].input_schema), window_of(agent.document))
+            tool = await message_tool(client, self.agent)
+            offer = Offer(tool.name, offered_by(tool.input_schema), window_of(agent.document))
             yield Connection(client, offer, hearer)
 
 
