@@ -60,3 +60,21 @@ async def test_a_descriptor_replaced_by_one_of_its_kind_is_no_leak() -> None:
 
     for descriptor in others:
         os.close(descriptor)
+
+
+class Closing:
+    """Closes a descriptor when the garbage collector finds it: it holds on to itself."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.itself, self.descriptor = self, descriptor
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+@pytest.mark.parametrize("timeout_seconds", [20, 0])
+async def test_what_the_garbage_collector_closes_is_no_leak(timeout_seconds: float) -> None:
+    before = snapshot()
+    Closing(os.open(os.devnull, os.O_RDONLY))
+
+    await assert_nothing_left(before, timeout_seconds)
