@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.parameters import PARAMETERS, CallParameters, DefaultParameters
@@ -137,18 +139,24 @@ def params_schema(settings: AgentSettings) -> JsonObject | None:
     """The JSON Schema of `params` for this agent: exactly what its callers may set; None if that is nothing."""
     if not settings.caller_params:
         return None
-    whole = CallParameters.model_json_schema()["properties"]
-    shown = {name: _shown(whole[name]) for name in PARAMETERS if name in settings.caller_params}
+    shown = {name: schema for name, schema in deepcopy(_schemas()).items() if name in settings.caller_params}
     if "model" in shown:
         shown["model"]["anyOf"] = [{"type": "string", "enum": list(settings.models)}, {"type": "null"}]
-    if "extra" in shown:
-        shown["extra"]["anyOf"][0]["propertyNames"] = {"not": {"enum": sorted(NOT_EXTRA)}}
     return {
         "type": ["object", "null"],
         "properties": shown,
         "additionalProperties": False,
         "description": "How the model is to answer this one call. null clears a default of the agent.",
     }
+
+
+@cache
+def _schemas() -> JsonObject:
+    """By parameter. Made once: it takes pydantic a millisecond or two, and every start of an agent asks twice."""
+    whole = CallParameters.model_json_schema()["properties"]
+    schemas: JsonObject = {name: _shown(whole[name]) for name in PARAMETERS}
+    schemas["extra"]["anyOf"][0]["propertyNames"] = {"not": {"enum": sorted(NOT_EXTRA)}}
+    return schemas
 
 
 def _shown(schema: JsonObject) -> JsonObject:
