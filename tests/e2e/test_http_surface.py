@@ -398,7 +398,8 @@ async def _readiness(http: httpx.AsyncClient, path: str = "/readyz") -> tuple[in
 async def test_the_gateway_is_alive_but_not_ready_before_every_agent_was_tried(tmp_path: Path) -> None:
     slow = Agent(source=HELD_START + module_source("slow", Agent()))
     with reserved_port() as port:
-        project = write_project(tmp_path, {"echo": Agent(), "slow": slow}, gateway={"port": port})
+        gateway = {"port": port, "queue_seconds": 0}
+        project = write_project(tmp_path, {"echo": Agent(), "slow": slow}, gateway=gateway)
         async with browser(f"http://127.0.0.1:{port}") as http, being_started(project):
             with held_start(project):  # nothing has run yet: nothing was awaited since it was begun
                 before = await eventually(lambda: _readiness(http), 20, what="an open port")
