@@ -27,8 +27,9 @@ serve: $(READY) ## run the gateway with the example agents
 # everything it imports: 3 s more.
 test soak conformance: export PYTHONDONTWRITEBYTECODE =
 
+# Three processes for two cores: a fifth of the time a test waits, for another process or for a second to pass.
 test: $(READY) ## run the tests, with coverage
-	@$(BIN)/pytest -n 2 --dist worksteal --cov
+	@$(BIN)/pytest -n 3 --dist worksteal --cov
 
 soak: $(READY) ## run the long load tests
 	@$(BIN)/pytest -m soak --timeout 1800 -o faulthandler_timeout=1790
