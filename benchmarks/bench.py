@@ -38,7 +38,7 @@ class Plan:
 
 
 SHORT = Plan("short", 2, 1.5, 0.5, 1, 100, 4)
-FULL = Plan("full", 3, 4.0, 1.0, 2, 500, 10)
+FULL = Plan("full", 5, 4.0, 1.0, 2, 500, 10)
 
 
 @dataclass
