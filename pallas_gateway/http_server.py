@@ -16,6 +16,8 @@ import hypercorn.asyncio
 import hypercorn.config
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.events import Event, RawData
+from hypercorn.protocol.events import Body, EndBody
+from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
 
@@ -24,7 +26,7 @@ from pallas_gateway.listeners import BACKLOG, CLOSE_SECONDS, give_up
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Iterator
 
     from starlette.types import ASGIApp
 
@@ -205,13 +207,12 @@ def _end_answers_in_one_write() -> None:
         if not isinstance(connection, H11Protocol) or not _ends_answer(message):
             await original(self, message)
             return
-        collected = _Collected(connection.send)
-        connection.send = collected.send
+        send = self.send
+        self.send = _Ending(connection).send
         try:
             await original(self, message)
         finally:
-            connection.send = collected.original
-            await collected.flush()
+            self.send = send
 
     HTTPStream.app_send = app_send  # type: ignore[method-assign]
 
@@ -222,24 +223,39 @@ def _ends_answer(message: Any) -> bool:
     return is_body and bool(message.get("body")) and not message.get("more_body", False)
 
 
-class _Collected:
-    """What one connection writes meanwhile: goes out in one, before anything else is told of the connection."""
+class _Ending:
+    """Sends what one answer ends with; its last piece goes out with the end, before the end has any consequence.
 
-    def __init__(self, original: Callable[[Event], Awaitable[None]]) -> None:
-        self.original = original
-        self._bytes = bytearray()
+    What the connection writes with is another only while nothing waits: the next request of a client that does not wait
+    for answers would take it for the connection's own.
+    """
 
-    async def send(self, event: Event) -> None:
-        if isinstance(event, RawData):
-            self._bytes += event.data
+    def __init__(self, connection: H11Protocol) -> None:
+        self._connection = connection
+        self._last: list[StreamEvent] = []
+
+    async def send(self, event: StreamEvent) -> None:
+        if isinstance(event, Body):
+            self._last.append(event)
+        elif isinstance(event, EndBody):
+            await self._connection.send(RawData(await self._bytes_of(*self._last, event)))
         else:
-            await self.flush()
-            await self.original(event)
+            await self._connection.stream_send(event)
 
-    async def flush(self) -> None:
-        if self._bytes:
-            whole, self._bytes = bytes(self._bytes), bytearray()
-            await self.original(RawData(whole))
+    async def _bytes_of(self, *events: StreamEvent) -> bytes:
+        pieces: list[bytes] = []
+
+        async def collect(event: Event) -> None:
+            if isinstance(event, RawData):  # nothing else comes of these
+                pieces.append(event.data)
+
+        write, self._connection.send = self._connection.send, collect
+        try:
+            for event in events:
+                await self._connection.stream_send(event)
+        finally:
+            self._connection.send = write
+        return b"".join(pieces)
 
 
 _end_connections_at_eof()

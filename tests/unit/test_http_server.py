@@ -122,6 +122,60 @@ async def test_the_end_of_an_answer_goes_out_with_the_last_of_it(
     assert [one for one in written if not one.startswith(b"HTTP/1.1")] == pieces * 2
 
 
+async def test_an_answer_comes_whole_though_nobody_reads_the_body_of_its_request(tmp_path: Path) -> None:
+    chunks = b"1\r\na\r\n" * 30 + b"0\r\n\r\n"  # more than Hypercorn keeps for an app
+    async with accepting(InPieces(b"one", b"two"), tmp_path) as (server, port):
+        reader, writer = await asyncio.open_connection(HOST, port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+        async with asyncio.timeout(20):
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readuntil(b"0\r\n\r\n") == b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
+        writer.close()
+        await server.__aexit__()
+
+
+async def test_pieces_come_at_once_after_large_answers_that_nobody_waited_for(tmp_path: Path) -> None:
+    large = b"x" * 8_000_000
+    app = Slow(large)
+    async with accepting(app, tmp_path) as (server, port), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection(HOST, port)
+        writer.write(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
+        await app.begun.wait()  # and waits, as nobody reads
+        for _ in range(2):
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(len(b"7a1200\r\n") + len(large) + 2)
+            assert await reader.readexactly(5) == b"0\r\n\r\n"
+        writer.write(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await reader.readuntil(b"5\r\nfirst\r\n")).startswith(b"HTTP/1.1 200")
+        app.gate.open()
+        assert await reader.readuntil(b"0\r\n\r\n") == b"4\r\nlast\r\n0\r\n\r\n"
+        writer.close()
+        await server.__aexit__()
+
+
+class Slow:
+    """An app that answers with `large` at once, and to `/slow` in two pieces, the second when `gate` is open."""
+
+    def __init__(self, large: bytes) -> None:
+        self.large = large
+        self.begun = asyncio.Event()
+        self.gate = Gate()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        self.begun.set()
+        if scope["path"] == "/large":
+            await send({"type": "http.response.body", "body": self.large})
+            return
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        await self.gate.enter()
+        await send({"type": "http.response.body", "body": b"last"})
+
+
 class InPieces:
     """An app whose answers come in these pieces."""
 
