@@ -14,7 +14,7 @@ from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.web import agent_routes, metrics, openai_api, probes, protected_resource, refusals, registry
 from pallas_gateway.web.access import AccessGate, AllAgentsGate, metrics_refusal, viewer_of
 from pallas_gateway.web.forwarded import TrustedProxies
-from pallas_gateway.web.guards import DrainGate, RefusalAfterBody, cross_origin, host_and_origin_guard
+from pallas_gateway.web.guards import AnswerAfterBody, DrainGate, cross_origin, host_and_origin_guard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -43,7 +43,7 @@ def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
         if scope["type"] == "lifespan":
             await _accept_lifespan(receive, send)
         elif scope["type"] == "http":
-            await RefusalAfterBody(tables[scope["server"][1]])(scope, receive, send)
+            await AnswerAfterBody(tables[scope["server"][1]])(scope, receive, send)
         else:
             await send({"type": "websocket.close"})
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -36,7 +35,7 @@ _AFTER_BRACKETS = re.compile(r"\][^:]")
 _LONGEST_NAME = 200
 _MOST_NAMES = 100  # refused names that are logged; an attacker can make up any number
 REST_OF_BODY_SECONDS = 10.0
-"""How long a client may go on sending a body that nobody wants before its connection is closed."""
+"""How long a client may go on sending a body that nobody wants before it is answered all the same."""
 _MCP_REQUEST_HEADERS = (
     "Authorization", "Content-Type", "Last-Event-ID", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name",
     "Mcp-Session-Id", "traceparent", "tracestate",
@@ -151,10 +150,11 @@ def _misnamed(scope: Scope) -> HTTPStatus | None:
     return HTTPStatus.FORBIDDEN if _AFTER_BRACKETS.search(headers.get("origin", "")) else None
 
 
-class RefusalAfterBody:
-    """Reads, and forgets, the rest of a request's body before it is refused.
+class AnswerAfterBody:
+    """Reads, and forgets, what is left of a request's body before it is answered.
 
-    A connection that is closed over unread data is reset, and its client would see that instead of the refusal.
+    A connection that is closed over unread data is reset, and its client would see that instead of a refusal. And where
+    ever more of a body waits to be read, Hypercorn cannot tell the app that it is over: the request would never end.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -163,6 +163,7 @@ class RefusalAfterBody:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on one request."""
         is_unread = True
+        reading: asyncio.Task[None] | None = None
 
         async def noted_receive() -> Message:
             nonlocal is_unread
@@ -170,15 +171,22 @@ class RefusalAfterBody:
             is_unread = message.get("more_body", False)
             return message
 
+        async def read_on() -> None:
+            while is_unread:
+                await noted_receive()
+
         async def late_send(message: Message) -> None:
-            if message.get("status", HTTPStatus.OK) >= HTTPStatus.BAD_REQUEST:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(REST_OF_BODY_SECONDS):
-                        while is_unread:
-                            await noted_receive()
+            nonlocal reading
+            if is_unread and "status" in message:
+                reading = asyncio.create_task(read_on(), name="rest of a body")
+                await asyncio.wait({reading}, timeout=REST_OF_BODY_SECONDS)
             await send(message)
 
-        await self._app(scope, noted_receive, late_send)
+        try:
+            await self._app(scope, noted_receive, late_send)
+        finally:
+            if reading is not None:
+                reading.cancel()
 
 
 class DrainGate:

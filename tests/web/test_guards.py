@@ -14,6 +14,7 @@ from pallas_gateway.config.fastagent_file import FastAgentFile
 from pallas_gateway.config.schema import AgentSettings, Deployment
 from pallas_gateway.web import guards
 from tests.support.asgi import respond_json
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.support.asgi import Message, Receive, Scope, Send
@@ -65,7 +66,7 @@ def answering(status: int) -> Any:
 async def test_a_refusal_is_sent_once_the_whole_body_was_read() -> None:
     client = Client([piece(more=True), piece(more=True), piece(more=False)])
     async with asyncio.timeout(20):
-        await guards.RefusalAfterBody(answering(413))(client.scope, client.receive, client.send)
+        await guards.AnswerAfterBody(answering(413))(client.scope, client.receive, client.send)
 
     assert (client.pieces, client.status) == ([], 413)
 
@@ -73,7 +74,7 @@ async def test_a_refusal_is_sent_once_the_whole_body_was_read() -> None:
 async def test_a_refusal_waits_no_longer_for_a_client_that_left() -> None:
     client = Client([piece(more=True), {"type": "http.disconnect"}])
     async with asyncio.timeout(20):
-        await guards.RefusalAfterBody(answering(404))(client.scope, client.receive, client.send)
+        await guards.AnswerAfterBody(answering(404))(client.scope, client.receive, client.send)
 
     assert client.status == 404
 
@@ -82,17 +83,42 @@ async def test_a_refusal_waits_only_so_long_for_a_body_without_end(monkeypatch: 
     monkeypatch.setattr(guards, "REST_OF_BODY_SECONDS", 0.05)
     client = Client([piece(more=True)])
     async with asyncio.timeout(20):
-        await guards.RefusalAfterBody(answering(413))(client.scope, client.receive, client.send)
+        await guards.AnswerAfterBody(answering(413))(client.scope, client.receive, client.send)
 
     assert client.status == 413
 
 
-async def test_an_answer_that_is_no_refusal_waits_for_no_body() -> None:
-    client = Client([piece(more=True)])
+async def test_an_answer_that_is_no_refusal_waits_for_the_body_too() -> None:
+    client = Client([piece(more=True)] * 30 + [piece(more=False)])
     async with asyncio.timeout(20):
-        await guards.RefusalAfterBody(answering(200))(client.scope, client.receive, client.send)
+        await guards.AnswerAfterBody(answering(200))(client.scope, client.receive, client.send)
 
-    assert (len(client.pieces), client.status) == (1, 200)
+    assert (client.pieces, client.status) == ([], 200)
+
+
+async def test_a_body_without_end_is_read_on_while_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "REST_OF_BODY_SECONDS", 0.05)
+    is_answered = asyncio.Event()
+    client = Client([piece(more=True)])
+
+    async def receive() -> Message:
+        if client.pieces:
+            return client.pieces.pop()
+        await is_answered.wait()  # more comes only then
+        client.pieces = [{"type": "http.disconnect"}]
+        return piece(more=True)
+
+    async def send(message: Message) -> None:
+        """As Hypercorn: the end of an answer waits until what has come is read."""
+        client.sent.append(message)
+        is_answered.set()
+        if message["type"] == "http.response.body":
+            await eventually(lambda: not client.pieces, what="an end of reading")
+
+    async with asyncio.timeout(20):
+        await guards.AnswerAfterBody(answering(200))(client.scope, receive, send)
+
+    assert (client.pieces, client.status) == ([], 200)
 
 
 async def test_a_refusal_after_a_body_that_was_read_waits_for_nothing() -> None:
@@ -102,7 +128,7 @@ async def test_a_refusal_after_a_body_that_was_read_waits_for_nothing() -> None:
 
     client = Client([piece(more=False)])
     async with asyncio.timeout(20):
-        await guards.RefusalAfterBody(reading)(client.scope, client.receive, client.send)
+        await guards.AnswerAfterBody(reading)(client.scope, client.receive, client.send)
 
     assert client.status == 400
 
