@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,8 @@ def set_aside_what_stays() -> None:
         gc.collect()
     gc.freeze()
     if sys.platform == "linux":
-        threading.Thread(target=_lay_out_in_large_pages, name="large pages", daemon=True).start()
+        with suppress(RuntimeError):  # no more threads: it is a saving, not a need
+            threading.Thread(target=_lay_out_in_large_pages, name="large pages", daemon=True).start()
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

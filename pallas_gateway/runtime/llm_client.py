@@ -21,6 +21,7 @@ from openai._utils import is_given
 from openai._utils._json import openapi_dumps
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import Choice
 from pydantic import ValidationError
 
 if TYPE_CHECKING:
@@ -85,8 +86,10 @@ def _usage_of(chunk: ChatCompletionChunk) -> Any:
     """Some providers put it into the first choice."""
     if type(chunk.usage) is CompletionUsage:
         return chunk.usage
-    is_plain = chunk.usage is None and type(chunk.choices) is list
-    return None if is_plain and not (chunk.choices and chunk.choices[0].model_extra) else _UNSURE
+    if chunk.usage is not None or type(chunk.choices) is not list:
+        return _UNSURE
+    first = chunk.choices[0] if chunk.choices else None
+    return _UNSURE if first is not None and (type(first) is not Choice or first.model_extra) else None
 
 
 class _InShort:
@@ -104,8 +107,9 @@ class _InShort:
         if (frame := self._frames.get(key)) is not None:
             return frame.around(openapi_dumps(options.json_data))
         request = build(options, retries_taken=retries_taken)
-        if len(self._frames) < KEPT_FRAMES:
-            self._frames[key] = _Frame.of(request)
+        if len(self._frames) >= KEPT_FRAMES:
+            self._frames.clear()  # keys change, old ones do not come back
+        self._frames[key] = _Frame.of(request)
         return request
 
     async def _process_response(self: Any, **given: Any) -> Any:
@@ -148,7 +152,7 @@ class _Frame(NamedTuple):
     def of(cls, request: httpx2.Request) -> _Frame:
         headers = request.headers.copy()
         del headers["content-length"]
-        return cls(request.url, headers, request.extensions)
+        return cls(request.url, headers, dict(request.extensions))  # of which the first request has its own
 
     def around(self, body: bytes) -> httpx2.Request:
         """A request with this body."""

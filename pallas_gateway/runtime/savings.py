@@ -29,7 +29,7 @@ from pydantic import BaseModel
 from pallas_gateway.runtime.copying import copied_plainly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from fast_agent.config import LoggerSettings
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.relied_on import ReliedOn
 
 _PLAIN = frozenset({str, int, float, bool})
+_MADE_ANEW = ("messages", "template_vars")
 _DUMPED = frozenset(name for name, field in RequestParams.model_fields.items() if not field.exclude)
 _DUMPED_AUTOMATICALLY = _DUMPED - {"streaming_timeout"}
 HAVE: tuple[tuple[ModuleType, str, type], ...] = (
@@ -157,7 +158,7 @@ def merging_plainly(
     @wraps(merge)
     def merge_request_params(default_params: RequestParams, provided_params: RequestParams) -> RequestParams:
         default, provided, given = default_params.__dict__, provided_params.__dict__, provided_params.model_fields_set
-        if provided_params.model_extra or not _are_plain(provided.values()) or not _are_plain(default.values()):
+        if provided_params.model_extra or not _are_plain(provided) or not _are_plain(default):
             return merge(default_params, provided_params)
         values = {**default, **{name: provided[name] for name in given}, "messages": [], "template_vars": {}}
         is_automatic = "streaming_timeout" not in default_params.model_fields_set | given
@@ -166,10 +167,10 @@ def merging_plainly(
     return merge_request_params
 
 
-def _are_plain(values: Iterable[Any]) -> bool:
-    for value in values:
-        kind = type(value)
-        if value is not None and kind not in _PLAIN and (value or kind not in {list, dict}):
+def _are_plain(params: Mapping[str, Any]) -> bool:
+    """Whether none holds anything that could change, but for those that are made anew, which must be empty."""
+    for name, value in params.items():
+        if value is not None and type(value) not in _PLAIN and (value or name not in _MADE_ANEW):
             return False
     return True
 

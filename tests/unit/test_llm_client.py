@@ -41,6 +41,7 @@ CHANGES = [
     pytest.param({"created": None, "id": None}, id="nothing where something should be"),
     pytest.param({"created": 1.0, "choices": [{"index": 0.0, "delta": {"content": "é\u2028"}}]}, id="whole floats"),
     pytest.param({"choices": [{"index": 0, "delta": {}, "usage": {"prompt_tokens": 1}}]}, id="usage in the choice"),
+    pytest.param({"choices": ["one"]}, id="choices that are none"),
 ]
 EVENTS = st.one_of(
     st.sampled_from(
@@ -233,10 +234,26 @@ def test_an_idempotency_key_is_of_one_request() -> None:
 
 def test_no_more_than_so_many_ways_to_ask_are_kept() -> None:
     client = a_client()
-    for number in range(llm_client.KEPT_FRAMES + 5):
-        client._build_request(FinalRequestOptions.construct(method="post", url=f"/{number}", json_data={}))
+    options = FinalRequestOptions.construct(method="post", url="/c", json_data={}, security={"bearer_auth": True})
+    kept = []
+    for number in range(3 * llm_client.KEPT_FRAMES):
+        client.api_key = f"key-{number}"  # one that is renewed now and then
+        assert client._build_request(options).headers["authorization"] == f"Bearer key-{number}"
+        kept.append(len(client._frames))
 
-    assert len(client._frames) == llm_client.KEPT_FRAMES
+    assert max(kept) == llm_client.KEPT_FRAMES
+    assert all("key-47" in key for key in list(client._frames)[-1:])
+
+
+def test_what_is_noted_with_one_request_is_not_noted_with_the_next() -> None:
+    client = a_client()
+    options = FinalRequestOptions.construct(method="post", url="/c", json_data={})
+    for _ in range(3):
+        request = client._build_request(options)
+        assert "noted" not in request.extensions
+        assert "x-noted" not in request.headers
+        request.extensions["noted"] = True
+        request.headers["x-noted"] = "1"
 
 
 async def test_streams_of_chunks_are_read_in_short_and_all_else_by_the_library() -> None:

@@ -62,14 +62,18 @@ def test_the_time_between_chunks_is_the_one_that_fast_agent_sets(value: Any, par
 
 
 def test_what_was_merged_shares_nothing_that_can_change() -> None:
-    default, provided = RequestParams(model="one"), RequestParams(max_tokens=5)
+    default = RequestParams(model="one", stop_sequences=[])
+    provided = RequestParams(max_tokens=5, mcp_metadata={})
 
     merged = merging_plainly(merge_request_params)(default, provided)
     merged.template_vars["who"] = "me"
     merged.messages.append(None)  # type: ignore[arg-type]
+    (merged.stop_sequences or []).append("stop")
+    (merged.mcp_metadata or {})["who"] = "me"
 
     assert default.template_vars == provided.template_vars == {}
     assert default.messages == provided.messages == []
+    assert (default.stop_sequences, provided.mcp_metadata) == ([], {})
 
 
 @pytest.mark.parametrize("key", ["a-key", None])
