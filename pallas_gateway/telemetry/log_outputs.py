@@ -17,6 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from io import TextIOWrapper
 
     type _FileId = tuple[int, int]
@@ -28,18 +29,19 @@ BLOCK_BYTES = 65_536
 _log = logging.getLogger("pallas.logs")
 
 
-class FinishedLine(logging.LogRecord):
-    """A record that another process has formatted: it is written as it is."""
+class FinishedLines(logging.LogRecord):
+    """Records that another process has formatted: they are written as they are."""
 
-    def __init__(self, line: str) -> None:
+    def __init__(self, lines: Sequence[str]) -> None:
         super().__init__("pallas", logging.INFO, "", 0, "", None, None)
-        self.line = line
+        self.text = "\n".join(lines)
+        self.count = len(lines)
 
 
 def formatted(handler: logging.Handler, record: logging.LogRecord) -> str:
     """A record as its handler writes it, or what is written for one that cannot be formatted."""
-    if isinstance(record, FinishedLine):
-        return record.line
+    if isinstance(record, FinishedLines):
+        return record.text
     try:
         return logging.Handler.format(handler, record)
     except Exception:  # noqa: BLE001  whatever a library's `extra` or `args` do, others' records are written
@@ -88,11 +90,11 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
         """Say, the first time, that the file cannot be written; the next record begins with a fresh handle."""
-        del record
         error = sys.exception()
-        self._lost += 1
+        is_first = not self._lost
+        self._lost += record.count if isinstance(record, FinishedLines) else 1
         self._drop_stream()
-        if self._lost == 1:
+        if is_first:
             extra = {"file": self.baseFilename, "error": _why(error)}
             self._telling = True
             try:

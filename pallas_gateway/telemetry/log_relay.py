@@ -13,10 +13,17 @@ import struct
 import sys
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from pallas_gateway.telemetry.log_outputs import FileOutput, FinishedLine, StderrOutput, formatted
+from pallas_gateway.telemetry.log_outputs import FileOutput, FinishedLines, StderrOutput, formatted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FILE, STDERR = b"F", b"E"
+READ_BYTES = 1 << 20
+GATHER_SECONDS = 0.02
+"""How long lines are left to gather in the pipe, which has room for hundreds: waking for each takes workers' time."""
 _HEADER = struct.Struct(">cI")
 
 
@@ -67,16 +74,39 @@ class _PipeOutput(logging.Handler):
                     sys.__stderr__.write(f"{line}\n")  # nobody is left to write it
 
 
-async def write_lines(pipe: asyncio.StreamReader) -> None:
-    """Write what comes through a worker's pipe to the outputs of this process, until the worker has ended."""
-    with suppress(asyncio.IncompleteReadError):  # a killed worker's last frame
-        while True:
-            kind, length = _HEADER.unpack(await pipe.readexactly(_HEADER.size))
-            _write(kind, (await pipe.readexactly(length)).decode())
+async def write_lines(pipe: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
+    """Write what comes through a worker's pipe to the outputs of this process, until the worker has ended.
+
+    Args:
+        pipe: what has come.
+        transport: brings it.
+    """
+    rest = b""  # in the end, a killed worker's last frame
+    while received := await pipe.read(READ_BYTES):
+        transport.pause_reading()
+        lines, rest = _taken_apart(rest + received)
+        for kind in (STDERR, FILE):
+            _write(kind, [line for of, line in lines if of == kind])
+        await asyncio.sleep(GATHER_SECONDS)
+        transport.resume_reading()
 
 
-def _write(kind: bytes, line: str) -> None:
+def _taken_apart(received: bytes) -> tuple[list[tuple[bytes, str]], bytes]:
+    """Each whole frame's output and line, and what has come of the next one."""
+    lines: list[tuple[bytes, str]] = []
+    at = 0
+    while len(received) - at >= _HEADER.size:
+        kind, length = _HEADER.unpack_from(received, at)
+        begin = at + _HEADER.size
+        if begin + length > len(received):
+            break
+        at = begin + length
+        lines.append((kind, received[begin:at].decode()))
+    return lines, received[at:]
+
+
+def _write(kind: bytes, lines: Sequence[str]) -> None:
     wanted = FileOutput if kind == FILE else StderrOutput
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, wanted):
-            handler.handle(FinishedLine(line))
+        if lines and isinstance(handler, wanted):
+            handler.handle(FinishedLines(lines))

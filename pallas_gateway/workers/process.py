@@ -189,6 +189,6 @@ class WorkerProcess:
             lambda: protocol, os.fdopen(descriptor, "rb", 0)
         )
         try:
-            await write_lines(lines)
+            await write_lines(lines, transport)
         finally:
             transport.close()
