@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import re
@@ -76,6 +75,8 @@ def _lay_out_in_large_pages(smaps: Path = Path("/proc/self/smaps")) -> None:
     waits for in a thread. Whatever the system refuses stays as it is: an older kernel all of it, a full memory what it
     has no room for. https://man7.org/linux/man-pages/man2/madvise.2.html
     """
+    import ctypes  # noqa: PLC0415  `--help` loads this module, and serves nothing
+
     try:
         areas = _full_areas(smaps.read_text(encoding="utf-8", errors="replace"))
     except OSError:  # not mounted

@@ -18,10 +18,10 @@ from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
-from tests.support.waiting import Gate
+from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
     from tests.cli.program import Program
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
@@ -57,9 +57,18 @@ class Fleet:
         return (self.folder / "pallas.log").read_text()
 
     def records(self, message: str) -> list[dict[str, Any]]:
-        """The records of the log file with this message; a line that is not whole fails the test."""
-        records = [json.loads(line) for line in self.log_text.splitlines()]
+        """The records of the log file with this message; a line that is not whole and not the last fails the test.
+
+        Lines of workers come a moment later than what they tell of.
+        """
+        whole, _, _ = self.log_text.rpartition("\n")
+        records = [json.loads(line) for line in whole.splitlines()]
         return [record for record in records if record["message"] == message]
+
+    async def calls_ended(self, is_all: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+        """The records of calls, once they are all there."""
+        await eventually(lambda: is_all(self.records("call ended")), what="a line for each call")
+        return self.records("call ended")
 
     async def get(self, path: str) -> httpx.Response:
         """Ask on a connection of its own: of any worker."""

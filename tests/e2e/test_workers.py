@@ -11,7 +11,7 @@ import socket
 from collections import Counter
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -64,7 +64,8 @@ async def test_connections_that_wait_in_a_queue_are_shared_out_among_the_workers
         for one in waiting:
             assert "said burst" in await asyncio.to_thread(_read_to_the_end, one)
 
-    workers = Counter(record["worker"] for record in served.records("call ended"))
+    ended = await served.calls_ended(lambda records: len(records) >= len(waiting))
+    workers = Counter(record["worker"] for record in ended)
     assert min(workers[1], workers[2]) >= 10
 
 
@@ -98,7 +99,9 @@ async def test_nested_calls_come_back_to_the_worker_that_makes_them(served: Flee
             answers += await asyncio.gather(*(ask(served.url("root"), f"delegate task {n}") for n in range(10)))
 
     assert {answer.text for answer in answers} == {"delegated"}
-    ended = {record["call_id"]: record for record in served.records("call ended")}
+    ids = {answer.meta["call_id"] for answer in answers}
+    records = await served.calls_ended(lambda records: ids <= {record["call_id"] for record in records})
+    ended = {record["call_id"]: record for record in records}
     nested = [record for record in ended.values() if record.get("nesting") == 1]
     assert len(nested) >= 20
     assert all(record["worker"] == ended[record["parent_call_id"]]["worker"] for record in nested)
@@ -153,8 +156,11 @@ async def test_parameters_and_openai_clients_are_answered_alike_by_every_worker(
         ("said by MCP", 0.5),
         (True, "params", "bad_params"),
     ]
-    worker_of = {record["call_id"]: record["worker"] for record in served.records("call ended")}
-    assert sorted([worker_of[one] for one in ids] for ids in calls) == [[1, 1, 1], [2, 2, 2]]
+
+    ids = {one for of_worker in calls for one in of_worker}
+    ended = await served.calls_ended(lambda records: ids <= {record["call_id"] for record in records})
+    worker_of = {record["call_id"]: record["worker"] for record in ended}
+    assert sorted([worker_of[one] for one in of_worker] for of_worker in calls) == [[1, 1, 1], [2, 2, 2]]
 
 
 async def test_a_thread_goes_on_at_whichever_worker_its_next_message_comes_to(served: Fleet) -> None:
@@ -170,7 +176,11 @@ async def test_a_thread_goes_on_at_whichever_worker_its_next_message_comes_to(se
             assert [one["content"] for one in kept[::2]] == heard
 
     assert turns == [(number, f"said turn {number}", number) for number in range(1, 5)]
-    ended = [record for record in served.records("call ended") if record["conversation_id"] == thread_id]
+
+    def of_thread(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [record for record in records if record["conversation_id"] == thread_id]
+
+    ended = of_thread(await served.calls_ended(lambda records: len(of_thread(records)) == len(turns)))
     assert [record["worker"] for record in ended] in ([1, 2, 1, 2], [2, 1, 2, 1])
 
 
@@ -282,7 +292,7 @@ async def test_a_crashed_worker_is_replaced_and_nothing_is_counted_backwards(ser
 async def test_every_log_line_is_whole_and_says_its_worker(served: Fleet) -> None:
     names = [f"{n}-{'x' * 100}" for n in range(20)]
     await asyncio.gather(*(ask(served.url("peer"), "log", conversation_id=name) for name in names))
-    assert set(names) <= {record["conversation_id"] for record in served.records("call ended")}
+    await served.calls_ended(lambda records: set(names) <= {record["conversation_id"] for record in records})
     on_stderr = [json.loads(line) for line in served.program.err.splitlines() if line.startswith("{")]
     assert len(on_stderr) == len(served.program.err.splitlines())
     assert {record["worker"] for record in on_stderr if record["logger"] == "pallas.calls"} == {1, 2}
