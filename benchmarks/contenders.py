@@ -118,9 +118,10 @@ async def downstreams(folder: Path) -> AsyncIterator[Process]:
         yield process
 
 
-def llm_url(process: Process, kind: str = "answer", seconds: float = 0) -> str:
+def llm_url(process: Process, kind: str = "answer", seconds: float = 0, pieces: int | None = None) -> str:
     """Base URL of the scripted LLM; see benchmarks/fakes/llm.py."""
-    return f"http://{HOST}:{process.port}/{kind}/{seconds:g}/v1"
+    how = f"{seconds:g}" if pieces is None else f"{seconds:g}x{pieces}"
+    return f"http://{HOST}:{process.port}/{kind}/{how}/v1"
 
 
 def downstream(process: Process, name: str, delay_ms: int = 0) -> tuple[str, str]:

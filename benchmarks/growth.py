@@ -1,4 +1,4 @@
-"""How a call's cost grows with agents, downstreams, history, images and concurrent calls. The gateway alone."""
+"""How a call's cost grows with agents, downstreams, history, images, the length of the answer, and concurrent calls."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ DOWNSTREAMS = (0, 1, 2, 4, 8)
 HISTORY = (0, 1, 10, 100, 1000)
 IMAGE_KB = (0, 16, 128, 1024, 4096)
 CLIENTS = (1, 4, 16, 64, 200)
+PIECES = (8, 50, 200, 800)
+"""A piece of a streamed answer is about a token."""
+ANSWER_SECONDS = 4.0
+"""How long an answer of any number of pieces takes: each comes by itself, as models send them."""
+ANSWERED_AT_ONCE = 32
 _ENTRY = "What was said before, in about as many words as people use when they ask a question or answer one. " * 3
 
 
@@ -62,6 +67,16 @@ async def _images(bench: Bench) -> None:
         await _one_by_one(bench, "images", asking)
 
 
+async def _pieces(bench: Bench) -> None:
+    agents = {
+        f"says{count}": Agent(contenders.llm_url(bench.llm, seconds=ANSWER_SECONDS, pieces=count)) for count in PIECES
+    }
+    how = Load(ANSWERED_AT_ONCE, seconds=2 * ANSWER_SECONDS, warm_up_seconds=ANSWER_SECONDS)
+    async with contenders.gateway(bench.new_folder(), agents) as gateway:
+        points = [await _point(bench, "pieces", count, gateway[f"says{count}"], how) for count in PIECES]
+        bench.results["growth"]["pieces"] = points
+
+
 async def _clients(bench: Bench) -> None:
     async with _bare(bench) as bare:
         points = [await _point(bench, "clients", count, bare, bench.load(count)) for count in CLIENTS]
@@ -73,6 +88,7 @@ CURVES = {
     "downstreams": _downstreams,
     "history": _history,
     "images": _images,
+    "pieces": _pieces,
     "clients": _clients,
 }
 

@@ -22,6 +22,7 @@ _CURVES = {
     "downstreams": "downstreams the agent holds",
     "history": "entries of history",
     "images": "KB of image",
+    "pieces": "pieces of the streamed answer",
     "clients": "clients at once",
 }
 _LOGARITHMIC = {"history", "images", "clients"}

@@ -90,7 +90,8 @@ def _opening(results: Results) -> str:
     warning = f"\n\nFrom a **short run** ({', '.join(rough)}): the figures are rough." if rough else ""
     return f"""# Performance
 
-What a call costs in the gateway itself, measured beside other servers of agents on one machine in one run. This page is
+What a call costs in the gateway itself, measured beside other servers of agents on one machine; when each part ran
+[stands below](#the-machine). The model's own time is in none of it. For operators: [Sizing](#sizing). This page is
 written by `python -m benchmarks.report` from `benchmarks/results/`; no figure in it was typed by hand.{warning}"""
 
 
@@ -99,8 +100,9 @@ def _table(results: Results) -> str:
 
 {table(results)}
 
-Ratios are medians of rounds that take turns, in brackets their least and most. Every call of the gateway and of
-fast-agent's server has a fresh instance; agno shares its agents and connections between calls."""
+`must` is the limit, `reach` the aim, `must met` lies between. The floor is a FastMCP server on Hypercorn that only says
+back what it is told. Ratios are medians of rounds that take turns, in brackets their least and most. Every call of the
+gateway and of fast-agent's server has a fresh instance; agno shares its agents and connections between calls."""
 
 
 def _beside(results: Results) -> str:
@@ -177,6 +179,7 @@ def _growth(results: Results) -> str:
         "downstreams": "Downstreams of the agent, used by no call, one client",
         "history": "Entries of history (300 characters each), one client",
         "images": "An image of so many KB, one client",
+        "pieces": "Pieces of the answer, streamed one by one over 4 s, 32 clients (a piece is about a token)",
         "clients": "Clients at once",
     }
     measured = {name: title for name, title in titles.items() if name in growth}

@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.contenders import GATEWAY
+from benchmarks.fakes.llm import PIECES as PIECES_MEASURED
 from benchmarks.figures import figure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 UTILISATION = 0.6
 """How busy a core should be at most: above, calls wait for each other."""
 CALL_SECONDS = 30
 """How long a call of a real model may take, for the number of calls that run at once."""
+TURNS = 2
+"""Of the LLM, in a call with a tool call."""
+PIECES = 300
+"""That a turn's answer is streamed in: about so many tokens."""
 RATES = (1, 10, 50, 200, 1000)
 SPARE = 1.25
 """Of memory, for what is not measured: larger answers, logs, a busy allocator."""
@@ -31,6 +36,7 @@ class Replica:
     bare_ms: float
     tooled_ms: float
     tooled_per_second: float
+    piece_ms: float
     idle_mb: float
     agents: int
     kb_per_call: float
@@ -38,9 +44,14 @@ class Replica:
     descriptors_per_call: float
 
     @property
+    def call_ms(self) -> float:
+        """A call with a tool call whose answers are as long as those of a real model."""
+        return self.tooled_ms + TURNS * (PIECES - PIECES_MEASURED) * self.piece_ms
+
+    @property
     def per_second(self) -> float:
-        """Calls with a tool call that one core does while waiting is short."""
-        return UTILISATION * 1000 / self.tooled_ms
+        """Such calls that one core does while it is busy so far."""
+        return UTILISATION * 1000 / self.call_ms
 
     @property
     def running(self) -> float:
@@ -51,6 +62,11 @@ class Replica:
     def memory_mb(self) -> float:
         """What to ask for."""
         return SPARE * (self.idle_mb + self.running * self.kb_per_call / 1024)
+
+    @property
+    def files(self) -> float:
+        """That are open then, sockets among them."""
+        return self.descriptors + self.running * self.descriptors_per_call
 
     @property
     def busy(self) -> float:
@@ -78,30 +94,34 @@ class Replica:
 def section(results: Mapping[str, Any]) -> str:
     """The document's part on sizing; empty without the figures it needs."""
     full = results.get("full", {})
-    if not {"bare", "tooled"} <= set(full.get("scenarios", {})) or not {"memory", "at_once"} <= set(full):
+    pieces = results.get("growth", {}).get("growth", {}).get("pieces")
+    has_all = {"bare", "tooled"} <= set(full.get("scenarios", {})) and {"memory", "at_once"} <= set(full)
+    if not has_all or pieces is None:
         return ""
-    one = replica(full)
+    one = replica(full, pieces)
     (first, _), *_ = limits = one.limits()
     used_up = "\n".join(f"| {what} | {rate:,.1f} | {rate * CALL_SECONDS:,.0f} |" for what, rate in limits)
     return f"""## Sizing
 
-**What saturates first is {first}**, of what a replica has if nothing is set; reckoned with a tool call in each call
-and {CALL_SECONDS} s per call, because the model takes that:
+Reckoned with calls of {TURNS} turns of the LLM and a tool call between, {PIECES} streamed pieces (about as many tokens) each turn,
+{CALL_SECONDS} s in all, because the model takes that. **What saturates first is {first}**:
 
 | used up | at calls/s | running at once |
 | --- | --- | --- |
 {used_up}
 
-All but the core is a setting. The core is not, as a process has one event loop: a call without tools takes
-{one.bare_ms:.1f} ms of it, one with a tool call and two turns of the LLM {one.tooled_ms:.1f} ms.
-At {one.busy:.0%} of a core it did {one.tooled_per_second:.0f} such calls/s with 16 clients; more clients then only wait
-longer.
+All but the core is a setting ([configuration.md](configuration.md): `max_in_flight` is of each worker, and calls above it
+wait `queue_seconds` and are refused as `busy` then); the memory is an example. The core is not, as a process has one event loop.
+Without much to stream a call without tools takes {one.bare_ms:.1f} ms of it, one with a tool call and two turns
+{one.tooled_ms:.1f} ms; every streamed piece takes {one.piece_ms:.3f} ms more, so such a call takes **{one.call_ms:.0f} ms**. Long histories and
+images cost more: [see above](#how-the-cost-grows). At {one.busy:.0%} of a core it did {one.tooled_per_second:.0f} calls/s of the
+short kind with 16 clients; more clients then only wait longer.
 
-At {UTILISATION:.0%} of a core, where waiting is still short, a replica does **{one.per_second:.0f} calls/s** with a tool
-call each, and {one.running:,.0f} of them run at once in it: set `gateway.max_in_flight` to that, and the limit of open
-files to match. A running call holds {one.kb_per_call:.0f} KB, {one.agents} agents that do nothing {one.idle_mb:.0f} MB:
-ask for **one core and {one.memory_mb:,.0f} MB** per replica, a quarter of it to spare. Slower models need more memory
-and more places, but no more cores.
+At {UTILISATION:.0%} of a core, which leaves room for bursts, a replica does **{one.per_second:.1f} calls/s** of that kind, and
+{one.running:,.0f} of them run at once in it: set `gateway.max_in_flight` to no less, and allow {one.files:,.0f} open files. A running
+call holds {one.kb_per_call:.0f} KB, {one.agents} idle agents {one.idle_mb:.0f} MB after 500 calls: ask for **one core and
+{one.memory_mb:,.0f} MB** per replica, a quarter of it to spare. Models that take longer for as many tokens need more memory and more
+places, but no more cores.
 
 | calls/s | replicas of one core | memory of all | running at once, at {CALL_SECONDS} s each |
 | --- | --- | --- | --- |
@@ -109,16 +129,19 @@ and more places, but no more cores.
 
 One replica more than that lets one fail or restart. A machine with several cores takes one worker (`--workers`) for
 each instead of a replica for each. Calls share nothing, so replicas need no stickiness: any balancer that spreads
-requests will do. Count calls of peers as calls."""  # noqa: E501  the figures are shorter than their names
+requests will do. Count calls of peers as calls. How full a replica is, `pallas_calls_in_flight` and
+`pallas_calls_refused_total` say ([operating.md](operating.md)); [deploy.md](deploy.md) has a Kubernetes autoscaler."""  # noqa: E501  the figures are shorter than their names
 
 
-def replica(full: Mapping[str, Any]) -> Replica:
-    """What was measured of one."""
+def replica(full: Mapping[str, Any], pieces: Sequence[Mapping[str, float]]) -> Replica:
+    """What was measured of one; `pieces` is the curve of that name."""
     tooled, at_once = full["scenarios"]["tooled"][GATEWAY], full["at_once"]
+    least, most = pieces[0], pieces[-1]
     return Replica(
         bare_ms=_median(full["scenarios"]["bare"][GATEWAY], "cpu_ms"),
         tooled_ms=_median(tooled, "cpu_ms"),
         tooled_per_second=_median(tooled, "calls_per_second"),
+        piece_ms=(most["cpu_ms"] - least["cpu_ms"]) / (most["at"] - least["at"]),
         idle_mb=full["memory"][GATEWAY],
         agents=full["memory"]["agents"],
         kb_per_call=at_once["kb_per_call"],

@@ -1,7 +1,8 @@
 """A scripted LLM that speaks OpenAI's chat completions: `python -m benchmarks.fakes.llm`.
 
 The base URL says what it does: `/answer/0/v1` answers at once, `/answer/5/v1` streams its answer over five seconds,
-`/tool/0/v1` asks once for the tool `lookup_fact` and answers when it sees a tool's result.
+`/answer/5x200/v1` does so in 200 pieces; `/tool/0/v1` asks once for the tool `lookup_fact` and answers when it sees a
+tool's result.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from benchmarks.fakes.http import STREAM_END, STREAM_HEAD, Request, as_json, chu
 
 ANSWER = "The scripted answer: everything is as it should be."
 PIECES = 8
-"""Of an answer that comes at once; a slow one has four a second."""
+"""Of an answer that comes at once; a slow one has four a second, if its address says no other number."""
+_MORE = " more"
+"""What pieces say that the answer is too short for."""
 SECONDS_BETWEEN_PIECES = 0.25
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 _TOOL_NAME = re.compile(rb'"name":\s*"([\w.-]*' + TOOL.encode() + rb')"')
@@ -38,11 +41,12 @@ def answer(request: Request, transport: asyncio.Transport) -> None:
     elif seconds == "0":
         transport.write(STREAM_HEAD + b"".join(_events(tool, PIECES)) + STREAM_END)
     else:
-        _stream_slowly(transport, tool, float(seconds))
+        duration, _, pieces = seconds.partition("x")
+        _stream_slowly(transport, tool, float(duration), int(pieces or float(duration) / SECONDS_BETWEEN_PIECES))
 
 
-def _stream_slowly(transport: asyncio.Transport, tool: str | None, seconds: float) -> None:
-    events = _events(tool, max(1, int(seconds / SECONDS_BETWEEN_PIECES)))
+def _stream_slowly(transport: asyncio.Transport, tool: str | None, seconds: float, pieces: int) -> None:
+    events = _events(tool, max(1, pieces))
     interval = seconds / len(events)
     loop = asyncio.get_running_loop()
     transport.write(STREAM_HEAD)
@@ -83,7 +87,8 @@ def _make_events(tool: str | None, pieces: int) -> list[bytes]:
         deltas += [{"content": "."} for _ in range(pieces - 2)]  # the model thinks aloud, so that slow is slow
         deltas.append({"tool_calls": [{"index": 0, **_tool_call(tool)}]})
     else:
-        deltas += [{"content": piece} for piece in _cut(ANSWER, pieces)]
+        answer = _cut(ANSWER, min(pieces, PIECES))
+        deltas += [{"content": piece} for piece in (*answer, *[_MORE] * (pieces - len(answer)))]
     events = [_event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}) for delta in deltas]
     events.append(_event({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if tool else "stop"}]}))
     events.append(_event({"choices": [], "usage": _USAGE}) + chunk(b"data: [DONE]\n\n"))

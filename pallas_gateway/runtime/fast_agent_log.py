@@ -21,6 +21,11 @@ _SERIOUS = ("warning", "error")
 _SAID_BY_THE_GATEWAY = "fast_agent.mcp."
 
 
+def is_debugging() -> bool:
+    """Whether what fast-agent says of its ordinary work is written."""
+    return _log.isEnabledFor(logging.DEBUG)
+
+
 def event(  # noqa: PLR0913, PLR0917  fast-agent's own parameters
     self: Any, etype: str, ename: str | None, message: str, context: object, data: dict[str, Any]
 ) -> None:

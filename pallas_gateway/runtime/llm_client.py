@@ -21,7 +21,7 @@ from openai._utils import is_given
 from openai._utils._json import openapi_dumps
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
-from openai.types.chat.chat_completion_chunk import Choice
+from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta
 from pydantic import ValidationError
 
 if TYPE_CHECKING:
@@ -64,9 +64,22 @@ def in_short(client_class: type[Any]) -> type[Any]:
 
 def know_chunks(module: Any) -> None:
     """Have a provider's module of fast-agent take what it wants of a chunk; it asks each which attributes it has."""
+    ChoiceDelta.__getattr__ = more_of  # type: ignore[attr-defined]  # pydantic hides its own from type checkers
     for name, take in (("_openai_choices", _choices_of), ("_openai_usage", _usage_of)):
         if (original := getattr(module, name, None)) is not None and not hasattr(original, "original"):
             setattr(module, name, _taking(take, original))
+
+
+def more_of(delta: ChoiceDelta, name: str) -> Any:
+    """A field that a provider has added, as `BaseModel.__getattr__` finds it; each delta is asked for two.
+
+    Raises:
+        AttributeError: it has not.
+    """
+    extra = None if name.startswith("__") else delta.__pydantic_extra__  # itself not there yet while one is made
+    if extra and name in extra:
+        return extra[name]
+    raise AttributeError(f"{type(delta).__name__!r} object has no attribute {name!r}")
 
 
 def _taking(take: Callable[[ChatCompletionChunk], Any], original: Callable[[object], Any]) -> Callable[[object], Any]:

@@ -20,12 +20,14 @@ from fast_agent.constants import DEFAULT_STREAMING_TIMEOUT
 from fast_agent.core import instruction_utils, model_resolution
 from fast_agent.core.fastagent import FastAgent
 from fast_agent.llm import fastagent_llm, provider_key_manager
+from fast_agent.llm.fastagent_llm import FastAgentLLM
 from fast_agent.types import PromptMessageExtended, RequestParams
 from fast_agent.ui import message_display_helpers
 from fast_agent.ui.console_display import ConsoleDisplay
 from mcp_types import TextContent
 from pydantic import BaseModel
 
+from pallas_gateway.runtime import fast_agent_log
 from pallas_gateway.runtime.copying import copied_plainly
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ RELIED_ON: ReliedOn = (
     (provider_key_manager, "_get_config_value", ("config", "key")),
     (fastagent_llm, "merge_request_params", ("default_params", "provided_params")),
     (fastagent_llm, "apply_reasoning_streaming_timeout", ("params", "reasoning")),
+    (FastAgentLLM, "_update_streaming_progress", ("self", "content", "model", "estimated_tokens")),
     *((module, protocol, ()) for module, protocol, _ in HAVE),
 )
 
@@ -71,6 +74,7 @@ def save() -> None:
     _read_keys_without_a_dump()
     _merge_parameters_plainly()
     _copy_plainly()
+    _count_quietly()
     _know_what_agents_have()
 
 
@@ -206,6 +210,19 @@ def timed_in_place(
 def _copy_plainly() -> None:
     for model in (PromptMessageExtended, TextContent, RequestParams):
         model.__deepcopy__ = copied_plainly  # type: ignore[method-assign,assignment]
+
+
+def _count_quietly() -> None:
+    """How far a streamed answer is, is told with each piece of it, to nobody unless the log is for debugging."""
+    original = FastAgentLLM._update_streaming_progress
+
+    @wraps(original)
+    def update_streaming_progress(self: Any, content: str, model: str, estimated_tokens: int) -> int:
+        if fast_agent_log.is_debugging():
+            return original(self, content, model, estimated_tokens)
+        return estimated_tokens + max(1, len(content) // 4)
+
+    FastAgentLLM._update_streaming_progress = update_streaming_progress  # type: ignore[method-assign]
 
 
 def _know_what_agents_have() -> None:

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, AsyncStream
 from openai._models import FinalRequestOptions, construct_type
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import ChoiceDelta
+from pydantic import BaseModel
 
 from pallas_gateway.runtime import llm_client
 from pallas_gateway.runtime.llm_client import ChunkStream, in_short, know_chunks
@@ -168,6 +170,26 @@ def test_what_is_taken_of_a_chunk_is_what_fast_agent_finds(changed: dict[str, An
         assert not hasattr(original, "original")
         assert _outcome(take, chunk) == _outcome(original, chunk)
         assert take("no chunk") is None
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content", "content", "nothing", "__dunder__", "model_extra"])
+@pytest.mark.parametrize("more", [{}, {"reasoning": "because", "nothing": None}])
+def test_what_a_provider_adds_to_a_delta_is_found_as_pydantic_finds_it(name: str, more: dict[str, Any]) -> None:
+    class Theirs(ChoiceDelta):
+        __getattr__ = BaseModel.__getattr__  # type: ignore[attr-defined]
+
+    know_chunks(llm_openai)
+    ours, theirs = (kind.model_validate({"content": "c", **more}) for kind in (ChoiceDelta, Theirs))
+
+    def found(delta: Any) -> Any:
+        try:
+            return getattr(delta, name)
+        except AttributeError as error:
+            return str(error).replace("Theirs", "ChoiceDelta")
+
+    assert found(ours) == found(theirs)
+    assert ours == ChoiceDelta.model_validate({"content": "c", **more}).model_copy(deep=True)
+    assert found(ChoiceDelta.model_construct(content="c", **more)) == found(Theirs.model_construct(content="c", **more))
 
 
 def _outcome(take: Callable[[object], Any], chunk: Any) -> Any:

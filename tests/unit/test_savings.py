@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fast_agent.agents.agent_types import AgentConfig
 from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.config import GenericSettings, Settings
+from fast_agent.core.logging.logger import get_logger
+from fast_agent.llm.fastagent_llm import FastAgentLLM
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.reasoning_effort import ReasoningEffortSetting
 from fast_agent.llm.request_param_resolution import apply_reasoning_streaming_timeout, merge_request_params
@@ -100,6 +104,21 @@ def test_a_model_is_looked_for_once_and_one_with_parameters_each_time() -> None:
     assert remembered(model="one") is not remembered(model="two")
     assert remembered(model="one", request_params=1) is not remembered(model="one", request_params=1)
     assert asked == [("one", None), ("two", None), ("one", 1), ("one", 1)]
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+@pytest.mark.parametrize("content", ["", "one", "a piece of some length"])
+def test_pieces_of_an_answer_are_counted_and_told_of_only_to_who_debugs(
+    content: str, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    platform.prepare()
+    caplog.set_level(level, "pallas.fast_agent")
+    llm: Any = SimpleNamespace(name="agent", chat_turn=lambda: 1, logger=get_logger("test"))
+    ours: Any = FastAgentLLM._update_streaming_progress
+
+    assert ours(llm, content, "m", 7) == ours.__wrapped__(llm, content, "m", 7)
+    told = [record for record in caplog.records if record.getMessage() == "Streaming progress"]
+    assert len(told) == (2 if level == logging.DEBUG else 0)
 
 
 def test_classes_are_known_for_what_their_instances_have() -> None:
