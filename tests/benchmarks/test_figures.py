@@ -47,6 +47,10 @@ RESULTS: dict[str, Any] = {
         "memory": {"gateway": 200.0, "agno": 180.0, "agents": 20, "calls": 500},
         "at_once": {"kb_per_call": 256.0, "descriptors": 24, "descriptors_per_call": 4.0},
     },
+    "growth": {
+        **PART,
+        "growth": {"pieces": [{**SAMPLE, "at": 8, "cpu_ms": 5.0}, {**SAMPLE, "at": 508, "cpu_ms": 30.0}]},
+    },
     "profile": {
         **PART,
         "plan": "short",
@@ -108,11 +112,13 @@ def test_document_is_made_of_the_results() -> None:
     assert "| throughput | 0.90x (0.80-1.00) | ≥ 0.8 | ≥ 1.2 | must met |" in text
     assert "| workers | - | ≥ 0.8 | ≥ 1.2 | not measured |" in text
     assert "they do\n8,000 calls/s, 200 times what the fastest server" in text
-    assert "a replica does **24 calls/s** with a tool\ncall each" in text  # 60 % of a core, at 25 ms
-    assert "**one core and 475 MB**" in text  # (200 MB + 720 calls of 256 KB) and a quarter
-    assert "| 200 | 9 | 4.2 GB | 6,000 |" in text
+    assert "such a call takes **54 ms**" in text  # 25 ms, and 2 x 292 pieces of 0.05 ms
+    assert "a replica does **11.1 calls/s** of that kind, and\n332 of them run at once" in text  # 60 % of a core
+    assert "allow 1,352 open files" in text
+    assert "**one core and\n354 MB**" in text  # (200 MB + 332 calls of 256 KB) and a quarter
+    assert "| 200 | 19 | 6.6 GB | 6,000 |" in text
     assert "**What saturates first is 1,024 open files (`ulimit -n`)**" in text
-    assert re.findall(r"^\|.* \| ([\d.]+) \| [\d,]+ \|$", text, re.MULTILINE) == ["8.3", "8.5", "24.0", "82.6"]
+    assert re.findall(r"^\|.* \| ([\d.]+) \| [\d,]+ \|$", text, re.MULTILINE) == ["8.3", "8.5", "11.1", "82.6"]
     assert "From a **short run** (profile)" in text
     assert "50.0% `f (a.py)`" in text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,15 @@ async def test_llm_asks_for_the_tool_once_and_then_answers() -> None:
 
     assert first["tool_calls"][0]["function"]["name"] == "facts__lookup_fact"
     assert second["content"] == llm.ANSWER
+
+
+async def test_llm_streams_as_many_pieces_as_its_address_says() -> None:
+    async with serving(llm.answer) as process:
+        response = await ask(process, "/answer/0.01x20/v1", [{"role": "user", "content": "?"}], stream=True)
+
+    texts = re.findall(r'"content": "([^"]+)"', response.text)
+    assert len(texts) == 20
+    assert "".join(texts).startswith(llm.ANSWER)
 
 
 @pytest.mark.parametrize("seconds", ["0", "0.01"])
