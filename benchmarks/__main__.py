@@ -1,10 +1,11 @@
-"""`python -m benchmarks [full|short|soak|profile|growth]`: measure, write the results, the plots and the document."""
+"""`python -m benchmarks [all|full|growth|soak|profile]`: measure, write the results, the plots and the document."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import shutil
+import signal
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from benchmarks.bench import FULL, SHORT, Plan, bench
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import FrameType
 
 _PARTS = {
     "full": scenarios.measure_all,
@@ -27,15 +29,54 @@ _PARTS = {
 }
 _SCENARIOS_OF: dict[str, Mapping[str, object]] = {"full": scenarios.SCENARIOS, "growth": growth.CURVES}
 _SCENARIOS = [name for scenarios_of in _SCENARIOS_OF.values() for name in scenarios_of]
+_INTERRUPTED = 128 + signal.SIGINT
 
 
 def main() -> None:
+    """Measure what the command line names; any signal that ends a program ends the servers as well."""
+    _take_signals_for_interrupts()
+    try:
+        _measure(wanted(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; nothing of this part was kept, earlier results stay\n")
+        sys.exit(_INTERRUPTED)
+
+
+def _take_signals_for_interrupts() -> None:
+    # Also where a script started this in the background, which ignores interrupts, and so would ignore the others.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    # By asyncio's own handler, which cancels what runs; an exception here could end up in any callback.
+    signal.raise_signal(signal.SIGINT)
+
+
+def wanted(command_line: Sequence[str]) -> argparse.Namespace:
+    """What the command line names; ends the program with 2 if it makes no sense."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("part", nargs="?", default="all", choices=["all", *_PARTS], help="what to run")
+    parser.add_argument(
+        "part", nargs="?", default="all", choices=["all", *_PARTS], help="all: full, and growth unless short"
+    )
     parser.add_argument("--short", action="store_true", help="under three minutes; its figures are rough")
     parser.add_argument("--only", action="append", default=[], choices=_SCENARIOS, help="this scenario; repeatable")
     parser.add_argument("--keep", action="store_true", help="keep the servers' folders and logs")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
+    for name in arguments.only:
+        if arguments.part != "all" and name not in _SCENARIOS_OF.get(arguments.part, {}):
+            parser.error(_no_part(name, arguments.part))
+    return arguments
+
+
+def _no_part(scenario: str, part: str) -> str:
+    choices = ", ".join(_SCENARIOS_OF.get(part, {}))
+    return f"--only {scenario} is no part of {part}, " + (f"choose from {choices}" if choices else "which has none")
+
+
+def _measure(arguments: argparse.Namespace) -> None:
     plan = SHORT if arguments.short else FULL
     results_folder = report.SHORT_RESULTS if arguments.short else report.RESULTS
     parts = _parts(arguments.part, arguments.only, short=arguments.short)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from benchmarks import contenders, load
+from benchmarks.figures import figure
 from benchmarks.load import Load, Sample
 from benchmarks.processes import HOST
 
@@ -88,10 +89,10 @@ class Bench:
             name: [asdict(sample) for sample in taken] for name, taken in samples.items()
         }
         for name, taken in samples.items():
-            last = taken[-1]
-            self.say(
-                f"{scenario}: {name}: {last.calls_per_second:.1f}/s, {last.p50_ms:.1f} ms, CPU {last.cpu_ms:.1f} ms"
-            )
+            rate = figure([sample.calls_per_second for sample in taken]).median
+            p50_ms = figure([sample.p50_ms for sample in taken]).median
+            cpu_ms = figure([sample.cpu_ms for sample in taken]).median
+            self.say(f"{scenario}: {name}: {rate:.1f}/s, {p50_ms:.1f} ms, CPU {cpu_ms:.1f} ms")
 
     def check(self, identity: str, title: str, measured: Figure | None, bounds: Bounds, unit: str = "x") -> None:
         """Put one line of the table into the results."""

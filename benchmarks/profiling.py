@@ -7,6 +7,7 @@ lets a parent's other children be traced: `kernel.yama.ptrace_scope=0`).
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,10 @@ HISTORY = 100
 TOP = 40
 _WAITING = "_worker (concurrent/futures/thread.py"
 """A thread without work: py-spy takes it to be running."""
-_LOOP = "Handle._run (asyncio/events.py"
+_RUNNER = "Runner.run (asyncio/runners.py"
+_LOOPS = ("Handle._run (asyncio/events.py", _RUNNER)
+"""What calls everything: asyncio's own loop, and what stands below uvloop, whose own frames are C and not seen."""
+_C_LOOP = "the event loop (uvloop)"
 
 
 async def profile_all(bench: Bench) -> None:
@@ -45,15 +49,14 @@ async def profile_all(bench: Bench) -> None:
     async with contenders.gateway(bench.new_folder(), agents) as gateway:
         profiled = {**gateway, "history": gateway["bare"].saying(history=history(HISTORY))}
         bench.results["profile"] = {name: await _profile(bench, name, one) for name, one in profiled.items()}
+    _keep_pictures(bench)
 
 
 async def _profile(bench: Bench, name: str, endpoint: Endpoint) -> dict[str, Any]:
     """Two recordings under load, as py-spy writes one format at a time: a picture, and stacks to count."""
-    is_short = bench.plan.name == "short"
-    folder, seconds = (SHORT_RESULTS, SECONDS_SHORT) if is_short else (RESULTS, SECONDS)
-    folder.mkdir(parents=True, exist_ok=True)
+    seconds = SECONDS_SHORT if bench.plan.name == "short" else SECONDS
     stacks = bench.folder / f"{name}.stacks"
-    recordings = ((folder / f"flame-{name}.svg", "flamegraph"), (stacks, "raw"))
+    recordings = ((bench.folder / f"flame-{name}.svg", "flamegraph"), (stacks, "raw"))
     sampled = []
     for target, form in recordings:
         how = Load(16, seconds + 2, 1)
@@ -76,9 +79,22 @@ async def _record(endpoint: Endpoint, target: Path, form: str, seconds: int) -> 
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, errors = await recording.communicate()
+    try:
+        _, errors = await recording.communicate()
+    finally:
+        if recording.returncode is None:
+            recording.kill()
+            await recording.wait()
     if recording.returncode:
         raise RuntimeError(f"py-spy: {errors.decode(errors='replace')}")
+
+
+def _keep_pictures(bench: Bench) -> None:
+    """Only now: py-spy writes what it has when it is interrupted, over the picture of a whole run."""
+    results = SHORT_RESULTS if bench.plan.name == "short" else RESULTS
+    results.mkdir(parents=True, exist_ok=True)
+    for picture in bench.folder.glob("flame-*.svg"):
+        shutil.move(picture, results / picture.name)
 
 
 def top_functions(stacks: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
@@ -96,8 +112,9 @@ def top_functions(stacks: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
         if frames[-1].startswith(_WAITING):
             continue
         samples = int(count_text)
-        packages[_package(frames[-1])] += samples
-        alone[frames[-1]] += samples
+        itself = _C_LOOP if frames[-1].startswith(_RUNNER) else frames[-1]
+        packages[_package(itself)] += samples
+        alone[itself] += samples
         in_all.update(dict.fromkeys(_above_the_loop(frames), samples))
     total = alone.total()
     return {
@@ -116,8 +133,8 @@ def _package(frame: str) -> str:
 
 
 def _above_the_loop(frames: list[str]) -> list[str]:
-    positions = [i for i, frame in enumerate(frames) if frame.startswith(_LOOP)]
-    return frames[positions[0] + 1 :] if positions else frames
+    positions = [i for i, frame in enumerate(frames) if frame.startswith(_LOOPS)]
+    return frames[positions[-1] + 1 :] if positions else frames
 
 
 def _shares(counts: Counter[str], total: int) -> list[dict[str, Any]]:

@@ -219,13 +219,13 @@ async def _worker_ratio(bench: Bench, *, throughput: bool) -> Figure:
     agents = {"bare": Agent(contenders.llm_url(bench.llm))}
     async with AsyncExitStack() as stack:
         endpoints = {}
-        for count in (1, 2):
+        for count, name in ((1, "1 worker"), (2, "2 workers")):
             options = ("--workers", str(count))
             gateway = contenders.gateway(bench.new_folder(), agents, options=options)
-            endpoints[f"{count} workers"] = (await stack.enter_async_context(gateway))["bare"]
+            endpoints[name] = (await stack.enter_async_context(gateway))["bare"]
         samples = await bench.rounds("workers", endpoints, _wide(bench.load()))
     of = _rates if throughput else _cpu
-    return ratio(of(samples["2 workers"]), of(samples["1 workers"]))
+    return ratio(of(samples["2 workers"]), of(samples["1 worker"]))
 
 
 def _wide(load_: Load) -> Load:

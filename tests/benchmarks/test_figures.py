@@ -106,6 +106,30 @@ def test_profile_leaves_out_the_loop_and_idle_threads() -> None:
     }
 
 
+def test_profile_leaves_out_what_stands_below_uvloop_which_is_named_for_its_own_time() -> None:
+    below = "<module> (benchmarks/a.py:1);run (asyncio/runners.py:195);Runner.run (asyncio/runners.py:118)"
+    stacks = [
+        f"{below} 1",
+        f"{below};call (pkg/b.py:1) 1",
+        f"{below};call (pkg/b.py:1);Runner.run (asyncio/runners.py:118);dump (lib/c.py:2) 2",
+        f"{below};run_forever (asyncio/base_events.py:6);Handle._run (asyncio/events.py:89);dump (lib/c.py:2) 4",
+    ]
+
+    assert top_functions(stacks) == {
+        "packages": [
+            {"where": "lib", "share": 0.75},
+            {"where": "uvloop", "share": 0.125},
+            {"where": "pkg", "share": 0.125},
+        ],
+        "alone": [
+            {"where": "dump (lib/c.py)", "share": 0.75},
+            {"where": "the event loop (uvloop)", "share": 0.125},
+            {"where": "call (pkg/b.py)", "share": 0.125},
+        ],
+        "in_all": [{"where": "dump (lib/c.py)", "share": 0.75}, {"where": "call (pkg/b.py)", "share": 0.125}],
+    }
+
+
 def test_document_is_made_of_the_results() -> None:
     text = report.markdown(RESULTS)
 
