@@ -10,7 +10,7 @@ import pytest
 from benchmarks import report, soak
 from benchmarks.figures import Bounds, Figure, Verdict, difference, figure, ratio
 from benchmarks.load import Answered
-from benchmarks.profiling import top_functions
+from benchmarks.profiling import PY_SPY, anywhere, top_functions
 
 SAMPLE = {"calls_per_second": 40.0, "p50_ms": 20.0, "p95_ms": 30.0, "cpu_ms": 25.0, "generator_cpu_ms": 0.02}
 SHARES = [{"where": "f (a.py)", "share": 0.5}]
@@ -128,6 +128,12 @@ def test_profile_leaves_out_what_stands_below_uvloop_which_is_named_for_its_own_
         ],
         "in_all": [{"where": "dump (lib/c.py)", "share": 0.75}, {"where": "call (pkg/b.py)", "share": 0.125}],
     }
+
+
+def test_a_picture_does_not_tell_where_it_was_made() -> None:
+    assert (
+        anywhere(f"<text>{PY_SPY} record --output flame.svg</text>") == "<text>py-spy record --output flame.svg</text>"
+    )
 
 
 def test_document_is_made_of_the_results() -> None:
