@@ -170,15 +170,19 @@ class _Listening(socket.socket):
         super().listen(BACKLOG)
 
 
+def _original(owner: type, name: str) -> Any:
+    if (found := getattr(owner, name, None)) is not None:
+        return found
+    raise PlatformError(f"Hypercorn does not fit: {owner.__name__}.{name} is missing. Install requirements.lock.")
+
+
 def _end_connections_at_eof() -> None:
     """Hypercorn keeps a connection whose client hung up until its keep-alive time is over: end it at once.
 
     Raises:
         PlatformError: the installed Hypercorn has no `TCPServer._read_data`.
     """
-    original = getattr(TCPServer, "_read_data", None)
-    if original is None:
-        raise PlatformError("Hypercorn does not fit: TCPServer._read_data is missing. Install requirements.lock.")
+    original = _original(TCPServer, "_read_data")
 
     async def read_data(self: TCPServer) -> None:
         await original(self)
@@ -198,9 +202,7 @@ def _end_answers_in_one_write() -> None:
     Raises:
         PlatformError: the installed Hypercorn has no `HTTPStream.app_send`.
     """
-    original = getattr(HTTPStream, "app_send", None)
-    if original is None:
-        raise PlatformError("Hypercorn does not fit: HTTPStream.app_send is missing. Install requirements.lock.")
+    original = _original(HTTPStream, "app_send")
 
     async def app_send(self: HTTPStream, message: Any) -> None:
         connection = getattr(self.send, "__self__", None)

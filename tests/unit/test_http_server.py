@@ -8,12 +8,15 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
 from hypercorn.events import Event, RawData, Updated
 
+from pallas_gateway import http_server
 from pallas_gateway.config.loader import load_deployment
+from pallas_gateway.errors import PlatformError
 from pallas_gateway.http_server import Accepting
 from pallas_gateway.listeners import bind
 from tests.e2e.certificates import TLS_FILES, write_certificate
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    import pytest
     from starlette.types import ASGIApp
 
     from tests.support.asgi import Receive, Scope, Send
@@ -95,6 +97,11 @@ async def test_one_that_wants_tls_is_closed(tmp_path: Path) -> None:
         with socket.create_connection((HOST, port), timeout=20) as late:
             await server.__aexit__()
             assert await asyncio.to_thread(late.recv, 4096) == b""
+
+
+def test_a_hypercorn_that_does_not_fit_is_named() -> None:
+    with pytest.raises(PlatformError, match=r"TCPServer\._gone is missing"):
+        http_server._original(TCPServer, "_gone")
 
 
 async def test_the_end_of_an_answer_goes_out_with_the_last_of_it(

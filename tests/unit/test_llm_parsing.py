@@ -36,13 +36,6 @@ MESSAGES = st.lists(
     max_size=4,
 )
 REQUESTS = st.fixed_dictionaries({"messages": MESSAGES}, optional={"tools": st.lists(JSON, max_size=2), "stop": JSON})
-CHUNK: dict[str, Any] = {
-    "id": "chunk-1",
-    "object": "chat.completion.chunk",
-    "created": 1,
-    "model": "m",
-    "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hello"}, "finish_reason": None}],
-}
 
 
 class Renamed(TypedDict, total=False):
