@@ -55,8 +55,8 @@ class FakeWorker:
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
         signal.signal(signal.SIGHUP, lambda *_: self.hear_hangup())
         threading.Thread(target=self.listen, args=[stop], daemon=True).start()
-        self.tell(Ready(f"announced by {self.start.worker}\n"))
-        self.tell(Alive("2 of 2 agents ready", 0.1))
+        # In one: who hears the first may kill the parent, and there would be nobody to tell the second to.
+        self.tell(Ready(f"announced by {self.start.worker}\n"), Alive("2 of 2 agents ready", 0.1))
         while not stop.wait(0.02):
             pass
         sys.stderr.write(f"{self.start.worker} stopped\n")
@@ -121,9 +121,9 @@ class FakeWorker:
         while True:
             signal.pause()
 
-    def tell(self, message: object) -> None:
+    def tell(self, *messages: object) -> None:
         """Say something to the parent."""
-        self.channel.sendall(line_of(message))  # type: ignore[arg-type]
+        self.channel.sendall(b"".join(line_of(message) for message in messages))  # type: ignore[arg-type]
 
     def listen(self, stop: threading.Event) -> None:
         """Write down what the parent says; stop when it is gone."""
