@@ -149,6 +149,26 @@ def test_many_chats_in_one_thread_neither_lose_nor_mix_turns(path: Path) -> None
     assert [turn.answer for turn in turns] == [f"to {turn.message}" for turn in turns]
 
 
+def test_a_file_that_another_chat_is_just_setting_up_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mine = sqlite3.connect(path, timeout=0, autocommit=True)  # as where two set the mode at once: SQLite does not wait
+    with closing(mine), closing(sqlite3.connect(path, autocommit=True)) as other:
+        other.execute("CREATE TABLE one (number)")
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM one").fetchall()
+
+        def give_way(seconds: float) -> None:
+            waited.append(seconds)
+            other.execute("COMMIT")
+
+        monkeypatch.setattr(store_module, "sleep", give_way)
+        store_module._let_nobody_wait_to_read(mine)
+
+        assert mine.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert waited == [store_module.RETRY_SECONDS]
+
+
 def test_threads_are_found_by_name_and_number_with_their_agent_only(path: Path) -> None:
     elsewhere = Place("https://agents.example.com", "jarvis")
     with opened(path) as store:

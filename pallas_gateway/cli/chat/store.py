@@ -14,6 +14,7 @@ import uuid
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.cli.chat.owner import is_running, this_process
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 IN_MEMORY = ":memory:"
 BUSY_SECONDS = 5.0
 """Writes take milliseconds; who waits longer for another's has met one that hangs."""
+RETRY_SECONDS = 0.01
 OLDEST_PENDING = timedelta(days=1)
 """No call takes that long: the process that has the owner's number must be another one."""
 GONE = "the chat ended before the answer came"
@@ -71,11 +73,25 @@ def opened(path: Path | str, is_alive: Callable[[str], bool] = is_running) -> It
     with closing(connection):
         with _told(path):
             connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute("PRAGMA journal_mode = WAL")
+            _let_nobody_wait_to_read(connection)
             migrate(connection)
         store = Store(connection, path, is_alive)
         store.give_up_stale()
         yield store
+
+
+def _let_nobody_wait_to_read(connection: sqlite3.Connection) -> None:
+    """Set the file's journal mode to WAL; where another chat is doing so, SQLite does not wait by itself."""
+    until = monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() >= until:
+                raise
+            sleep(RETRY_SECONDS)
+        else:
+            return
 
 
 def make_private(path: Path) -> None:
