@@ -87,7 +87,8 @@ async def write_lines(pipe: asyncio.StreamReader, transport: asyncio.ReadTranspo
         lines, rest = _taken_apart(rest + received)
         for kind in (STDERR, FILE):
             _write(kind, [line for of, line in lines if of == kind])
-        await asyncio.sleep(GATHER_SECONDS)
+        if not rest:  # else a worker may be waiting for room for what has not come
+            await asyncio.sleep(GATHER_SECONDS)
         transport.resume_reading()
 
 
