@@ -6,6 +6,8 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
+from pallas_gateway.telemetry.rate_limit import RateLimit
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -13,8 +15,6 @@ if TYPE_CHECKING:
 
 type Reason = Literal["no_token", "invalid_token", "no_grant", "insufficient_scope", "verification_unavailable"]
 
-QUIET_SECONDS = 60.0
-"""Least time between two lines of the same sentence."""
 _log = logging.getLogger("pallas.identity")
 
 
@@ -23,9 +23,7 @@ class Refusals:
 
     def __init__(self, metrics: Metrics, clock: Callable[[], float] = monotonic) -> None:
         self._metrics = metrics
-        self._clock = clock
-        self._said: dict[tuple[str, str], float] = {}
-        self._left_out: dict[tuple[str, str], int] = {}
+        self._limit = RateLimit(clock)
 
     def note(self, reason: Reason, why: str, *, client: str, caller: str | None = None) -> None:
         """Count one, and log it if none like it was logged of late.
@@ -39,11 +37,8 @@ class Refusals:
         self._metrics.auth_refused.labels(reason).inc()
         if reason == "no_token":
             return  # the first step of every client that logs in
-        key = (reason, why)
-        if self._clock() - self._said.get(key, float("-inf")) < QUIET_SECONDS:
-            self._left_out[key] = self._left_out.get(key, 0) + 1
+        if (left_out := self._limit.passes((reason, why))) is None:
             return
-        self._said[key] = self._clock()
-        more = {"more_since_last": left} if (left := self._left_out.pop(key, 0)) else {}
+        more = {"more_since_last": left_out} if left_out else {}
         named = {"caller": caller} if caller else {}
         _log.info("caller refused", extra={"reason": reason, "why": why, "client": client, **named, **more})

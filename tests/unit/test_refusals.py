@@ -8,7 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS, Metrics
-from pallas_gateway.telemetry.refusals import QUIET_SECONDS, Refusals
+from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS
+from pallas_gateway.telemetry.refusals import Refusals
 
 
 class Clock:

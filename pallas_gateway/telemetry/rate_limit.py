@@ -1,0 +1,30 @@
+"""At most one log line of a kind in a while, with the number of those that were left out."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+QUIET_SECONDS = 60.0
+"""Least time between two lines of a kind."""
+
+
+class RateLimit:
+    """Decides which log lines are written. The kinds must be few: each is remembered."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._last: dict[Hashable, float] = {}
+        self._left_out: dict[Hashable, int] = {}
+
+    def passes(self, kind: Hashable) -> int | None:
+        """The number of lines of this kind left out since the last one, None if this one is left out as well."""
+        now = self._clock()
+        if now - self._last.get(kind, float("-inf")) < QUIET_SECONDS:
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return None
+        self._last[kind] = now
+        return self._left_out.pop(kind, 0)
