@@ -64,6 +64,7 @@ class Gateway:
         self._runtime = runtime
         self._providers: tuple[LlmProvider, ...] = ()
         self._calls = TaskOwner()
+        self.answers = TaskOwner()  # apart from the calls, which end first: what became of them is still to be sent
         self._background = TaskOwner(close_seconds=3.5)
         self._http = http_client()
         self._preflight = Preflight(client=self._http, tasks=self._background, metrics=self.metrics)
@@ -85,6 +86,7 @@ class Gateway:
         await self._open.enter_async_context(self._http)
         if self.threads is not None:  # closed after the calls have ended: their answers are still to be written
             await self._open.enter_async_context(self.threads)
+        await self._open.enter_async_context(self.answers)
         await self._open.enter_async_context(self._roster)
         await self._open.enter_async_context(self._background)
         await self._open.enter_async_context(self._calls)

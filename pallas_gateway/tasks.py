@@ -54,7 +54,7 @@ class TaskOwner:
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         if report:
-            task.add_done_callback(_report_failure)
+            task.add_done_callback(report_failure)
         return task
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
@@ -63,6 +63,7 @@ class TaskOwner:
             task.exception()  # seen here, so that asyncio does not complain where a waiter was cancelled meanwhile
 
 
-def _report_failure(task: asyncio.Task[Any]) -> None:
+def report_failure(task: asyncio.Task[Any]) -> None:
+    """Log the failure of a task that has ended; a callback for tasks that are not awaited."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("background task failed", extra={"task": task.get_name()}, exc_info=error)

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.tasks import TaskOwner, report_failure
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Send
 
+CLEAN_UP_SECONDS = 10.0
+"""How long a request whose client has left waits for the end of its work."""
 _KEEP_ALIVE = b": keep-alive\n\n"
 _STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -22,21 +24,25 @@ _STREAM_HEADERS = {
 }
 
 
-async def while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, None], tasks: TaskOwner) -> None:
     """Do `work`, in a task of its own; cancel it when the client leaves.
 
     Args:
         receive: of a request whose body was read: what comes next is that the client has left.
         work: answers the request.
+        tasks: owns the work; its clean-up goes on there if it takes longer than `CLEAN_UP_SECONDS`.
     """
-    tasks = TaskOwner()
     working = tasks.spawn(work, name="answer")
     leaving = tasks.spawn(_until_left(receive), name="client")
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await tasks.cancel_all()
-    if not working.cancelled():
+        working.cancel()
+        leaving.cancel()
+        await asyncio.wait({working, leaving}, timeout=CLEAN_UP_SECONDS)
+    if not working.done():
+        working.add_done_callback(report_failure)
+    elif not working.cancelled():
         working.result()
 
 

@@ -20,7 +20,9 @@ from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, chunk
 from pallas_gateway.calls.call import Call, Message, Reply, Usage
 from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.identity.caller import ANONYMOUS
+from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import traces
+from pallas_gateway.web import connection
 from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.openai_api import answers
 from pallas_gateway.web.openai_api.chat import Asked, Chat, answer
@@ -261,7 +263,7 @@ async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps
 
 async def test_work_is_cancelled_when_the_client_leaves_and_has_ended_then() -> None:
     wire, gate = Wire(), Gate()
-    answering = asyncio.create_task(while_connected(wire.receive, gate.enter("work")))
+    answering = asyncio.create_task(while_connected(wire.receive, gate.enter("work"), TaskOwner()))
     await gate.wait_for_entered()
     wire.left.set()
     await asyncio.wait_for(answering, 20)
@@ -273,7 +275,33 @@ async def test_what_goes_wrong_with_the_work_is_raised() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await while_connected(Wire().receive, break_down())
+        await while_connected(Wire().receive, break_down(), TaskOwner())
+
+
+async def test_work_that_is_slow_to_clean_up_goes_on_at_its_owner(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection, "CLEAN_UP_SECONDS", 0.01)
+    wire, gate, cleaning = Wire(), Gate(), Gate()
+
+    async def work() -> None:
+        try:
+            await gate.enter()
+        finally:
+            await cleaning.enter()
+            raise ValueError("not cleaned up")
+
+    async with TaskOwner() as tasks:
+        answering = asyncio.create_task(while_connected(wire.receive, work(), tasks))
+        await gate.wait_for_entered()
+        wire.left.set()
+        await asyncio.wait_for(answering, 20)
+        assert (cleaning.waiting, len(tasks)) == (1, 1)
+        cleaning.open()
+    assert len(tasks) == 0
+    assert [(record.message, vars(record)["task"]) for record in caplog.records] == [
+        ("background task failed", "answer")
+    ]
 
 
 async def test_a_silent_stream_is_kept_alive_and_one_that_speaks_is_not() -> None:

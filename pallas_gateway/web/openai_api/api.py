@@ -115,5 +115,5 @@ class OpenAiApi:
             is_hidden = refused.status_code == HTTPStatus.NOT_FOUND
             return errors.no_such_model(model).response() if is_hidden else refused
         asked = Asked(self._gateway.agents[model], document, caller, scope[_ID_KEY], parent)
-        await while_connected(receive, answer(self._gateway, asked, scope, receive, send))
+        await while_connected(receive, answer(self._gateway, asked, scope, receive, send), self._gateway.answers)
         return None

@@ -144,7 +144,7 @@ class ThreadsApi:
                         await response(scope, receive, send)
 
         async def while_client_is_there(scope: Scope, receive: Receive, send: Send) -> None:
-            await while_connected(receive, answer(scope, receive, send))
+            await while_connected(receive, answer(scope, receive, send), self._gateway.answers)
 
         return while_client_is_there
 
