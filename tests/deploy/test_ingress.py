@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import http.client
+import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from h2.connection import H2Connection
 
 from tests.deploy.ingress import SCALE, Place, caddy, nginx, place
 from tests.e2e.calling import EACH_VERSION, answer_of, ask
@@ -18,11 +20,12 @@ from tests.e2e.guarded import static_key
 from tests.e2e.watching import Watched, calling, watching_meta
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, write_project
+from tests.support.listener import HOST
 from tests.support.scripted_llm import ScriptedLlm, hang, say, scripted_llm, stream
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
     from tests.deploy.ingress import Ingress
@@ -167,6 +170,83 @@ async def test_metrics_cannot_be_reached(ingress: Ingress, tmp_path: Path) -> No
             status, body = await asyncio.to_thread(_get_as_it_is, stage.at, path)
             assert (path, status in (301, 308, 400, 404)) == (path, True)
             assert "pallas_" not in body
+
+
+UPGRADES = {
+    "h2c": {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAAAAIAAAAA"},
+    "websocket": {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    },
+}
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES)
+async def test_an_upgrade_is_not_passed_on(upgrade: str, ingress: Ingress, tmp_path: Path) -> None:
+    """To a server that would agree to it, and whose connections would lead past the ingress from then on."""
+    async with agreeing_server() as (port, heads):
+        with place(tmp_path / "ingress") as at:
+            async with ingress(at, [port]):
+                head = await asyncio.to_thread(_first_head, at, UPGRADES[upgrade])
+    assert head.startswith(b"HTTP/1.1 200 ")
+    asked = [one.lower() for one in heads if b"get /livez " in one.lower()]
+    assert asked
+    assert [one for one in asked if b"\r\nupgrade:" in one or b"\r\nhttp2-settings:" in one] == []
+
+
+@asynccontextmanager
+async def agreeing_server() -> AsyncGenerator[tuple[int, list[bytes]]]:
+    """A server that agrees to every upgrade, and the heads of the requests that it got."""
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        kind = next((line[8:] for line in heads[-1].split(b"\r\n") if line.lower().startswith(b"upgrade:")), None)
+        if kind is None:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        else:
+            writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade:" + kind + b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, HOST, 0) as server:
+        yield server.sockets[0].getsockname()[1], heads
+
+
+async def test_no_tunnel_leads_past_the_ingress(ingress: Ingress, tmp_path: Path) -> None:
+    preface = H2Connection()
+    preface.initiate_connection()
+    preface.send_headers(1, [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", "/metrics")], True)
+    async with behind(ingress, tmp_path) as stage:
+        said = await asyncio.to_thread(_first_head, stage.at, UPGRADES["h2c"], then=preface.data_to_send())
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert b"\x00\x00\x00\x04\x01" not in said  # an acknowledgement of HTTP/2 settings
+
+
+def _first_head(at: Place, headers: Mapping[str, str], *, then: bytes = b"") -> bytes:
+    """All that comes back for a GET with these headers, and what follows it, or its head."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with (
+        socket.create_connection((HOST, at.port), timeout=20) as plain,
+        at.tls.wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        connection.sendall(f"GET /livez HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n".encode())
+        said = b""
+        while b"\r\n\r\n" not in said and (more := connection.recv(1 << 16)):
+            said += more
+        if then:
+            connection.sendall(then)
+            while more := _received(connection):
+                said += more
+    return said
+
+
+def _received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1 << 16)
+    except OSError:  # reset
+        return b""
 
 
 def _get_as_it_is(at: Place, path: str) -> tuple[int, str]:
