@@ -1,7 +1,4 @@
-"""Hypercorn as the gateway uses it: its settings, and two repairs.
-
-The repairs are checked at import, like everything that reaches into a library.
-"""
+"""Hypercorn on bound sockets: its settings, and the certificate's renewal. Its connections are `http_connections`."""
 
 from __future__ import annotations
 
@@ -10,18 +7,13 @@ import logging
 import os
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hypercorn.asyncio
 import hypercorn.config
-from hypercorn.asyncio.tcp_server import TCPServer
-from hypercorn.events import Event, RawData
-from hypercorn.protocol.events import Body, EndBody
-from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.protocol.http_stream import HTTPStream
 
-from pallas_gateway.errors import GatewayError, PlatformError
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.http_connections.connection import Settings
 from pallas_gateway.listeners import BACKLOG, CLOSE_SECONDS, give_up
 from pallas_gateway.tasks import TaskOwner
 
@@ -33,8 +25,6 @@ if TYPE_CHECKING:
     from pallas_gateway.config.configuration import Configuration
     from pallas_gateway.listeners import Listeners
 
-KEEP_ALIVE_SECONDS = 120.0
-"""Longer than proxies and clients keep idle connections (60 s), else one is closed just as it is used again."""
 LAST_ANSWERS_SECONDS = 0.2
 """How long requests on the connections accepted last get to arrive; a gateway that stops answers each at once."""
 
@@ -65,7 +55,12 @@ class Accepting:
         self.serving = self._tasks.spawn(serving, name="listeners")
         return self.serving
 
+    def hurry(self) -> None:
+        """Wait no longer than `CLOSE_SECONDS` for clients that do not read their answers."""
+        self._config.unread.shorten(CLOSE_SECONDS)
+
     async def __aexit__(self, *_: object) -> None:
+        self.hurry()
         if not self.serving.done():  # it has closed its descriptors by then
             self.refuse_connections()
             await asyncio.sleep(LAST_ANSWERS_SECONDS)
@@ -107,7 +102,7 @@ def check_tls(configuration: Configuration) -> None:
         raise TlsError(f"gateway.tls: {certfile} is no certificate that fits {keyfile.name} ({why})") from error
 
 
-class _Config(hypercorn.config.Config):
+class _Config(Settings):
     """Hypercorn's settings, the sockets it gets, and a certificate that can be renewed while connections are accepted.
 
     `duplicates` are the sockets, by port: Hypercorn closes what it is given, and the originals stay with whoever bound
@@ -116,8 +111,6 @@ class _Config(hypercorn.config.Config):
 
     backlog = BACKLOG
     graceful_timeout = CLOSE_SECONDS
-    keep_alive_timeout = KEEP_ALIVE_SECONDS
-    include_server_header = False
     _renewed: ssl.SSLContext | None = None
 
     def __init__(self, listeners: Listeners, configuration: Configuration) -> None:
@@ -128,7 +121,6 @@ class _Config(hypercorn.config.Config):
             self.certfile, self.keyfile = map(str, configuration.tls_files)
         if listeners.sharing is not None and isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
             self.backlog = 1  # see _Listening; libuv's loop takes it for nothing but the queue
-        self.accesslog = None
         self.errorlog = logging.getLogger("pallas.server.http")
 
     def create_sockets(self) -> hypercorn.config.Sockets:
@@ -168,97 +160,3 @@ class _Listening(socket.socket):
         """Listen already, and with another backlog."""
         del backlog
         super().listen(BACKLOG)
-
-
-def _original(owner: type, name: str) -> Any:
-    if (found := getattr(owner, name, None)) is not None:
-        return found
-    raise PlatformError(f"Hypercorn does not fit: {owner.__name__}.{name} is missing. Install requirements.lock.")
-
-
-def _end_connections_at_eof() -> None:
-    """Hypercorn keeps a connection whose client hung up until its keep-alive time is over: end it at once.
-
-    Raises:
-        PlatformError: the installed Hypercorn has no `TCPServer._read_data`.
-    """
-    original = _original(TCPServer, "_read_data")
-
-    async def read_data(self: TCPServer) -> None:
-        await original(self)
-        self.idle_task.restart = _wait_no_more  # type: ignore[assignment]  # an answer that ends later would call it
-        await self.idle_task.stop()
-
-    TCPServer._read_data = read_data  # type: ignore[method-assign]  # the repair itself
-
-
-async def _wait_no_more(*_: object) -> None:
-    """Nothing: nobody is there who could send another request."""
-
-
-def _end_answers_in_one_write() -> None:
-    """Hypercorn writes the last piece of a streamed answer and its end apart: a client would wake twice for one answer.
-
-    Raises:
-        PlatformError: the installed Hypercorn has no `HTTPStream.app_send`.
-    """
-    original = _original(HTTPStream, "app_send")
-
-    async def app_send(self: HTTPStream, message: Any) -> None:
-        connection = getattr(self.send, "__self__", None)
-        if not isinstance(connection, H11Protocol) or not _ends_answer(message):
-            await original(self, message)
-            return
-        send = self.send
-        self.send = _Ending(connection).send
-        try:
-            await original(self, message)
-        finally:
-            self.send = send
-
-    HTTPStream.app_send = app_send  # type: ignore[method-assign]
-
-
-def _ends_answer(message: Any) -> bool:
-    """Whether it is the last one of an answer's body, and has something of it."""
-    is_body = message is not None and message["type"] == "http.response.body"
-    return is_body and bool(message.get("body")) and not message.get("more_body", False)
-
-
-class _Ending:
-    """Sends what one answer ends with; its last piece goes out with the end, before the end has any consequence.
-
-    What the connection writes with is another only while nothing waits: the next request of a client that does not wait
-    for answers would take it for the connection's own.
-    """
-
-    def __init__(self, connection: H11Protocol) -> None:
-        self._connection = connection
-        self._last: list[StreamEvent] = []
-
-    async def send(self, event: StreamEvent) -> None:
-        if isinstance(event, Body):
-            self._last.append(event)
-        elif isinstance(event, EndBody):
-            await self._connection.send(RawData(await self._bytes_of(*self._last, event)))
-        else:
-            await self._connection.stream_send(event)
-
-    async def _bytes_of(self, *events: StreamEvent) -> bytes:
-        pieces: list[bytes] = []
-
-        async def collect(event: Event) -> None:
-            if isinstance(event, RawData):  # nothing else comes of these
-                pieces.append(event.data)
-
-        write, self._connection.send = self._connection.send, collect
-        try:
-            for event in events:
-                await self._connection.stream_send(event)
-        finally:
-            self._connection.send = write
-        return b"".join(pieces)
-
-
-_end_connections_at_eof()
-_end_answers_in_one_write()

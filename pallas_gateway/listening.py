@@ -102,6 +102,11 @@ class Listening:
             serving = await accepting.__aenter__()
             serving.add_done_callback(self._note_end)
 
+    def hurry(self) -> None:
+        """Wait for clients that do not read their answers no longer than a stop may take."""
+        for accepting in self._accepting.values():
+            accepting.hurry()
+
     def close_later(self, port: int, last_answers: Awaitable[object], seconds: float) -> None:
         """Stop accepting on a port once the last answers have gone out by it, at the latest after `seconds`."""
         closing = self._close(port, last_answers, seconds)

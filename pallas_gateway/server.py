@@ -110,6 +110,7 @@ async def serve(  # noqa: PLR0913  what it needs, and each way in which it is to
                     tasks.spawn(reloader.ask_after_changes(), name="file watch", report=True)
             await _stopped(stop, listening, tasks)
             await tasks.cancel_all()
+            listening.hurry()
             await _drain(gateway, service)
 
 

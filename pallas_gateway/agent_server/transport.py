@@ -24,7 +24,7 @@ class Transport:
 
     def __init__(self, server: Server[Any], max_body_bytes: int) -> None:
         self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=max_body_bytes)
-        self._calls = RequestBodyLimitMiddleware(self._answer_call, max_body_bytes)
+        self._limited = RequestBodyLimitMiddleware(self._answer, max_body_bytes)
         self._requests = Uses()
         self._answering: set[asyncio.Task[Any]] = set()
         self._opened = asyncio.Event()
@@ -55,19 +55,20 @@ class Transport:
     def present(self, server: Server[Any], max_body_bytes: int) -> None:
         """Answer by another server from the next request on; those being answered stay as they began."""
         self._manager.app = server  # read anew for each request; without sessions nothing else holds it
-        self._manager.asgi_app.max_body_size = self._calls.max_body_size = max_body_bytes
+        self._manager.asgi_app.max_body_size = self._limited.max_body_size = max_body_bytes
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         with self._requests.one_more():
             await self._opened.wait()
-            handle = self._calls if exchange.may_be_call(Request(scope)) else self._manager.handle_request
-            await handle(scope, receive, send)
+            await self._limited(scope, receive, send)
 
-    async def _answer_call(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer what is a call after all; everything else is the SDK's."""
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request by the exchange or by the SDK; one whose client left before it was whole is dropped."""
         message = await receive()  # the limit has read the body, and gives it as one
-        call = None if message.get("more_body") else exchange.call_in(message.get("body", b""))
+        if message["type"] != "http.request" or message.get("more_body"):
+            return
+        call = exchange.call_in(message.get("body", b"")) if exchange.may_be_call(Request(scope)) else None
         if call is None:
             await self._manager.handle_request(scope, _once_more(message, receive), send)
             return

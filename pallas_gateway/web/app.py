@@ -64,12 +64,13 @@ class _Table:
         self._gateway = gateway
         self._routes = routes
         self._has_agents = routes.agent is not None or routes.agents_by_path
-        access = AccessGate(self._serve_agent, gateway, self._named, shows_metadata=self._has_agents)
-        self._agents = host_and_origin_guard(DrainGate(access, gateway), gateway.configuration)
+        serve = DrainGate(self._serve_agent, gateway)
+        access = AccessGate(serve, gateway, self._named, shows_metadata=self._has_agents)
+        self._agents = host_and_origin_guard(access, gateway.configuration)
         self._threads = _threads_api(gateway, routes)
         self._has_all = (routes.agents_by_path or routes.nested_only) and not gateway.configuration.per_port
-        gate_of_all = AllAgentsGate(self._serve_all, gateway)
-        self._all_agents = host_and_origin_guard(DrainGate(gate_of_all, gateway), gateway.configuration)
+        gate_of_all = AllAgentsGate(DrainGate(self._serve_all, gateway), gateway)
+        self._all_agents = host_and_origin_guard(gate_of_all, gateway.configuration)
         self._open = _OpenEndpoints(gateway).of(routes)
         self._for_openai_clients = _openai_api(gateway, routes)
 

@@ -15,10 +15,12 @@ from urllib.parse import urlsplit
 from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.listeners import RETRY_AFTER_SECONDS
+from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.web import bodies
 
 if TYPE_CHECKING:
@@ -31,11 +33,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pallas.web")
 _ORIGIN = ("origin", "allowed_origins")
-_AFTER_BRACKETS = re.compile(r"\][^:]")
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]*\]|[^:/@\[\]]*)(:[0-9]*)?")
 _LONGEST_NAME = 200
 _MOST_NAMES = 100  # refused names that are logged; an attacker can make up any number
 REST_OF_BODY_SECONDS = 10.0
-"""How long a client may go on sending a body that nobody wants before it is answered all the same."""
+"""How long a client may go on sending a body that is not used before it is answered all the same."""
+BODY_SECONDS = 30.0
+BODY_BYTES_PER_SECOND = 4096
+"""A body may take `BODY_SECONDS`, and a second more for every so many bytes that have come."""
 _MCP_REQUEST_HEADERS = (
     "Authorization", "Content-Type", "Last-Event-ID", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name",
     "Mcp-Session-Id", "traceparent", "tracestate",
@@ -143,50 +148,81 @@ def _told_plainly(_: str, sentence: str) -> Mapping[str, str]:
 
 
 def _misnamed(scope: Scope) -> HTTPStatus | None:
-    """The refusal of names like `[::1].evil.example`, of which the guard looks at what stands in brackets only."""
+    """The refusal of names that are no host with a port, such as `[::1].evil.example` and `localhost:evil.example`.
+
+    The guard compares what stands before the first colon, or in brackets, and takes anything for a port.
+    """
     headers = Headers(scope=scope)
-    if _AFTER_BRACKETS.search(headers.get("host", "")):
+    if not _HOST.fullmatch(headers.get("host", "").strip()):
         return HTTPStatus.MISDIRECTED_REQUEST
-    return HTTPStatus.FORBIDDEN if _AFTER_BRACKETS.search(headers.get("origin", "")) else None
+    origin = headers.get("origin", "").strip().rstrip("/")
+    return None if _HOST.fullmatch(origin.partition("://")[2]) else HTTPStatus.FORBIDDEN
 
 
 class AnswerAfterBody:
-    """Reads, and forgets, what is left of a request's body before it is answered.
+    """Limits how long a request's body takes, and reads, and forgets, what is left of it before the answer.
 
-    A connection that is closed over unread data is reset, and its client would see that instead of a refusal. And where
-    ever more of a body waits to be read, Hypercorn cannot tell the app that it is over: the request would never end.
+    A connection that is closed over unread data is reset, and its client would see that instead of a refusal.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on one request."""
-        is_unread = True
-        reading: asyncio.Task[None] | None = None
-
-        async def noted_receive() -> Message:
-            nonlocal is_unread
-            message = await receive()
-            is_unread = message.get("more_body", False)
-            return message
-
-        async def read_on() -> None:
-            while is_unread:
-                await noted_receive()
+        """Pass on one request; 408 if its body does not come in time."""
+        body, tasks, has_begun = _Body(receive), TaskOwner(), False
 
         async def late_send(message: Message) -> None:
-            nonlocal reading
-            if is_unread and "status" in message:
-                reading = asyncio.create_task(read_on(), name="rest of a body")
-                await asyncio.wait({reading}, timeout=REST_OF_BODY_SECONDS)
+            nonlocal has_begun
+            if body.is_late and not has_begun:
+                return
+            if "status" in message:
+                has_begun = True
+                if body.is_unread:
+                    reading = tasks.spawn(body.read_on(), name="rest of a body")
+                    await asyncio.wait({reading}, timeout=REST_OF_BODY_SECONDS)
             await send(message)
 
         try:
-            await self._app(scope, noted_receive, late_send)
+            await self._app(scope, body.receive, late_send)
+        except ClientDisconnect:
+            pass  # before its request was whole
         finally:
-            if reading is not None:
-                reading.cancel()
+            await tasks.cancel_all()
+        if body.is_late and not has_begun:
+            refusal = JSONResponse({"error": "The body of the request did not arrive in time."}, status_code=408)
+            await refusal(scope, receive, send)
+
+
+class _Body:
+    """The body of one request. A client that takes too long to send it counts as one that has left."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.is_unread = True
+        self.is_late = False
+        self._receive = receive
+        self._latest = asyncio.get_running_loop().time() + BODY_SECONDS
+
+    async def receive(self) -> Message:
+        """The next message of the request."""
+        if self.is_late:
+            return {"type": "http.disconnect"}
+        if not self.is_unread:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._latest):
+                message = await self._receive()
+        except TimeoutError:
+            self.is_late, self.is_unread = True, False
+            return {"type": "http.disconnect"}
+        self._latest += len(message.get("body", b"")) / BODY_BYTES_PER_SECOND
+        self.is_unread = message.get("more_body", False)
+        return message
+
+    async def read_on(self) -> None:
+        """Read the rest, and forget it."""
+        while self.is_unread:
+            await self.receive()
 
 
 class DrainGate:

@@ -131,20 +131,6 @@ async def test_what_is_read_takes_get_and_head_only(path: str, tmp_path: Path) -
     assert [(other.status_code, other.headers["allow"]) for other in others] == [(405, "GET, HEAD")] * 4
 
 
-async def test_a_websocket_is_turned_away(tmp_path: Path) -> None:
-    handshake = {
-        "connection": "upgrade",
-        "upgrade": "websocket",
-        "sec-websocket-version": "13",
-        "sec-websocket-key": "a" * 24,
-    }
-    async with echo_gateway(tmp_path) as (_, http):
-        answer = await http.get(MCP, headers=handshake)
-        after = await post(http)
-
-    assert (answer.status_code, after.status_code) == (403, 200)
-
-
 @pytest.mark.parametrize("version", [*INITIALIZE_VERSIONS, MODERN_VERSION])
 async def test_a_streamed_answer_tells_proxies_not_to_buffer_it(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

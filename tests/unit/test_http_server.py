@@ -8,15 +8,16 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import hypercorn.asyncio.run
 import pytest
 from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.asyncio.tcp_server import TCPServer
-from hypercorn.config import Config
 from hypercorn.events import Event, RawData, Updated
 
-from pallas_gateway import http_server
 from pallas_gateway.config.loader import load_deployment
 from pallas_gateway.errors import PlatformError
+from pallas_gateway.http_connections.connection import Connection, Settings
+from pallas_gateway.http_connections.platform import require
 from pallas_gateway.http_server import Accepting
 from pallas_gateway.listeners import bind
 from tests.e2e.certificates import TLS_FILES, write_certificate
@@ -100,22 +101,24 @@ async def test_one_that_wants_tls_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_hypercorn_that_does_not_fit_is_named() -> None:
-    with pytest.raises(PlatformError, match=r"TCPServer\._gone is missing"):
-        http_server._original(TCPServer, "_gone")
+    with pytest.raises(PlatformError, match=r"hypercorn does not fit: TCPServer\._gone is missing"):
+        require(TCPServer, "run", "_gone")
+    with pytest.raises(PlatformError, match=r"hypercorn does not fit: .*run\._gone is missing"):
+        require(hypercorn.asyncio.run, "_gone")
 
 
 async def test_the_end_of_an_answer_goes_out_with_the_last_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[bytes] = []
-    send = TCPServer.protocol_send
+    send = Connection.protocol_send
 
-    async def note(self: TCPServer, event: Event) -> None:
+    async def note(self: Connection, event: Event) -> None:
         if isinstance(event, RawData):
             written.append(event.data)
         await send(self, event)
 
-    monkeypatch.setattr(TCPServer, "protocol_send", note)
+    monkeypatch.setattr(Connection, "protocol_send", note)
     request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
     async with accepting(InPieces(b"one", b"two"), tmp_path) as (server, port):
         reader, writer = await asyncio.open_connection(HOST, port)
@@ -220,7 +223,7 @@ async def test_a_connection_that_has_ended_does_not_wait_for_another_request() -
     reader = asyncio.StreamReader()
     reader.feed_eof()
     anything: Any = None
-    connection = TCPServer(anything, asyncio.get_running_loop(), Config(), anything, anything, reader, anything)
+    connection = Connection(anything, asyncio.get_running_loop(), Settings(), anything, anything, reader, anything)
     connection.protocol = Deaf()  # type: ignore[assignment]
     async with TaskGroup(asyncio.get_running_loop()) as tasks:
         connection._task_group = tasks

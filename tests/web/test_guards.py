@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from pallas_gateway.config.configuration import Configuration
 from pallas_gateway.config.fastagent_file import FastAgentFile
@@ -121,6 +122,58 @@ async def test_a_body_without_end_is_read_on_while_it_is_answered(monkeypatch: p
     assert (client.pieces, client.status) == ([], 200)
 
 
+async def test_a_body_that_does_not_come_is_a_client_that_left_and_is_answered_with_408(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guards, "BODY_SECONDS", 0.01)
+    received: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        received.extend([await receive() for _ in range(3)])
+        await respond_json(send, 400, {})  # to half a request
+
+    client = Client([piece(more=True)])
+    monkeypatch.setattr(guards, "BODY_BYTES_PER_SECOND", 1 << 30)
+    async with asyncio.timeout(20):
+        await guards.AnswerAfterBody(app)(client.scope, client.receive, client.send)
+
+    assert [message["type"] for message in received] == ["http.request", *["http.disconnect"] * 2]
+    assert client.status == 408
+
+
+async def test_each_part_of_a_body_gives_the_rest_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "BODY_SECONDS", 0)
+    monkeypatch.setattr(guards, "BODY_BYTES_PER_SECOND", 1000 / 60)
+    client, rest = Client([piece(more=True)]), asyncio.Event()
+
+    async def receive() -> Message:
+        if not client.pieces:
+            await rest.wait()
+            return piece(more=False)
+        asyncio.get_running_loop().call_soon(rest.set)
+        return client.pieces.pop()
+
+    async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await respond_json(send, 200, {})
+
+    async with asyncio.timeout(20):
+        await guards.AnswerAfterBody(reading)(client.scope, receive, client.send)
+
+    assert client.status == 200
+
+
+async def test_an_app_that_gives_up_half_a_request_leaves_no_answer() -> None:
+    async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ClientDisconnect
+
+    client = Client([])
+    await guards.AnswerAfterBody(reading)(client.scope, client.receive, client.send)
+
+    assert client.sent == []
+
+
 async def test_a_refusal_after_a_body_that_was_read_waits_for_nothing() -> None:
     async def reading(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
@@ -143,6 +196,13 @@ async def test_a_refusal_after_a_body_that_was_read_waits_for_nothing() -> None:
         ("192.0.2.2:24200", None, 421),
         ("[fd00::1]:24200", "http://[fd00::1]:24200", 200),
         ("[fd00::1]:24200", "https://[fd00::1]", 200),
+        ("localhost:evil.example", None, 421),
+        ("localhost:80:80", None, 421),
+        ("user@localhost:80", None, 421),
+        ("192.0.2.1:24200", "http://localhost:evil.example", 403),
+        ("192.0.2.1:24200", "http://localhost:80@evil.example", 403),
+        ("192.0.2.1:24200", "http://localhost:80.evil.example", 403),
+        ("192.0.2.1:24200", "http://localhost:5173/", 200),
         ("[fd00::1]:24200", "http://[::1]:5173", 200),
         ("[fd00::1]:24200", "http://[fd00::2]:24200", 403),
         ("[fd00::1]:24200", "http://:", 403),

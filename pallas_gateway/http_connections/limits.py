@@ -1,0 +1,55 @@
+"""Time limits of connections. Those of requests, which no client can see the end of, are in `web/guards.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+IDLE_SECONDS = 120.0
+"""Longer than proxies and clients keep idle connections (60 s), else one is closed just as it is used again."""
+UNREAD_SECONDS = 60.0
+"""How long a client may take nothing of an answer that waits for it."""
+
+
+class UnreadLimit:
+    """Bounds how long answers wait for clients that do not read them; one for all connections of a listener."""
+
+    def __init__(self) -> None:
+        self._seconds = UNREAD_SECONDS
+        self._waiting: set[asyncio.Timeout] = set()
+
+    async def until_taken(self, taken: Callable[[], Awaitable[object]], left: Callable[[], int]) -> None:
+        """Wait for `taken`, as long as there is progress.
+
+        Args:
+            taken: waits until the client has taken enough.
+            left: the number of bytes that wait for the client.
+
+        Raises:
+            TimeoutError: the client took nothing during a whole period.
+        """
+        before = left()
+        while True:
+            try:
+                async with asyncio.timeout(self._seconds) as period:
+                    self._waiting.add(period)
+                    try:
+                        await taken()
+                        return
+                    finally:
+                        self._waiting.discard(period)
+            except TimeoutError:
+                before, previous = left(), before
+                if before >= previous:
+                    raise
+
+    def shorten(self, seconds: float) -> None:
+        """Allow no more than `seconds` from now on, to clients that are waited for already as well."""
+        self._seconds = min(self._seconds, seconds)
+        latest = asyncio.get_running_loop().time() + self._seconds
+        for period in self._waiting:
+            if not period.expired():
+                period.reschedule(min(latest, period.when() or latest))

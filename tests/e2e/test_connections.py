@@ -1,0 +1,193 @@
+"""HTTP/1.1 connections of clients that mean no good, on a real gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import socket
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pallas_gateway.http_connections import limits
+from pallas_gateway.http_connections.connection import Settings
+from pallas_gateway.web import guards
+from tests.e2e.calling import ask
+from tests.e2e.guarded import STATIC_KEY, static_key
+from tests.support.clients import tool_params
+from tests.support.gateway import Agent, Running, running, until_idle, write_project
+from tests.support.listener import HOST
+from tests.support.scripted_llm import hang, say, scripted_llm
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+POST = (
+    b"POST /agents/solo/mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Accept: application/json, text/event-stream\r\n"
+)
+LARGE = "x" * 12_000_000
+"""More than the buffers of both ends of a connection hold."""
+STILL = 0.05
+STOP_SECONDS = 15  # a call gives up its client by itself after twice that
+
+
+@asynccontextmanager
+async def connection(served: Running) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(HOST, served.gateway.addresses.registry_port)
+    try:
+        async with asyncio.timeout(20):
+            yield reader, writer
+    finally:
+        writer.close()
+
+
+async def status_of(reader: asyncio.StreamReader) -> int:
+    """The status of the next answer, whose body is read as well."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    length = next((line.split(":")[1] for line in head.splitlines() if line.startswith("content-length:")), "0")
+    await reader.readexactly(int(length))
+    return int(head.split(" ")[1])
+
+
+UPGRADES = {
+    "h2c": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n",
+    "websocket": b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+    "half a websocket": b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
+}
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES.values(), ids=UPGRADES)
+async def test_an_upgrade_is_ignored(upgrade: bytes, tmp_path: Path) -> None:
+    async with running(write_project(tmp_path, {"solo": Agent()})) as served, connection(served) as (reader, writer):
+        for _ in range(2):
+            writer.write(GET + upgrade + b"\r\n")
+            assert await status_of(reader) == 200
+
+
+async def test_a_request_with_two_lengths_is_refused_and_ends_the_connection(tmp_path: Path) -> None:
+    async with running(write_project(tmp_path, {"solo": Agent()})) as served, connection(served) as (reader, writer):
+        writer.write(POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + GET + b"\r\n")
+        assert await status_of(reader) == 400
+        assert await reader.read() == b""
+
+
+async def test_a_body_that_does_not_come_is_answered_with_408(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "BODY_SECONDS", STILL)
+    async with running(write_project(tmp_path, {"solo": Agent()})) as served, connection(served) as (reader, writer):
+        writer.write(POST + b"Content-Length: 100\r\n\r\n{")
+        assert await status_of(reader) == 408
+        assert await reader.read() == b""
+
+
+@pytest.mark.parametrize("path", ["/agents/solo/mcp", "/mcp", "/v1/chat/completions", "/api/v1/agents/solo/chat"])
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "stays"])
+async def test_half_a_body_leaves_no_error_in_the_log(
+    path: str, leaves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(guards, "BODY_SECONDS", 30 if leaves else STILL)
+    settings = {"openai_api": True, "threads": "sqlite:///threads.db"}
+    project = write_project(tmp_path, {"solo": Agent()}, gateway=settings)
+    async with running(project) as served:
+        async with connection(served) as (reader, writer):
+            writer.write(POST.replace(b"/agents/solo/mcp", path.encode()) + b"Content-Length: 100\r\n\r\n{")
+            if not leaves:
+                assert await status_of(reader) == 408
+                assert await reader.read() == b""
+            else:
+                await writer.drain()
+        assert (await ask(served.url("solo"), "still here")).text == "still here"
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_half_sent_head_is_waited_for_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Settings, "keep_alive_timeout", STILL)
+    async with running(write_project(tmp_path, {"solo": Agent()})) as served, connection(served) as (reader, writer):
+        writer.write(POST)
+        assert await reader.read() == b""
+
+
+@contextmanager
+def deaf_caller(served: Running) -> Iterator[socket.socket]:
+    """A client that calls the agent with a long message and does not read."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": tool_params("solo", {"message": LARGE})}
+    body = json.dumps(call).encode()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        client.connect((HOST, served.gateway.addresses.registry_port))
+        client.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body))
+        sending = asyncio.get_running_loop().run_in_executor(None, client.sendall, body)
+        try:
+            yield client
+        finally:
+            assert sending.done()
+
+
+def is_answered(client: socket.socket) -> bool:
+    """Whether some of the answer's large part has come."""
+    try:
+        return b"xxxx" in client.recv(1 << 14, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+
+
+async def test_an_answer_that_is_not_read_ends_its_connection_and_its_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "UNREAD_SECONDS", STILL)
+    async with running(write_project(tmp_path, {"solo": Agent()})) as served:
+        with deaf_caller(served) as client:
+            await eventually(lambda: is_answered(client), what="an answer")
+            await until_idle(served)
+            await eventually(lambda: _is_reset(client), what="the end of the connection")
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def _is_reset(client: socket.socket) -> bool:
+    return client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNRESET
+
+
+async def test_a_client_that_does_not_read_does_not_hold_up_the_stop(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"solo": Agent()}, gateway={"drain_seconds": 600})
+    with ExitStack() as clients:
+        async with running(project) as served:
+            client = clients.enter_context(deaf_caller(served))
+            await eventually(lambda: is_answered(client), what="an answer")
+            served.stop.set()
+            await eventually(lambda: _refuses(served), STOP_SECONDS, what="the end of the drain")
+
+
+async def _refuses(served: Running) -> bool:
+    try:
+        async with connection(served):
+            return False
+    except OSError:
+        return True
+
+
+async def test_a_stopping_gateway_reads_no_body_of_a_caller_without_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guards, "REST_OF_BODY_SECONDS", STILL)
+    gate = Gate()
+    async with scripted_llm(lambda _: hang(gate, say("done"))) as llm:
+        auth = {"tokens": [static_key("run:agents")]}
+        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url, gateway={"auth": auth})
+        async with running(project) as served:
+            call = asyncio.create_task(ask(served.url("solo"), bearer=STATIC_KEY))
+            await gate.wait_for_entered()
+            served.stop.set()
+            await eventually(lambda: served.gateway.draining, what="the drain")
+            for path in (b"/agents/solo/mcp", b"/mcp"):
+                async with connection(served) as (reader, writer):
+                    writer.write(POST.replace(b"/agents/solo/mcp", path) + b"Content-Length: 100\r\n\r\n{")
+                    assert await status_of(reader) == 401
+            gate.open()
+            assert (await call).text == "done"

@@ -1,0 +1,148 @@
+"""Parts of connections by themselves: what an app receives, the limit for unread answers, rate-limited faults."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypercorn.asyncio.worker_context import WorkerContext
+from hypercorn.protocol.h2 import BUFFER_HIGH_WATER
+
+from pallas_gateway.http_connections import limits
+from pallas_gateway.http_connections.connection import Settings
+from pallas_gateway.http_connections.faults import Faults
+from pallas_gateway.http_connections.http2 import _Buffer
+from pallas_gateway.http_connections.inbox import Apps, Inbox
+from pallas_gateway.http_connections.limits import UnreadLimit
+from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, RateLimit
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+PIECE = {"type": "http.request", "body": b"x", "more_body": True}
+GONE = {"type": "http.disconnect"}
+
+
+async def test_an_app_that_ended_is_not_waited_for() -> None:
+    inbox = Inbox(1)
+    await inbox.put(PIECE)
+    waiting = asyncio.create_task(inbox.put(PIECE))
+    await eventually(inbox.full, what="a full inbox")
+    inbox.close()
+    async with asyncio.timeout(20):
+        await waiting
+        for _ in range(5):
+            await inbox.put(PIECE)
+
+
+async def test_an_app_that_does_not_read_its_body_is_told_that_its_client_has_left() -> None:
+    inbox = Inbox(2)
+    for _ in range(2):
+        await inbox.put(PIECE)
+    async with asyncio.timeout(20):
+        await inbox.put(GONE)
+        assert await inbox.get() == GONE
+
+
+async def test_what_came_before_a_client_left_is_received_first() -> None:
+    inbox = Inbox(2)
+    await inbox.put(PIECE)
+    await inbox.put(GONE)
+    assert [await inbox.get() for _ in range(2)] == [PIECE, GONE]
+
+
+async def test_the_failure_of_an_app_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    ended: list[object] = []
+
+    async def app(*_: object) -> None:
+        raise ValueError("broken")
+
+    async def send(message: object) -> None:
+        ended.append(message)
+
+    apps = Apps(asyncio.get_running_loop(), Faults())
+    async with apps:
+        for _ in range(3):
+            await apps.spawn_app(app, Settings(), {}, send)
+        assert apps.running == 3
+    assert (ended, apps.running) == ([None] * 3, 0)
+    assert [(record.message, record.levelno) for record in caplog.records] == [("request failed", logging.ERROR)]
+
+
+def test_faults_of_connections_and_of_streams_are_logged_apart(caplog: pytest.LogCaptureFixture) -> None:
+    faults = Faults()
+    for _ in range(3):
+        faults.of_connection(ValueError("one"))
+        faults.of_stream(ValueError("two"))
+    assert [record.message for record in caplog.records] == ["connection failed", "HTTP/2 stream failed"]
+
+
+def test_a_line_that_is_written_again_says_how_many_were_left_out() -> None:
+    now = 0.0
+    limit = RateLimit(lambda: now)
+    assert [limit.passes("a"), limit.passes("a"), limit.passes("b"), limit.passes("a")] == [0, None, 0, None]
+    now = QUIET_SECONDS
+    assert [limit.passes("a"), limit.passes("b")] == [2, 0]
+
+
+async def test_a_client_that_takes_nothing_for_a_whole_period_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "UNREAD_SECONDS", 0.01)
+    with pytest.raises(TimeoutError):
+        await UnreadLimit().until_taken(_for_ever, lambda: 10)
+
+
+async def test_one_that_takes_a_little_in_each_period_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "UNREAD_SECONDS", 0.01)
+    left = iter([3, 2, 1, 1])
+    with pytest.raises(TimeoutError):
+        await UnreadLimit().until_taken(_for_ever, lambda: next(left))
+    assert list(left) == []
+
+
+async def test_a_shorter_limit_counts_for_those_that_are_waited_for_already() -> None:
+    unread, entered = UnreadLimit(), Gate()
+    waiting = asyncio.create_task(unread.until_taken(entered.enter, lambda: 1))
+    await entered.wait_for_entered()
+    unread.shorten(0.01)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(waiting), 20)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(unread.until_taken(_for_ever, lambda: 1), 20)
+
+
+async def test_a_limit_that_is_over_can_be_shortened() -> None:
+    unread, entered = UnreadLimit(), Gate()
+    unread.shorten(0)
+    waiting = asyncio.create_task(unread.until_taken(entered.enter, lambda: 1))
+    await entered.wait_for_entered()
+    asyncio.get_running_loop().call_soon(unread.shorten, 0)  # before the task that was cancelled goes on
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(waiting), 20)
+
+
+async def test_a_full_window_does_not_let_an_answer_grow() -> None:
+    context: Any = WorkerContext(None)
+    buffer = _Buffer(context, UnreadLimit())
+    pushing = asyncio.create_task(buffer.push(bytes(BUFFER_HIGH_WATER)))
+    for _ in range(3):
+        await _turn(buffer.pop(0))
+    assert not pushing.done()
+    for _ in range(2):
+        await _turn(buffer.pop(BUFFER_HIGH_WATER))
+    await asyncio.wait_for(pushing, 20)
+
+
+async def _turn(one: Awaitable[object]) -> None:
+    await one
+    settled = asyncio.Event()
+    asyncio.get_running_loop().call_soon(lambda: asyncio.get_running_loop().call_soon(settled.set))
+    await settled.wait()
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
