@@ -19,6 +19,7 @@ from pallas_gateway.agent_server.tools import GET_HEALTH, HEALTH_SCHEMA, health_
 from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.health.verdict import document_of_all
+from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,7 +87,7 @@ class AllAgentsServer:
         server = self._servers().get(agent) if agent is not None and grants.may_view(agent) else None
         if server is None:
             known = ", ".join([*self._runnable(grants), GET_HEALTH])
-            raise MCPError(INVALID_PARAMS, f"Unknown tool '{params.name}'. Tools are: {known}.")
+            raise MCPError(INVALID_PARAMS, f"Unknown tool {quoted(params.name)}. Tools are: {known}.")
         return await server.answer(context, params.arguments or {}, endpoint=ALL_AGENTS)
 
     async def _get_health(self, grants: Grants) -> CallToolResult:

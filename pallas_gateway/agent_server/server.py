@@ -19,6 +19,7 @@ from pallas_gateway.agent_server.requests import headers_of, listen_to_the_initi
 from pallas_gateway.agent_server.tools import GET_HEALTH, health_result, health_tool, message_tool, with_params
 from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -126,7 +127,7 @@ class AgentServer:
             verdict = await self.health()
             return health_result(verdict.document(datetime.now(UTC)))
         known = ", ".join(self._schemas)
-        raise MCPError(INVALID_PARAMS, f"Unknown tool '{params.name}'. Tools are: {known}.")
+        raise MCPError(INVALID_PARAMS, f"Unknown tool {quoted(params.name)}. Tools are: {known}.")
 
     async def _list_prompts(self, context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
         del context, params
@@ -136,5 +137,6 @@ class AgentServer:
     async def _get_prompt(self, context: Context, params: GetPromptRequestParams) -> GetPromptResult:
         del context
         if params.name != self._history_prompt:
-            raise MCPError(INVALID_PARAMS, f"Unknown prompt '{params.name}'. The prompt is: {self._history_prompt}.")
+            why = f"Unknown prompt {quoted(params.name)}. The prompt is: {self._history_prompt}."
+            raise MCPError(INVALID_PARAMS, why)
         return GetPromptResult(messages=[])

@@ -13,6 +13,7 @@ from pallas_gateway.calls.call import Usage
 from pallas_gateway.calls.conversation import current_message, is_text, parse_history
 from pallas_gateway.calls.parameters import params_schema, parse
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -28,7 +29,7 @@ PARAMS_META_KEY = "pallas/params"
 """Where it says which of the call's parameters had no effect, or another."""
 LONGEST_ID = 1000
 """Characters of a conversation id, which stands in every log record and notification of its call."""
-LOGGED_ROWS = 100
+LOGGED_ROWS = 5
 """Skipped rows of one call's history that are logged one by one."""
 _HEALTH = "Is this agent well, and are the servers it depends on reachable? Asks no model."
 _log = logging.getLogger("pallas.agent_server")
@@ -124,10 +125,10 @@ def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSetting
 
 def _checked(arguments: Mapping[str, Any], *, known: Collection[str]) -> str:
     """The message, after the checks that concern all arguments at once."""
-    unknown = sorted(set(arguments) - set(known))
-    if unknown:
+    unknown = next((name for name in arguments if name not in known), None)
+    if unknown is not None:
         names = ", ".join(known)
-        raise CallRefusedError(f"Unknown argument '{unknown[0]}'. Arguments are: {names}.", reason="bad_input")
+        raise CallRefusedError(f"Unknown argument {quoted(unknown)}. Arguments are: {names}.", reason="bad_input")
     message, conversation_id = arguments.get("message"), arguments.get("conversation_id")
     if not isinstance(message, str):
         raise CallRefusedError("Argument 'message' is required and must be a string.", reason="bad_input")

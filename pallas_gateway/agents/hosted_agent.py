@@ -21,7 +21,7 @@ from pallas_gateway.agents.version import Uses, Version
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
-from pallas_gateway.telemetry.redaction import cleaned, without_numbers
+from pallas_gateway.telemetry.redaction import shortened, without_numbers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pallas_gateway.telemetry.metrics import Metrics
 
 _log = logging.getLogger("pallas.agents")
+LONGEST_REASON = 1_000
+"""Characters of why an agent failed; servers and modules may say anything."""
 
 
 class State(StrEnum):
@@ -115,7 +117,7 @@ class HostedAgent:
         A failed agent that fails again has its newest reason. That one is logged as well, if it is another one by more
         than the numbers in it: an address or a time is new at every try.
         """
-        reason = cleaned(reason) if reason else None
+        reason = shortened(reason, LONGEST_REASON) if reason else None
         before, self._version = self.status, self._version_on(runtime)
         if state in {State.READY, State.FAILED}:
             self._tried.set()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.conversation import first_foreign_image, without_foreign_images
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.telemetry.redaction import LONGEST_QUOTE, shortened
 
 if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call
@@ -27,7 +28,7 @@ def fit_to_model(call: Call, model: ModelFacts) -> Call:
         takes = ", ".join(sorted(model.image_types)) or "no images; send text only"
         message = (
             f"Agent '{call.agent}' uses the model '{model.name}', which does not take image {index} "
-            f"({image.mime_type}). It takes {takes}."
+            f"({shortened(image.mime_type, LONGEST_QUOTE)}). It takes {takes}."
         )
         raise CallRefusedError(message, reason="images_unsupported")
     history, dropped = without_foreign_images(call.history, model.image_types)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from pallas_gateway.agents.hosted_agent import HostedAgent, State
+from pallas_gateway.agents.hosted_agent import LONGEST_REASON, HostedAgent, State
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.telemetry.redaction import cleaned
+from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -173,7 +173,7 @@ class Supervisor:
                 life.failed(str(error))
                 may_be_mended = error.may_be_mended
             except Exception as error:  # noqa: BLE001  one agent's surprise is never another's
-                reason = cleaned(f"unexpected {type(error).__name__}: {error}")
+                reason = shortened(f"unexpected {type(error).__name__}: {error}", LONGEST_REASON)
                 if agent.status.reason != reason:  # the same again at each retry is not worth its traceback
                     _log.exception("agent left unexpectedly", extra={"agent": agent.name})
                 life.failed(reason)
@@ -258,7 +258,7 @@ def _failure_of(starting: asyncio.Task[None]) -> AgentStartError:
     if isinstance(error, AgentStartError):
         return error
     _log.error("agent left unexpectedly", exc_info=error)
-    return AgentStartError(cleaned(f"unexpected {type(error).__name__}: {error}"))
+    return AgentStartError(shortened(f"unexpected {type(error).__name__}: {error}", LONGEST_REASON))
 
 
 async def _pause(life: _Life, seconds: float, may_be_mended: Callable[[], bool]) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -109,7 +110,7 @@ def _row(row: object) -> Message:
         raise MalformedError(f"entry must be an object, got {_kind(row)}")
     role = row.get("role")
     if role not in _ROLES:
-        raise MalformedError(f"role must be 'user' or 'assistant', got {role!r:.40}")
+        raise MalformedError(f"role must be 'user' or 'assistant', got {quoted(role)}")
     content = row.get("content")
     if content is None:
         raise MalformedError("content is missing")
@@ -126,7 +127,7 @@ def _image(index: int, image: object) -> Image:
         raise MalformedError(f"image {index} must be an object, got {_kind(image)}")
     data, mime_type = _text(image, "data", index), _canonical(_text(image, "mime_type", index))
     if not mime_type.startswith("image/"):
-        raise MalformedError(f"image {index} has mime_type {mime_type!r:.40}, which is not an image type")
+        raise MalformedError(f"image {index} has mime_type {quoted(mime_type)}, which is not an image type")
     try:
         decoded = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):

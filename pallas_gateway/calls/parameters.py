@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.config.parameters import PARAMETERS, CallParameters, DefaultParameters
 from pallas_gateway.config.translate import located, validated
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.telemetry.redaction import quoted, shortened
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from pallas_gateway.config.schema import AgentSettings
 
 type JsonObject = dict[str, Any]
+
+_LONGEST_REASON = 200
+"""Characters of why a value cannot be taken; a key of the client's own may stand in it."""
 
 _SET_OTHERWISE = {
     "model", "models", "messages", "input", "system", "instructions", "prompt",
@@ -171,13 +175,13 @@ def _refused(why: str, settings: AgentSettings, parameter: str | None = None) ->
 def _why_not(name: str) -> str:
     if name in PARAMETERS:
         return f"Parameter '{name}' is not for callers of this agent."
-    return f"Unknown parameter '{name:.40}'."
+    return f"Unknown parameter {quoted(name)}."
 
 
 def _what_is_wrong(error: ErrorDetails) -> str:
     name = str(error["loc"][0])
     why = next(located(CallParameters, [error]))[1] if error["type"] == "value_error" else f"must be {_RANGES[name]}"
-    return f"params.{name} {why}."
+    return f"params.{name} {shortened(why, _LONGEST_REASON)}."
 
 
 def _with_range(name: str, settings: AgentSettings) -> str:
@@ -219,5 +223,5 @@ def _refuse_foreign(read: CallParameters, settings: AgentSettings) -> None:
         raise _refused("params.model is none that this agent's callers may choose.", settings, "model")
     for key in read.extra or ():
         if key.casefold() in NOT_EXTRA:
-            why = f"params.extra must not hold '{key:.40}': it is set otherwise or not for callers."
+            why = f"params.extra must not hold {quoted(key)}: it is set otherwise or not for callers."
             raise _refused(why, settings, "extra")

@@ -14,17 +14,24 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 # At the end of a name: `max_tokens`, `token_url` and `DB_PASSWORD_FILE` hold none. `PWD` is the working directory.
 _SECRET_NAME = re.compile(
     r"(?:password|passwd|passphrase|passcode|secret|token|api_?key|credentials?|bearer|authorization|cookie"
-    r"|_pwd|(?:^|_)(?:key|auth|dsn|sig|signature))(?:_?\d+)?$"
+    r"|_pwd|(?:^|_)(?:key|auth|dsn|sig|signature))$"
 )
+_LONGEST_END = 32
+"""Characters at the end of a name that decide; a client's own names may be of any length."""
 _HARMLESS_HEADER = re.compile(r"accept.*|content-.*|user-agent|mcp-.*|trace(?:parent|state)|cache-control|origin|host")
 _LOOKS_RANDOM = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])\S{12,}")
 _PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 _MOST_LEVELS = 20
 
 
-@lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     """Whether a key, variable, header or query parameter of this name holds a secret (`api_key`, `X-Auth-Token`, …)."""
+    bare = name.rstrip("0123456789")
+    return _ends_secret((bare if bare == name else bare.removesuffix("_"))[-_LONGEST_END:])
+
+
+@lru_cache(maxsize=1024)
+def _ends_secret(name: str) -> bool:
     return _SECRET_NAME.search(name.lower().replace("-", "_")) is not None
 
 

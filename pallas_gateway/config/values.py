@@ -79,7 +79,7 @@ def authority(scheme: str, host: str, port: int | None) -> str:
 
 def _public_url(value: str) -> str:
     message = "must be an absolute http:// or https:// URL without user, query or fragment"
-    parts = _absolute(value, without=r"[\s?#@]", message=message)
+    parts = _absolute(value, without=re.compile(r"[\s?#@]"), message=message)
     return f"{authority(parts.scheme, parts.hostname or '', parts.port)}{parts.path.rstrip('/')}"
 
 
@@ -100,14 +100,14 @@ def _proxy_network(value: str) -> str:
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 
 
-def _absolute(value: str, *, without: str, message: str) -> SplitResult:
+def _absolute(value: str, *, without: re.Pattern[str], message: str) -> SplitResult:
     """The parts of an http or https URL with a host and without these characters, else a `ValueError`."""
     try:
         parts = urlsplit(value)
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise ValueError(message) from None
-    if parts.scheme not in DEFAULT_PORTS or not host or re.search(without, value):
+    if parts.scheme not in DEFAULT_PORTS or not host or without.search(value):
         raise ValueError(message)
     return parts
 
@@ -128,7 +128,7 @@ def _tool_name(value: str) -> str:
 
 def _authorization_url(value: str) -> str:
     """Keys, codes and tokens go this way: in clear text only within this machine."""
-    parts = _absolute(value, without=r"[\s#]", message="must be an absolute http:// or https:// URL")
+    parts = _absolute(value, without=re.compile(r"[\s#]"), message="must be an absolute http:// or https:// URL")
     if "@" in parts.netloc:
         raise ValueError("must not hold a user or password; it is shown to clients and in logs")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):

@@ -6,7 +6,10 @@ import socket
 
 import httpx
 
-from pallas_gateway.telemetry.redaction import cleaned
+from pallas_gateway.telemetry.redaction import shortened
+
+LONGEST = 300
+"""Characters of what a library says of a failure."""
 
 
 def sentence(failure: Exception) -> str | None:
@@ -16,7 +19,7 @@ def sentence(failure: Exception) -> str | None:
     if isinstance(failure, (httpx.LocalProtocolError, UnicodeEncodeError)):  # their text shows the header
         return "a configured header holds a character that HTTP does not allow"
     if isinstance(failure, (httpx.HTTPError, httpx.InvalidURL, ValueError)):
-        return cleaned(f"{type(failure).__name__}: {failure}".rstrip(": "))
+        return shortened(f"{type(failure).__name__}: {failure}".rstrip(": "), LONGEST)
     return None
 
 

@@ -18,7 +18,7 @@ from fast_agent.core.exceptions import (
 from pydantic import ValidationError
 
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.telemetry.redaction import cleaned
+from pallas_gateway.telemetry.redaction import shortened
 
 _LONGEST = 300
 _NO_MODEL = "No model configured"
@@ -46,7 +46,7 @@ def one_line(error: BaseException) -> str:
     if type(deepest).__name__ == "LocalProtocolError":  # h11's and its wrappers': their text shows the header
         return "a configured header holds a character that HTTP does not allow"
     lines = [line.strip() for line in str(deepest).splitlines() if line.strip()]
-    return cleaned(lines[0] if lines else type(deepest).__name__)[:_LONGEST]
+    return shortened(lines[0] if lines else type(deepest).__name__, _LONGEST)
 
 
 def _came_from_the_model(error: BaseException) -> bool:
@@ -59,7 +59,7 @@ def what_is_invalid(error: ValidationError) -> str:
     """The places and rules of a failed validation, without the values."""
     # Not `key: sentence`, which for a key like `client_secret` would look like the secret itself.
     wrong = (f"in {_place(one['loc'])}, {_sentence(one['msg'])}" for one in error.errors(include_input=False))
-    return cleaned(f"{error.title}: {'; '.join(wrong)}")[:_LONGEST]
+    return shortened(f"{error.title}: {'; '.join(wrong)}", _LONGEST)
 
 
 def _place(location: tuple[int | str, ...]) -> str:
@@ -78,4 +78,4 @@ def told(error: BaseException) -> str:
         if isinstance(cause, ModelConfigError) and cause.message == _NO_MODEL:
             return "no model is configured; set `default_model` in fastagent.config.yaml, or `model=` on the agent"
     text = format_fast_agent_error(error) if isinstance(error, FastAgentError) else f"{type(error).__name__}: {error}"
-    return cleaned(" ".join(text.split()))[:_LONGEST]
+    return shortened(" ".join(text.split()), _LONGEST)

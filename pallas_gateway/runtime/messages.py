@@ -13,7 +13,7 @@ from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import ImageContent, TextContent
 
 from pallas_gateway.calls.call import Reply, TurnUsage, Usage
-from pallas_gateway.telemetry.redaction import cleaned
+from pallas_gateway.telemetry.redaction import cleaned, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -122,7 +122,5 @@ def _failure_sentence(answer: PromptMessageExtended) -> str:
     blocks = (answer.channels or {}).get(FAST_AGENT_ERROR_CHANNEL) or answer.content
     detail = " ".join((get_text(blocks[0]) or "").split()) if blocks else ""
     detail = _WEB_PAGE.split(detail, maxsplit=1)[0].rstrip(" :")
-    detail = cleaned(detail)  # before it is cut: of half a key nobody would know what it is
-    if len(detail) > _SHOWN_ERROR_CHARACTERS:
-        detail = detail[: _SHOWN_ERROR_CHARACTERS - 1].rstrip() + "…"
+    detail = shortened(detail, _SHOWN_ERROR_CHARACTERS - 1)
     return f"The model could not answer: {detail or 'no reason was given'}"

@@ -20,7 +20,7 @@ from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.project_modules import ProjectModules
 from pallas_gateway.runtime.sources import Sources
-from pallas_gateway.telemetry.redaction import cleaned
+from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from pallas_gateway.runtime.sources import Files
 
+_LONGEST_REASON = 300
+"""Characters of what a module raised."""
 IMPORT_SECONDS = 60.0
 """How long an import may take before the agent counts as failed."""
 IMPORT_TURN_SECONDS = 5.0
@@ -170,7 +172,7 @@ def _import_failure(module_name: str, error: BaseException) -> str:
     text = str(error.msg if isinstance(error, SyntaxError) else error).strip().splitlines()
     if isinstance(error, ValidationError):
         text = [what_is_invalid(error)]
-    why = cleaned(text[0] if text else "")
+    why = shortened(text[0] if text else "", _LONGEST_REASON)
     return f"module '{module_name}' failed to import: {type(error).__name__}: {why}{where}"
 
 

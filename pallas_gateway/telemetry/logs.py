@@ -2,7 +2,7 @@
 
 A rotating JSON file is always on unless `PALLAS_LOG_FILE` is empty; stderr is for people by default and JSON with
 `PALLAS_LOG_STDERR=1`. Nothing ever goes to stdout, which belongs to results. Every record of a call carries its ids,
-and none carries a secret.
+none carries a secret, and none is longer than `log_sizes` allows.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.telemetry.current_call import ids_of_the_call
 from pallas_gateway.telemetry.log_outputs import FileOutput, StderrOutput
 from pallas_gateway.telemetry.log_relay import FILE, STDERR
+from pallas_gateway.telemetry.log_sizes import fitted, fitted_field, fitted_traceback
 from pallas_gateway.telemetry.redaction import cleaned, cleaned_fields, hides_its_value
 
 if TYPE_CHECKING:
@@ -75,12 +76,13 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": fitted(record.getMessage()),
         }
         if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
+            entry["exception"] = fitted_traceback(self.formatException(record.exc_info))
         for name, value in fields_of(record).items():
-            entry.setdefault(name, value)
+            if name not in entry:
+                entry[name] = fitted_field(name, value)
         line = json.dumps(entry, default=str)
         # Cleaned field by field only where there is something to clean: that costs ten times as much as to look.
         if cleaned(line) != line or any(hides_its_value(name) for name in entry):
@@ -97,16 +99,17 @@ class HumanFormatter(logging.Formatter):
         level = "" if record.levelno == logging.INFO else f"{record.levelname} "
         extra = "".join(f" {name}={text}" for name, text in _for_people(record) if text)
         error = _last_line(record)
-        line = cleaned(f"{time} {level}{_on_one_line(record.getMessage())}{extra}{f' ({error})' if error else ''}")
+        message = _on_one_line(fitted(record.getMessage()))
+        line = cleaned(f"{time} {level}{message}{extra}{f' ({error})' if error else ''}")
         if record.levelno >= logging.CRITICAL and record.exc_info:
-            return f"{line}\n{cleaned(self.formatException(record.exc_info))}"
+            return f"{line}\n{cleaned(fitted_traceback(self.formatException(record.exc_info)))}"
         return line
 
 
 def _for_people(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
     for name, value in fields_of(record).items():
         if value is not None and name not in _FOR_MACHINES:
-            yield name, _on_one_line(_hidden_by_name(name, value))
+            yield name, _on_one_line(_hidden_by_name(name, fitted_field(name, value)))
 
 
 def _hidden_by_name(name: str, value: object) -> object:
@@ -127,9 +130,9 @@ def _last_line(record: logging.LogRecord) -> str:
     """What was raised, by the record's own exception or by one that came as text."""
     raised = record.exc_info[1] if record.exc_info else None
     if raised is not None:
-        return _on_one_line(f"{type(raised).__name__}: {raised}")
-    lines = str(getattr(record, "exception", None) or "").strip().splitlines()
-    return _on_one_line(lines[-1]) if lines else ""
+        return _on_one_line(fitted(f"{type(raised).__name__}: {raised}"))
+    lines = fitted_traceback(str(getattr(record, "exception", None) or "").strip()).splitlines()
+    return _on_one_line(fitted(lines[-1])) if lines else ""
 
 
 def set_up(environ: Mapping[str, str], *, configured_level: str | None = None, parent: LogPipe | None = None) -> None:

@@ -28,25 +28,37 @@ HIDDEN = "****"
 SHORTEST_KNOWN = 6
 """Characters; hiding every occurrence of a shorter value would make a log unreadable, and it is no secret."""
 
-_NUMBER = re.compile(r"\b(?:0x)?[0-9a-f-]*\d[0-9a-f-]*\b", re.IGNORECASE)
+LONGEST_QUOTE = 40
+"""Characters of a client's own text in a sentence about its request."""
+_MARGIN = 1024
+"""Characters behind a cut that are cleaned as well: a secret that begins before the cut is recognised by them."""
+
+# Every pattern here takes time in proportion to the text, whatever the text is: a repetition that can fail is
+# possessive (`*+`), and its characters are not looked at again from another start. A test holds them to it.
+_NUMBER = re.compile(r"\b(?:0x)?[0-9a-f]++\b(?:-++[0-9a-f]++\b)*+", re.IGNORECASE)
 _START = r"(?:\b|(?<=\\[nrt]))"  # of a word, also behind the letter of a newline that JSON has escaped
-_WORD = r"""[^\s"'\\,;&)}\]<>]+"""
+_WORD = r"""[^\s"'\\,;&)}\]<>]++"""
 _NAMED = re.compile(
-    r"""(?P<name>authorization|cookie|x-pallas-nested-call|api[_-]?key|(?:access|refresh|id|auth)[_-]?token|x-[a-z-]*token
-    |client[_-]?secret|password|passwd|secret)
-    (?P<between>\\?["']?\s*[:=]\s*(?:b?\\?["'])?|\\?["']\s*,\s*b?\\?["'])"""
-    rf"""(?P<value>(?:(?:bearer|basic|digest|negotiate|token|apikey)\s+)?{_WORD})""",
+    r"""(?P<name>authorization|cookie|x-pallas-nested-call|api[_-]?key|(?:access|refresh|id|auth)[_-]?token
+    |(?<![a-z-])(?:(?!x-)[a-z-])*+x-[a-z-]*+(?<=token)|client[_-]?secret|password|passwd|secret)
+    (?P<between>\\?["']?\s*+[:=]\s*+(?:b?\\?["'])?|\\?["']\s*+,\s*+b?\\?["'])"""
+    rf"""(?P<value>(?:(?:bearer|basic|digest|negotiate|token|apikey)\s++)?{_WORD})""",
     re.IGNORECASE | re.VERBOSE,
 )
-_SCHEME = re.compile(rf"{_START}(?P<scheme>bearer|basic)(?P<between>\s+|%20)(?P<value>[\w.~+/=-]{{6,}})", re.IGNORECASE)
-_USERINFO = re.compile(r"""://[^\s/@"'<>]+@""")
-_QUERY = re.compile(
-    r"(?P<name>[?&;](?:[a-z_-]*(?:token|secret|password|key)|auth|sig|signature|code)=)[^\s\"'\\&;#<>]+", re.IGNORECASE
+_SCHEME = re.compile(
+    rf"{_START}(?P<scheme>bearer|basic)(?P<between>\s++|%20)(?P<value>[\w.~+/=-]{{6,}}+)", re.IGNORECASE
 )
+_USERINFO = re.compile(r"""://[^\s/@"'<>]++@""")
+_QUERY = re.compile(
+    r"(?P<name>[?&;](?:[a-z_-]*+(?:(?<=token)|(?<=secret)|(?<=password)|(?<=key))|auth|sig|signature|code)=)"
+    r"[^\s\"'\\&;#<>]++",
+    re.IGNORECASE,
+)
+# A JWT is one with its first part, so that one whose end was cut off is hidden as well.
 _SHAPES = re.compile(
     rf"{_START}"
-    r"(?:eyJ[\w-]{4,}\.[\w-]{4,}\.[\w-]*|(?:sk|pk|rk)-[\w*-]{8,}|pgw_[\w-]{6,}|gh[opsur]_\w{16,}|github_pat_\w{16,}"
-    r"|xox[a-z]-[\w-]{8,}|AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}|hf_\w{16,}|glpat-[\w-]{12,})"
+    r"(?:eyJ[\w-]{4,}+(?:\.{1,2}[\w-]++)*+|(?:sk|pk|rk)-[\w*-]{8,}+|pgw_[\w-]{6,}+|gh[opsur]_\w{16,}+"
+    r"|github_pat_\w{16,}+|xox[a-z]-[\w-]{8,}+|AKIA[0-9A-Z]{12,}+|AIza[\w-]{20,}+|hf_\w{16,}+|glpat-[\w-]{12,}+)"
 )
 # Only where one of these stands can the pattern beside it match: looking for them costs a tenth of the pattern.
 _NAMED_HINTS = (
@@ -58,6 +70,10 @@ _NAMED_HINTS = (
     "apikey",
     "_token",
     "-token",
+    "accesstoken",
+    "refreshtoken",
+    "idtoken",
+    "authtoken",
     "secret",
     "passw",
 )
@@ -133,12 +149,50 @@ def _known_here() -> tuple[str, ...]:
 
 def without_numbers(reason: str | None) -> str:
     """A reason by which to tell whether another one says the same: an address or a time is new at every try."""
-    return _NUMBER.sub("#", reason or "")
+    return _NUMBER.sub(lambda match: "#" if any(map(str.isdigit, match[0])) else match[0], reason or "")
 
 
 def cleaned(text: str) -> str:
     """`redacted`, with everything known here and now."""
     return redacted(text, _known_here())
+
+
+def shortened(text: str, limit: int) -> str:
+    """`cleaned`, and cut to `limit` characters before that: what follows costs nothing, however long it is.
+
+    No part of a secret is shown by the cut. Some text behind it is cleaned as well, so that a secret which the cut
+    would split is still recognised, and as much is then dropped: at its end, a secret may be incomplete.
+    """
+    margin, known = _margin()
+    begin = text[: 4 * limit + 8 * margin]  # enough where much of it is hidden
+    shown = redacted(begin, known)
+    if len(begin) == len(text):
+        return shown if len(shown) <= limit else f"{shown[:limit]}…"
+    # A placeholder may be longer than what it hides, by less than half, so twice the margin covers the margin.
+    return f"{shown[: max(0, len(shown) - 2 * margin)][:limit]}…"
+
+
+def end_of(text: str, limit: int) -> str:
+    """The same for the last characters of a text; what is dropped goes as far as the next word."""
+    margin, known = _margin()
+    end = text[-(4 * limit + 8 * margin) :]
+    shown = redacted(end, known)
+    if len(end) == len(text):
+        return shown if len(shown) <= limit else f"…{shown[-limit:]}"
+    words = shown[2 * margin :].split(maxsplit=1)
+    return f"…{words[-1][-limit:] if len(words) > 1 else ''}"
+
+
+def _margin() -> tuple[int, tuple[str, ...]]:
+    known = _known_here()
+    return max(_MARGIN, *map(len, known)) if known else _MARGIN, known
+
+
+def quoted(value: object) -> str:
+    """What a client sent, for a sentence about it: a text in quotes and `shortened`, else the name of its type."""
+    if isinstance(value, str):
+        return repr(shortened(value, LONGEST_QUOTE))
+    return "null" if value is None else type(value).__name__
 
 
 def cleaned_data(value: Any) -> Any:

@@ -17,7 +17,7 @@ from sqlalchemy import URL, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from pallas_gateway.telemetry.redaction import cleaned
+from pallas_gateway.telemetry.redaction import shortened
 from pallas_gateway.threads.records import ThreadsUnavailableError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Database:
 def reason_of(error: BaseException) -> str:
     """An error in one line, without the statement, its values and any credentials."""
     told = str(getattr(error, "orig", None) or error).partition("\n")[0]
-    return cleaned(f"{type(error).__name__}: {told}"[:LONGEST_REASON])
+    return shortened(f"{type(error).__name__}: {told}", LONGEST_REASON)
 
 
 def _engine(url: str, folder: Path) -> AsyncEngine:

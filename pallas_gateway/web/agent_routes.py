@@ -15,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
 from pallas_gateway.agent_server.requests import SESSION_HEADER
+from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -68,7 +69,7 @@ def named_by_path(path: str) -> str | None:
 
 def no_agent(name: str | None) -> str:
     """Why a path leads to no agent."""
-    return f"no agent '{name}'" if name else "nothing here"
+    return f"no agent {quoted(name)}" if name else "nothing here"
 
 
 def is_agent_path(path: str, *, on_own_port: bool) -> bool:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     type Address = IPv4Address | IPv6Address
 
 _log = logging.getLogger("pallas.web")
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105  the word of RFC 9110
-_PAIR = re.compile(rf'[ \t]*(?:({_TOKEN})=(?:({_TOKEN})|"((?:[^"\\]|\\.)*)"))?[ \t]*(,|;|\Z)')
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"  # noqa: S105  the word of RFC 9110
+# Possessive: a client's header may be all spaces, which could be given back in as many ways as there are.
+_PAIR = re.compile(rf'[ \t]*+(?:({_TOKEN})=(?:({_TOKEN})|"((?:[^"\\]|\\.)*+)"))?[ \t]*+(,|;|\Z)')
 _ESCAPED = re.compile(r"\\(.)")
 _PORT = r"(?::(?:[0-9]{1,5}|_[0-9A-Za-z._-]+))?"
 _NODE = re.compile(

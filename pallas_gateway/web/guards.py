@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.listeners import RETRY_AFTER_SECONDS
 from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.redaction import shortened
 from pallas_gateway.web import bodies
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ class _ExplainedRefusal:
 
     def _refusal(self, scope: Scope, status: int) -> JSONResponse:
         header, key = ("host", "allowed_hosts") if status == HTTPStatus.MISDIRECTED_REQUEST else _ORIGIN
-        name = Headers(scope=scope).get(header, "")[:_LONGEST_NAME]
+        name = Headers(scope=scope).get(header, "")
+        name = shortened(name, _LONGEST_NAME)
         what = f"{header.capitalize()} {name!r} is not one this gateway answers to"
         if name not in self._told and len(self._told) < _MOST_NAMES:
             self._told.add(name)

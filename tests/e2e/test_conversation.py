@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+from itertools import batched
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -121,11 +122,12 @@ MALFORMED_ROWS: list[tuple[Any, str]] = [
 ]
 
 
+@pytest.mark.parametrize("malformed", list(batched(MALFORMED_ROWS, LOGGED_ROWS)))
 @each_version
 async def test_every_kind_of_malformed_row_is_skipped_with_a_warning_that_names_it(
-    version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    version: str, malformed: tuple[tuple[Any, str], ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows = [row for row, _ in MALFORMED_ROWS]
+    rows = [row for row, _ in malformed]
     history = [*spoken("before", "and"), *rows, *spoken("after")]
     async with scripted_llm() as llm:
         project = write_project(tmp_path, {"scribe": Agent()}, llm_url=llm.base_url)
@@ -139,7 +141,7 @@ async def test_every_kind_of_malformed_row_is_skipped_with_a_warning_that_names_
     warnings = [vars(record) for record in caplog.records if record.name == "pallas.agent_server"]
     assert [record["levelname"] for record in warnings] == ["WARNING"] * len(rows)
     assert [record["index"] for record in warnings] == list(range(2, 2 + len(rows)))
-    assert [why for (_, why), record in zip(MALFORMED_ROWS, warnings, strict=True) if why not in record["why"]] == []
+    assert [why for (_, why), record in zip(malformed, warnings, strict=True) if why not in record["why"]] == []
     assert {(r["agent"], r["conversation_id"], r["call_id"]) for r in warnings} == {
         ("scribe", "c-7", answer.meta["call_id"])
     }

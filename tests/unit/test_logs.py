@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.telemetry import log_outputs, logs, redaction
+from pallas_gateway.telemetry import log_outputs, log_sizes, logs, redaction
 from pallas_gateway.telemetry.current_call import working_on
 from tests.support.waiting import Gate
 
@@ -500,14 +500,26 @@ def test_a_closed_stderr_is_no_trouble_either(tmp_path: Path, stderr: io.StringI
     assert [line["message"] for line in read(tmp_path)] == ["one"]
 
 
+class Unspeakable:
+    def __str__(self) -> str:
+        raise ValueError("canary")
+
+
+def test_a_field_that_holds_itself_is_cut(tmp_path: Path) -> None:
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
+    circle: list[object] = []
+    circle.append(circle)
+    logging.getLogger("some.library").warning("fine", extra={"circle": circle})
+    (line,) = read(tmp_path)
+    assert json.dumps(line["circle"]).count("[") == log_sizes.MOST_LEVELS
+
+
 def test_a_record_that_cannot_be_formatted_says_where_it_came_from_and_nothing_of_its_arguments(
     stderr: io.StringIO, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log")})
     logging.getLogger("some.library").warning("%d of %d", "canary")  # noqa: PLE1206  the mistake itself
-    circle: list[object] = []
-    circle.append(circle)
-    logging.getLogger("some.library").warning("fine", extra={"circle": circle})
+    logging.getLogger("some.library").warning("fine", extra={"odd": Unspeakable()})
 
     assert [line["message"] for line in read(tmp_path)] == ["a log record could not be formatted"] * 2
     assert read(tmp_path)[0]["source"] == "some.library"

@@ -139,6 +139,61 @@ def test_fields_are_cleaned_at_any_depth_and_hidden_by_their_name() -> None:
     assert cleaned_fields(fields) == shown
 
 
+# Cutting
+
+
+SECRETS = ("canary-from-the-file", "canary with spaces and more than one word", "c" * 3_000)
+SHAPES = (
+    "sk-" + "a1" * 2_500,
+    "eyJhbGciOiJIUzI1NiJ9." + "b2" * 2_500 + ".c2lnbmF0dXJl",
+    "authorization: Bearer " + "d3" * 2_500,
+    "https://ann:" + "e4" * 100 + "@host/",
+    "GET /?api_key=" + "f5" * 2_500,
+)
+
+
+@pytest.mark.parametrize("limit", [1, 40, 300])
+@pytest.mark.parametrize("secret", [*SECRETS, *SHAPES])
+def test_no_cut_shows_a_part_of_a_secret(secret: str, limit: int, no_configured_secrets: KnownSecrets) -> None:
+    no_configured_secrets.add(SECRETS)
+    inside = secret[-min(len(secret) // 2, 100) :].removesuffix("@host/")
+    pieces = {inside[at : at + 8] for at in range(len(inside) - 7)}
+    for before in (0, 1, limit // 2, limit - 2, limit, limit + 900, limit + 3_000):
+        for after in (0, 10, 20_000):
+            text = f"{'word ' * before}"[:before] + f" {secret} " + f"{'more ' * after}"[:after]
+            for shown in (redaction.shortened(text, limit), redaction.end_of(text, limit)):
+                assert len(shown) <= limit + 1
+                assert not [piece for piece in pieces if piece in shown], (before, after)
+
+
+def test_a_cut_text_costs_what_is_left_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+
+    def noted(text: str, known: tuple[str, ...]) -> str:
+        looked_at.append(len(text))
+        return redacted(text, known)
+
+    monkeypatch.setattr(redaction, "redacted", noted)
+    assert redaction.shortened("é" * 3_000_000, 40) == "é" * 40 + "…"
+    assert redaction.end_of("one " * 1_000_000, 40).endswith("one one ")
+    assert max(looked_at) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("robot", "'robot'"),
+        ("a\nb\ud800", "'a\\nb\\ud800'"),
+        ("x" * 50, f"'{'x' * 40}…'"),
+        (None, "null"),
+        ([[]], "list"),
+        (1.5, "float"),
+    ],
+)
+def test_what_a_client_sent_is_quoted_in_few_characters(value: object, shown: str) -> None:
+    assert redaction.quoted(value) == shown
+
+
 LINE = (
     "call ended agent=solo call_id=0123456789abcdef caller=anonymous outcome=ok stop_reason=endTurn"
     " duration_seconds=0.123 iterations=3 tokens=input:10,output:5 tools=tools/echo:2"
@@ -172,6 +227,9 @@ def _seconds_for(lines: int, known: KnownSecrets) -> float:
         "key",
         "sig",
         "DB_PWD",
+        "api_key_2",
+        "token" + "1" * 5_000,
+        "x" * 5_000 + "_token",
     ],
 )
 def test_names_of_secrets(name: str) -> None:

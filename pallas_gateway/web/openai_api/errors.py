@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.listeners import RETRY_AFTER_SECONDS
+from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +90,7 @@ def of_failure(reason: str, message: str) -> ApiError:
 
 def no_such_model(model: str) -> ApiError:
     """The error for an agent that is not there, or not for this caller."""
-    message = f"The model '{model:.100}' does not exist, or you may not use it. GET /v1/models lists those you may."
+    message = f"The model {quoted(model)} does not exist, or you may not use it. GET /v1/models lists those you may."
     return ApiError(HTTPStatus.NOT_FOUND, message, "model_not_found", "model")
 
 

@@ -15,6 +15,7 @@ from pallas_gateway.agent_server.tools import conversation_id_of
 from pallas_gateway.calls import parameters
 from pallas_gateway.calls.call import Message
 from pallas_gateway.calls.conversation import MalformedError, checked_images, is_text
+from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web.openai_api.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -172,7 +173,8 @@ def _text(content: object, where: str) -> str:
 def _text_of_part(part: object, where: str) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(part, dict) or kind not in ("text", "refusal"):
-        raise BadRequestError(f"{where} holds a part of type {kind!r:.40}; this takes text and image_url.", param=where)
+        why = f"{where} holds a part of type {quoted(kind)}; this takes text and image_url."
+        raise BadRequestError(why, param=where)
     text = part.get(str(kind))
     if not isinstance(text, str):
         raise BadRequestError(f"{where} holds a part without its text.", param=where)

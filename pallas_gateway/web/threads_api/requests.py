@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pallas_gateway.calls.conversation import current_message, is_text
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, parse
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import bodies
 from pallas_gateway.web.threads_api.errors import ApiError
 
@@ -167,9 +168,9 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _refuse_unknown(given: Collection[str], known: Collection[str], *, what: str = "key") -> None:
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise _bad(f"Unknown {what} '{unknown[0]:.40}'. Known are: {', '.join(known) or 'none'}.")
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise _bad(f"Unknown {what} {quoted(unknown)}. Known are: {', '.join(known) or 'none'}.")
 
 
 def _text(key: str, value: object) -> str:

@@ -1,0 +1,97 @@
+"""The most that one log record may hold, whatever a client, a model or a server put into it.
+
+Sizes are characters of the JSON form, which is the longest: a character may take twelve. A text is cut before it is
+searched for secrets, and by `redaction.shortened`, which shows no part of a secret that a cut goes through.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.telemetry.redaction import HIDDEN, end_of, hides_its_value, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+LONGEST_TEXT = 1_500
+"""Of a message, and of a field."""
+LONGEST_ID = 200
+"""Of a conversation's id, which stands in every record of a call."""
+LONGEST_TRACEBACK = 5_000
+LONGEST_ENDING = 400
+"""Of a traceback's last line, which says what was raised."""
+MOST_ENTRIES = 50
+"""Of a list or a mapping."""
+MOST_LEVELS = 8
+_LEFT_OUT = "…"
+_LEAST = 30  # of an entry for which there is hardly any room
+_LONGEST_CHARACTER = 12  # an emoji is two escapes of six
+
+
+def fitted(text: str, limit: int = LONGEST_TEXT) -> str:
+    """The text, shortened if its JSON form is longer than `limit`."""
+    if _fits(text, limit):
+        return text
+    short = shortened(text, limit)
+    while (size := _size(short)) > limit:
+        short = f"{short[: len(short) * limit // size - 1]}{_LEFT_OUT}"
+    return short
+
+
+def fitted_field(name: str, value: object) -> Any:
+    """A field of a record, fitted at any depth."""
+    if name == "exception":
+        return fitted_traceback(str(value))
+    return _fitted(value, name, LONGEST_ID if name == "conversation_id" else LONGEST_TEXT, MOST_LEVELS)
+
+
+def fitted_traceback(text: str) -> str:
+    """A traceback without its middle: its head says where it began, its end what was raised."""
+    if _fits(text, LONGEST_TRACEBACK):
+        return text
+    last = text.rstrip("\n").rfind("\n") + 1
+    text = text[:last] + fitted(text[last:], LONGEST_ENDING)
+    if _fits(text, LONGEST_TRACEBACK):
+        return text
+    head, rest = LONGEST_TRACEBACK // 4, LONGEST_TRACEBACK * 3 // 4
+    end = end_of(text, rest)
+    while (size := _size(end)) > rest:
+        end = end[-(len(end) * rest // size - 1) :]
+    return f"{fitted(text, head)}\n{end}"
+
+
+def _fitted(value: object, name: str, limit: int, levels: int) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, (Mapping, list, tuple, set, frozenset)):
+        return _fitted_entries(value, name, limit, levels - 1) if levels else _LEFT_OUT
+    text = value if isinstance(value, str) else str(value)
+    return HIDDEN if len(text) > limit and hides_its_value(name) else fitted(text, limit)
+
+
+def _fitted_entries(value: Collection[Any], name: str, limit: int, levels: int) -> Any:
+    """A list or a mapping whose entries take `limit` together, and as many of them as there is room for."""
+    is_mapping = isinstance(value, Mapping)
+    entries: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ((name, one) for one in value)
+    kept: list[tuple[str, Any]] = []
+    for key, one in islice(entries, MOST_ENTRIES):
+        if limit <= 0:
+            break
+        shown = fitted(str(key), limit) if is_mapping else ""
+        limit = max(_LEAST, limit - _size(shown))
+        kept.append((shown, _fitted(one, str(key), limit, levels)))
+        limit -= _size(kept[-1][1])
+    if not is_mapping:
+        return [one for _, one in kept] + ([_LEFT_OUT] if len(kept) < len(value) else [])
+    return dict(kept) | ({_LEFT_OUT: len(value) - len(kept)} if len(kept) < len(value) else {})
+
+
+def _fits(text: str, limit: int) -> bool:
+    return len(text) * _LONGEST_CHARACTER <= limit or (len(text) <= limit and _size(text) <= limit)
+
+
+def _size(value: object) -> int:
+    return len(json.dumps(value, default=str))

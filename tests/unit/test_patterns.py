@@ -1,0 +1,165 @@
+"""No regular expression of the package takes longer than in proportion to its text; each is found in the source.
+
+The texts are made from the patterns, so a new pattern is tried without a line here.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from time import thread_time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import pallas_gateway
+from pallas_gateway.telemetry import redaction
+from pallas_gateway.telemetry.redaction import cleaned, redacted, without_numbers
+from tests.support.patterns import Hostile, growth, hostile_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PACKAGE = Path(pallas_gateway.__file__).parent
+USES = {"match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
+LONGEST = 16_000  # characters; what is quadratic shows long before
+OPERATORS_ONLY = {
+    "pallas_gateway.config.expansion:PLACEHOLDER": "values of agents.yaml and fastagent.config.yaml",
+    "pallas_gateway.config.secret_values:_LOOKS_RANDOM": "headers of fastagent.config.yaml",
+    "pallas_gateway.runtime.platform:_BRACED_DEFAULT": "fastagent.config.yaml",
+}
+"""Quadratic patterns, and the text that they see: it is the operator's own."""
+
+
+@dataclass
+class Use:
+    """One pattern, and how it is applied: an expression of its module whose value is the pattern or its source."""
+
+    module: str
+    expression: ast.expr
+    method: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}:{ast.unparse(self.expression)[:40]}-{self.method}"
+
+    @cached_property
+    def pattern(self) -> re.Pattern[Any]:
+        code = compile(ast.Expression(self.expression), self.module, "eval")
+        return re.compile(eval(code, vars(importlib.import_module(self.module))))  # noqa: S307  the package's own
+
+    def on(self, text: str) -> object:
+        subject: Any = text if isinstance(self.pattern.pattern, str) else text.encode()
+        apply = getattr(self.pattern, self.method)
+        if self.method in {"sub", "subn"}:
+            return apply(b"" if isinstance(subject, bytes) else "", subject)
+        return list(apply(subject)) if self.method == "finditer" else apply(subject)
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    files = sorted(PACKAGE.rglob("*.py"))
+    names = {".".join(("pallas_gateway", *path.relative_to(PACKAGE).with_suffix("").parts)): path for path in files}
+    return {name: ast.parse(path.read_text()) for name, path in names.items() if not name.endswith("__main__")}
+
+
+def uses() -> list[Use]:
+    """Every pattern of the package with every way in which it is used."""
+    return [use for name, tree in modules().items() for use in uses_in(name, tree)]
+
+
+def uses_in(module: str, tree: ast.Module) -> Iterator[Use]:
+    named = {id(node.value): node.targets[0] for node in tree.body if isinstance(node, ast.Assign)}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and is_of_re(node.func)):
+            continue
+        if isinstance(name := named.get(id(node)), ast.Name):
+            used = ast.copy_location(ast.Name(name.id, ast.Load()), name)
+            yield from (Use(module, used, method) for method in sorted(methods_of(name.id, module)))
+        else:
+            method = last_name(node.func)
+            yield Use(module, node.args[0], "search" if method == "compile" else str(method))  # search tries most
+
+
+def is_of_re(function: ast.expr) -> bool:
+    is_one = isinstance(function, ast.Attribute) and last_name(function.value) == "re"
+    return is_one and last_name(function) in {*USES, "compile"}
+
+
+def methods_of(constant: str, module: str) -> set[str]:
+    """How a constant is used: in its own module, and where it is imported."""
+    trees = [modules()[module]] if constant.startswith("_") else list(modules().values())
+    used = {
+        node.attr
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in USES and last_name(node.value) == constant
+    }
+    return used or {"search"}
+
+
+def last_name(node: ast.expr) -> str | None:
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", None)
+
+
+def texts_of(pattern: re.Pattern[Any]) -> list[Hostile]:
+    source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode()
+    return hostile_texts(source, pattern.flags & ~re.UNICODE)
+
+
+def assert_linear(run: Callable[[str], object], texts: list[Hostile], most: int = LONGEST) -> None:
+    quadratic = (text for text in texts if growth(run, text, most) >= 3)
+    assert next(quadratic, None) is None
+
+
+def seconds(run: Callable[[str], object], text: str) -> float:
+    began = thread_time()
+    run(text)
+    return thread_time() - began
+
+
+def test_the_patterns_of_the_package_are_found() -> None:
+    found = {use.name for use in uses()}
+    assert {f"pallas_gateway.telemetry.redaction:{name}-sub" for name in redaction_patterns()} <= found
+    assert len(found) > 40
+
+
+@pytest.mark.parametrize("use", uses(), ids=lambda use: use.name)
+def test_no_pattern_takes_longer_than_its_text_is_long(use: Use) -> None:
+    if use.name.rpartition("-")[0] in OPERATORS_ONLY:
+        pytest.skip("sees the operator's own text only")
+    assert_linear(use.on, texts_of(use.pattern))
+
+
+def test_no_model_of_the_package_has_a_pattern_of_its_own() -> None:
+    calls = (node for tree in modules().values() for node in ast.walk(tree) if isinstance(node, ast.Call))
+    assert not [ast.unparse(call) for call in calls if any(one.arg in {"pattern", "regex"} for one in call.keywords)]
+
+
+# Redaction, whole: its patterns one after another, on texts that each of them is made to look at
+
+
+def redaction_patterns() -> dict[str, re.Pattern[str]]:
+    return {name: value for name, value in vars(redaction).items() if isinstance(value, re.Pattern)}
+
+
+EVERY_HINT = " ".join((*redaction._NAMED_HINTS, *redaction._SHAPE_HINTS, "bearer basic ://a@ ?a=\n"))
+
+
+@pytest.mark.parametrize("run", [cleaned, without_numbers])
+@pytest.mark.parametrize("name", sorted(redaction_patterns()))
+def test_redaction_takes_no_longer_than_its_text_is_long(name: str, run: Callable[[str], str]) -> None:
+    texts = texts_of(redaction_patterns()[name])
+    hinted = [Hostile(f"{EVERY_HINT}{text.head}", text.part, text.tail) for text in texts]
+    costliest = max(hinted, key=lambda text: seconds(run, text.of(LONGEST)))
+    assert growth(run, costliest) < 3, costliest
+
+
+def test_every_hint_leads_to_its_patterns() -> None:
+    """Without the hints, the same would be hidden."""
+    for said in ("accesstoken: abc1", "refreshtoken=abc1", "idtoken: 'abc1'", "authtoken=abc1", "x-my-token: abc1"):
+        assert "abc1" not in redacted(said)
