@@ -63,6 +63,24 @@ class TaskOwner:
             task.exception()  # seen here, so that asyncio does not complain where a waiter was cancelled meanwhile
 
 
+async def completed[T](task: asyncio.Task[T], *, seconds: float | None = None) -> T:
+    """Return the result of `task`, which goes on when the caller is cancelled.
+
+    A cancelled caller waits until the task is done, at most `seconds`, before the cancellation is raised.
+
+    Raises:
+        TimeoutError: the task was not done after `seconds`, or its owner has cancelled it.
+    """
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        await asyncio.wait({task}, timeout=seconds)
+        raise
+    if not task.done() or task.cancelled():
+        raise TimeoutError(f"{task.get_name()} is not done")
+    return task.result()
+
+
 def report_failure(task: asyncio.Task[Any]) -> None:
     """Log the failure of a task that has ended; a callback for tasks that are not awaited."""
     if not task.cancelled() and (error := task.exception()) is not None:

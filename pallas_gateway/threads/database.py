@@ -1,14 +1,15 @@
 """The connections to one database: SQLite for one machine, PostgreSQL for any number of replicas.
 
-Transactions are short: none is held while an agent works, so a few connections serve any number of calls.
+Transactions are short: none is held while an agent works, so a few connections serve any number of calls. Each runs in
+a task of its own and is never cancelled: a cancelled statement may leave its connection, closed, with an open
+transaction, which with SQLite locks out every other writer.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -17,11 +18,12 @@ from sqlalchemy import URL, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.telemetry.redaction import shortened
 from pallas_gateway.threads.records import ThreadsUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
 
     from sqlalchemy import Connection
@@ -29,11 +31,14 @@ if TYPE_CHECKING:
 
     from pallas_gateway.identity.secret import Secret
 
+    type Work[T] = Callable[[AsyncConnection], Awaitable[T]]
+
 CONNECTIONS = 10
 """Most connections of one process."""
 CONNECT_SECONDS = 5.0
 OPERATION_SECONDS = 15.0
-"""How long one transaction may take, with the wait for a connection."""
+"""How long a caller waits for one transaction, with the wait for a connection. The transaction itself is bounded by the
+limits of the pool, of each statement and of SQLite's lock."""
 BUSY_SECONDS = 10.0
 """How long SQLite waits for another writer."""
 LONGEST_REASON = 300
@@ -50,39 +55,45 @@ class Database:
         """Not connected yet; a relative path of SQLite is below `folder`."""
         self._engine = _engine(url.reveal(), folder)
         self._is_up = True
+        self._transactions = TaskOwner()
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Wait (bounded) for the transactions under way, and close every connection."""
+        await self._transactions.__aexit__()
         await self._engine.dispose()
 
-    @asynccontextmanager
-    async def writing(self, seconds: float = OPERATION_SECONDS) -> AsyncIterator[AsyncConnection]:
-        """A transaction that may write.
+    async def write[T](self, work: Work[T], *, seconds: float = OPERATION_SECONDS) -> T:
+        """Run `work` in a transaction that may write, to its end even if the caller is cancelled.
 
         Raises:
-            ThreadsUnavailableError: the database cannot be reached, or does not do what it is asked.
+            ThreadsUnavailableError: the database cannot be reached, or refuses a statement, or did not answer within
+                `seconds`; then the transaction may still be committed.
         """
-        async with self._translated(seconds), self._engine.connect() as connection:
+        return await self._completed(self._written(work), seconds)
+
+    async def read[T](self, work: Work[T]) -> T:
+        """Run `work` in a transaction that only reads; otherwise as `write`."""
+        return await self._completed(self._found(work), OPERATION_SECONDS)
+
+    async def _written[T](self, work: Work[T]) -> T:
+        async with self._engine.connect() as connection:
             await connection.execution_options(**_WRITES)
             async with connection.begin():
-                yield connection
+                return await work(connection)
 
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that only reads; raises as `writing`."""
-        async with self._translated(OPERATION_SECONDS), self._engine.connect() as connection:
-            yield connection
+    async def _found[T](self, work: Work[T]) -> T:
+        async with self._engine.connect() as connection:
+            return await work(connection)
 
-    @asynccontextmanager
-    async def _translated(self, seconds: float) -> AsyncIterator[None]:
+    async def _completed[T](self, transaction: Coroutine[Any, Any, T], seconds: float) -> T:
         try:
-            async with asyncio.timeout(seconds):
-                yield
+            result = await completed(self._transactions.spawn(transaction, name="transaction"), seconds=seconds)
         except _FAILURES as error:
             self._note(error)
             message = "The conversations' database cannot be used now; try again in a moment."
             raise ThreadsUnavailableError(message) from None  # what the libraries say may quote the URL
         self._note(None)
+        return result
 
     def _note(self, error: BaseException | None) -> None:
         if (error is None) == self._is_up:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -60,6 +61,31 @@ class Turn:
     call_id: str
     created_at: datetime
     ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPage:
+    """Some turns of a thread, in order; `has_more` if others follow."""
+
+    turns: tuple[Turn, ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What was said before a turn; `left_out` is the number of older answered turns that did not fit."""
+
+    messages: tuple[Message, ...] = ()
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewThread:
+    """A thread that is created with its first turn."""
+
+    owner: str
+    agent: str
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
 
 
 @dataclass(frozen=True, slots=True)

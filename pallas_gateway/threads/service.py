@@ -50,8 +50,12 @@ class Threads:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close every connection; a turn that is not written by now ends with its lease."""
+        """Wait (bounded) for what is being written, and close every connection.
+
+        A turn that is not written by then ends with its lease.
+        """
         await self._opening.cancel_all()
+        await self._turns.close()
         await self._database.close()
 
     @property
@@ -87,6 +91,5 @@ class Threads:
                 return
 
     async def _open(self, seconds: float) -> None:
-        async with self._database.writing(seconds) as connection:
-            await connection.run_sync(migrate)
+        await self._database.write(lambda connection: connection.run_sync(migrate), seconds=seconds)
         self._is_open = True

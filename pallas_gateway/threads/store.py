@@ -3,103 +3,170 @@
 from __future__ import annotations
 
 import secrets
-from datetime import UTC, datetime
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, delete, insert, or_, select, tuple_, update
+from sqlalchemy import and_, delete, func, insert, literal, or_, select, tuple_, update
 
-from pallas_gateway.calls.call import Image, Message
-from pallas_gateway.threads.records import Lease, Outcome, Thread, ThreadNotFoundError, Turn
-from pallas_gateway.threads.tables import now, threads, turns
+from pallas_gateway.threads.records import History, Lease, ThreadNotFoundError, TurnPage
+from pallas_gateway.threads.rows import (
+    ABANDONED,
+    ABANDONED_SENTENCE,
+    columns_of,
+    images_as_json,
+    pair_of,
+    thread_of,
+    turn_of,
+)
+from pallas_gateway.threads.tables import ID_CHARACTERS, now, octets, threads, turns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from typing import Concatenate
 
-    from sqlalchemy import ColumnElement, Row
+    from sqlalchemy import ColumnElement, Select
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.calls.call import Role
+    from pallas_gateway.calls.call import Message
     from pallas_gateway.threads.database import Database
+    from pallas_gateway.threads.records import NewThread, Outcome, Thread
+    from pallas_gateway.threads.rows import AnyRow
 
-    type _Row = Row[*tuple[Any, ...]]
+    type _Method[**P, T] = Callable[Concatenate[Store, AsyncConnection, P], Awaitable[T]]
+    type _Transaction[**P, T] = Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]
 
 type Position = tuple[int, str]
 """Where a page of threads begins: after the one last changed then (in milliseconds since 1970), of that id."""
 
-ABANDONED = "abandoned"
-_ABANDONED_SENTENCE = "The gateway that was answering has gone away."
-_NEVER_REPLAYED = 1000
-"""Turns so far back are not replayed; a model's context is long over before."""
+MOST_REPLAYED = 1000
+"""Turns of a thread that a model is sent at most."""
+REPLAY_BYTES = 16 * 1024 * 1024
+"""How much they may be together, with their images as Base64: older turns are left out."""
+PAGE_BYTES = 8 * 1024 * 1024
+"""How much the turns of one page may be together; a page has one turn at least."""
+_TEXTS = (turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
+_SIZE = sum((octets(column) for column in _TEXTS), literal(0)).label("size")
 _SHOWN = (threads.c.id, threads.c.agent, threads.c.title, threads.c.created_at, threads.c.updated_at, threads.c.turns)
 
 
+def _writing[**P, T](work: _Method[P, T]) -> _Transaction[P, T]:
+    """Make a method of `Store` one transaction that may write."""
+
+    @wraps(work)
+    async def method(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.database.write(lambda connection: work(store, connection, *args, **kwargs))
+
+    return method
+
+
+def _reading[**P, T](work: _Method[P, T]) -> _Transaction[P, T]:
+    """Make a method of `Store` one transaction that only reads."""
+
+    @wraps(work)
+    async def method(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.database.read(lambda connection: work(store, connection, *args, **kwargs))
+
+    return method
+
+
 class Store:
-    """What may be asked of the database; everything raises `ThreadsUnavailableError` when it cannot be used."""
+    """What may be asked of the database; everything raises `ThreadsUnavailableError` when it cannot be used.
+
+    Each method is one transaction, which runs to its end even if the caller is cancelled.
+    """
 
     def __init__(self, database: Database, lease_seconds: float) -> None:
         """Leases end `lease_seconds` after they were taken or renewed, by the database's clock."""
-        self._database = database
+        self.database = database
         self._lease_milliseconds = int(lease_seconds * 1000)
 
-    async def create(self, owner: str, agent: str, title: str | None = None) -> Thread:
-        """A new thread without turns."""
-        values = {"id": secrets.token_hex(16), "owner": owner, "agent": agent, "title": title}
+    @_writing
+    async def create(self, connection: AsyncConnection, owner: str, agent: str, title: str | None = None) -> Thread:
+        """Create a thread without turns."""
+        values = {"id": secrets.token_hex(ID_CHARACTERS // 2), "owner": owner, "agent": agent, "title": title}
         new = insert(threads).values(**values, created_at=now(), updated_at=now(), turns=0).returning(*_SHOWN)
-        async with self._database.writing() as connection:
-            return _thread((await connection.execute(new)).one())
+        return thread_of((await connection.execute(new)).one())
 
-    async def find(self, thread_id: str, owner: str) -> Thread:
-        """The owner's thread of that id.
+    @_reading
+    async def find(self, connection: AsyncConnection, thread_id: str, owner: str) -> Thread:
+        """Find the owner's thread of that id.
 
         Raises:
             ThreadNotFoundError: there is none, or it is somebody else's.
         """
         wanted = select(*_SHOWN).where(threads.c.id == thread_id, threads.c.owner == owner)
-        async with self._database.reading() as connection:
-            row = (await connection.execute(wanted)).one_or_none()
+        row = (await connection.execute(wanted)).one_or_none()
         if row is None:
             raise ThreadNotFoundError(f"no thread '{thread_id}'")
-        return _thread(row)
+        return thread_of(row)
 
-    async def threads_of(self, owner: str, agent: str, *, limit: int, after: Position | None) -> Sequence[Thread]:
+    @_reading
+    async def threads_of(
+        self, connection: AsyncConnection, owner: str, agent: str, *, limit: int, after: Position | None
+    ) -> Sequence[Thread]:
         """At most `limit` of the owner's threads with an agent, the one last changed first."""
         place = tuple_(threads.c.updated_at, threads.c.id)
         wanted = select(*_SHOWN).where(threads.c.owner == owner, threads.c.agent == agent)
         if after is not None:
             wanted = wanted.where(place < tuple_(*after))
         wanted = wanted.order_by(threads.c.updated_at.desc(), threads.c.id.desc()).limit(limit)
-        async with self._database.reading() as connection:
-            return [_thread(row) for row in await connection.execute(wanted)]
+        return [thread_of(row) for row in await connection.execute(wanted)]
 
-    async def turns_of(self, thread_id: str, *, limit: int, after: int) -> Sequence[Turn]:
-        """At most `limit` turns of a thread whose numbers come after `after`, in order.
+    @_reading
+    async def turns_of(self, connection: AsyncConnection, thread_id: str, *, limit: int, after: int) -> TurnPage:
+        """The turns of a thread whose numbers come after `after`, in order: at most `limit`, as far as they fit.
 
         A pending turn whose lease is over is shown as what it will be: an error.
         """
+        is_wanted = and_(turns.c.thread_id == thread_id, turns.c.number > after)
+        sizes = select(turns.c.number, _SIZE).where(is_wanted).order_by(turns.c.number).limit(limit + 1)
+        fitting, has_more = await _fitting(connection, sizes, most=limit, octets=PAGE_BYTES, at_least=1)
+        if fitting is None:
+            return TurnPage((), has_more=False)
         is_over = and_(turns.c.status == "pending", or_(threads.c.lease_until.is_(None), threads.c.lease_until < now()))
-        wanted = (
+        page = (
             select(turns, is_over.label("is_over"))
             .join(threads, threads.c.id == turns.c.thread_id)
-            .where(turns.c.thread_id == thread_id, turns.c.number > after)
+            .where(is_wanted, turns.c.number <= fitting)
             .order_by(turns.c.number)
-            .limit(limit)
         )
-        async with self._database.reading() as connection:
-            return [_turn(row) for row in await connection.execute(wanted)]
+        return TurnPage(tuple(turn_of(row) for row in await connection.execute(page)), has_more=has_more)
 
-    async def history(self, lease: Lease) -> Sequence[Message]:
-        """What was said before the turn of a lease: questions with their answers, without turns that failed."""
-        wanted = (
-            select(turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
-            .where(turns.c.thread_id == lease.thread_id, turns.c.status == "complete", turns.c.number < lease.turn)
-            .order_by(turns.c.number.desc())
-            .limit(_NEVER_REPLAYED)
+    @_reading
+    async def history(self, connection: AsyncConnection, lease: Lease) -> History:
+        """What was said before the turn of a lease: questions with their answers, without turns that failed.
+
+        The newest turns that fit.
+        """
+        is_wanted = and_(
+            turns.c.thread_id == lease.thread_id, turns.c.status == "complete", turns.c.number < lease.turn
         )
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(wanted)).all()
-        return [message for row in reversed(rows) for message in _pair(row)]
+        sizes = select(turns.c.number, _SIZE).where(is_wanted).order_by(turns.c.number.desc())
+        oldest, has_more = await _fitting(connection, sizes, most=MOST_REPLAYED, octets=REPLAY_BYTES, at_least=0)
+        rows: Sequence[AnyRow] = ()
+        if oldest is not None:
+            replayed = select(*_TEXTS).where(is_wanted, turns.c.number >= oldest).order_by(turns.c.number)
+            rows = (await connection.execute(replayed)).all()
+        all_of_them = select(func.count()).select_from(turns).where(is_wanted)
+        left_out = (await connection.execute(all_of_them)).scalar_one() - len(rows) if has_more else 0
+        return History(tuple(message for row in rows for message in pair_of(row)), left_out)
 
-    async def begin_turn(self, thread_id: str, question: Message, call_id: str) -> Lease | None:
-        """The next turn of a thread, pending, with the lease of its thread; None while somebody else has it.
+    @_writing
+    async def begin_thread(
+        self, connection: AsyncConnection, thread: NewThread, question: Message, call_id: str
+    ) -> Lease:
+        """Create a thread with its first turn, pending, and its lease: no thread is left without a turn."""
+        lease = Lease(thread.id, 1, secrets.token_hex(16))
+        values = {"id": thread.id, "owner": thread.owner, "agent": thread.agent, **self._held_by(lease.holder)}
+        await connection.execute(insert(threads).values(**values, created_at=now(), updated_at=now(), turns=1))
+        await connection.execute(_pending(thread.id, lease.turn, question, call_id))
+        return lease
+
+    @_writing
+    async def begin_turn(
+        self, connection: AsyncConnection, thread_id: str, question: Message, call_id: str
+    ) -> Lease | None:
+        """Begin the next turn of a thread, pending, with the lease of its thread; None while another holds that.
 
         Number and row come with the lease in one transaction, so numbers are unique and have no gaps. What the last
         holder has left behind unfinished becomes an error.
@@ -111,42 +178,63 @@ class Store:
             .values(**self._held_by(holder), turns=threads.c.turns + 1, updated_at=now())
             .returning(threads.c.turns)
         )
-        async with self._database.writing() as connection:
-            number = (await connection.execute(taken)).scalar_one_or_none()
-            if number is None:
-                return None
-            await connection.execute(_give_up_pending(thread_id))
-            await connection.execute(_pending(thread_id, number, question, call_id))
+        number = (await connection.execute(taken)).scalar_one_or_none()
+        if number is None:
+            return None
+        await connection.execute(_give_up_pending(thread_id))
+        await connection.execute(_pending(thread_id, number, question, call_id))
         return Lease(thread_id, number, holder)
 
-    async def renew(self, lease: Lease) -> bool:
+    @_writing
+    async def renew(self, connection: AsyncConnection, lease: Lease) -> bool:
         """Have a lease last as long again from now on; whether it is still held."""
         held = update(threads).where(_holds(lease)).values(lease_until=now() + self._lease_milliseconds)
-        async with self._database.writing() as connection:
-            return (await connection.execute(held)).rowcount == 1
+        return (await connection.execute(held)).rowcount == 1
 
-    async def end_turn(self, lease: Lease, outcome: Outcome) -> bool:
+    @_writing
+    async def end_turn(self, connection: AsyncConnection, lease: Lease, outcome: Outcome) -> bool:
         """Write what a turn came to and give its lease back; False, and nothing is written, if it was lost."""
         given_back = update(threads).where(_holds(lease)).values(lease_holder=None, lease_until=None, updated_at=now())
         ended = (
             update(turns)
             .where(turns.c.thread_id == lease.thread_id, turns.c.number == lease.turn)
-            .values(**_columns(outcome), ended_at=now())
+            .values(**columns_of(outcome), ended_at=now())
         )
-        async with self._database.writing() as connection:
-            is_held = (await connection.execute(given_back)).rowcount == 1
-            if is_held:
-                await connection.execute(ended)
+        is_held = (await connection.execute(given_back)).rowcount == 1
+        if is_held:
+            await connection.execute(ended)
         return is_held
 
-    async def forget(self, lease: Lease) -> bool:
-        """Take back a thread with the turn of a lease, if it has no other; False, and nothing is changed, if it has."""
+    @_writing
+    async def forget(self, connection: AsyncConnection, lease: Lease) -> bool:
+        """Delete a thread with the turn of a lease, if it has no other; False, and nothing is changed, if it has."""
         alone = delete(threads).where(_holds(lease), threads.c.turns == 1)
-        async with self._database.writing() as connection:
-            return (await connection.execute(alone)).rowcount == 1
+        return (await connection.execute(alone)).rowcount == 1
 
     def _held_by(self, holder: str) -> dict[str, Any]:
         return {"lease_holder": holder, "lease_until": now() + self._lease_milliseconds}
+
+
+async def _fitting(
+    connection: AsyncConnection, sizes: Select[tuple[int, int]], *, most: int, octets: int, at_least: int
+) -> tuple[int | None, bool]:
+    """The number of the last turn that fits into `octets`, None if none does, and whether more turns follow.
+
+    Args:
+        connection: in a transaction.
+        sizes: number and size of each turn, in the order in which they are wanted; read no further than they fit.
+        most: turns that are wanted.
+        octets: how much they may be together.
+        at_least: turns that are taken whatever their size.
+    """
+    last, count, total = None, 0, 0
+    async with connection.stream(sizes) as found:
+        async for row in found:
+            total += row.size
+            if count == most or (total > octets and count >= at_least):
+                return last, True
+            last, count = row.number, count + 1
+    return last, False
 
 
 def _is_free() -> ColumnElement[bool]:
@@ -159,7 +247,7 @@ def _holds(lease: Lease) -> ColumnElement[bool]:
 
 
 def _give_up_pending(thread_id: str) -> Any:
-    values = {"status": "error", "error_reason": ABANDONED, "error": _ABANDONED_SENTENCE, "ended_at": now()}
+    values = {"status": "error", "error_reason": ABANDONED, "error": ABANDONED_SENTENCE, "ended_at": now()}
     return update(turns).where(turns.c.thread_id == thread_id, turns.c.status == "pending").values(**values)
 
 
@@ -169,70 +257,9 @@ def _pending(thread_id: str, number: int, question: Message, call_id: str) -> An
         number=number,
         status="pending",
         question=question.text,
-        question_images=_images_as_json(question),
+        question_images=images_as_json(question),
         answer_images=[],
         usage={},
         call_id=call_id,
         created_at=now(),
     )
-
-
-def _columns(outcome: Outcome) -> dict[str, Any]:
-    answer = outcome.answer
-    return {
-        "status": outcome.status,
-        "answer": storable(answer.text) if answer else None,
-        "answer_images": _images_as_json(answer) if answer else [],
-        "stop_reason": outcome.stop_reason,
-        "usage": dict(outcome.usage),
-        "error_reason": outcome.error_reason,
-        "error": storable(outcome.error) if outcome.error else None,
-    }
-
-
-def storable(text: str) -> str:
-    """Text that a database takes: models may say NUL and halves of surrogate pairs, which PostgreSQL does not."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
-
-
-def _images_as_json(message: Message) -> list[dict[str, str]]:
-    return [{"data": image.data, "mime_type": image.mime_type} for image in message.images]
-
-
-def _message(role: Role, text: str, images: list[dict[str, str]]) -> Message:
-    return Message(role, text, tuple(Image(**image) for image in images))
-
-
-def _pair(row: _Row) -> tuple[Message, Message]:
-    answer = _message("assistant", row.answer, row.answer_images)
-    return _message("user", row.question, row.question_images), answer
-
-
-def _thread(row: _Row) -> Thread:
-    return Thread(row.id, row.agent, row.title, _time(row.created_at), _time(row.updated_at), row.turns)
-
-
-def _turn(row: _Row) -> Turn:
-    question = _message("user", row.question, row.question_images)
-    return Turn(
-        row.number,
-        "error" if row.is_over else row.status,
-        question,
-        _outcome(row),
-        row.call_id,
-        _time(row.created_at),
-        _time(row.ended_at) if row.ended_at is not None else None,
-    )
-
-
-def _outcome(row: _Row) -> Outcome:
-    if row.is_over:
-        return Outcome(error_reason=ABANDONED, error=_ABANDONED_SENTENCE)
-    if row.status == "complete":
-        answer = _message("assistant", row.answer, row.answer_images)
-        return Outcome(answer, row.stop_reason, row.usage)
-    return Outcome(None, row.stop_reason, row.usage, row.error_reason, row.error)
-
-
-def _time(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)

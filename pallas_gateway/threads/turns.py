@@ -6,10 +6,13 @@ import asyncio
 import logging
 import random
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.threads.records import (
+    History,
     LeaseLostError,
     Outcome,
     ThreadBusyError,
@@ -17,11 +20,15 @@ from pallas_gateway.threads.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from contextlib import AbstractAsyncContextManager
+    from typing import Any
 
     from pallas_gateway.calls.call import Message
-    from pallas_gateway.threads.records import Lease
+    from pallas_gateway.threads.records import Lease, NewThread
     from pallas_gateway.threads.store import Store
+
+    type _Begin = Callable[[], Coroutine[Any, Any, Lease | None]]
 
 RENEWALS = 4
 """How often a lease is renewed in the time it lasts, so that a hiccup of the database does not cost it."""
@@ -29,16 +36,20 @@ POLL_SECONDS = (0.05, 0.5)
 """Shortest and longest time between two tries to get a lease that another process has."""
 _WRITE_AGAIN_SECONDS = (0.2, 1.0, 3.0)
 """An answer that was paid for is worth more than one try to store it."""
+_CANCELLED = Outcome(error_reason="cancelled", error="The call was cancelled.")
 _log = logging.getLogger("pallas.threads")
 
 
 class OpenTurn:
     """A turn that nobody else can come between; `history` is what was said before it."""
 
-    def __init__(self, store: Store, lease: Lease) -> None:
+    def __init__(self, store: Store, lease: Lease, tasks: TaskOwner, *, is_first: bool) -> None:
+        """With `is_first` the thread was created for this turn, and is deleted if the turn fails before it is kept."""
         self._store = store
+        self._tasks = tasks
+        self._is_kept = not is_first
         self.lease = lease
-        self.history: tuple[Message, ...] = ()
+        self.history = History()
         self.is_ended = False
 
     @property
@@ -48,7 +59,11 @@ class OpenTurn:
 
     async def read_history(self) -> None:
         """Read what was said before."""
-        self.history = tuple(await self._store.history(self.lease))
+        self.history = await self._store.history(self.lease)
+
+    def keep(self) -> None:
+        """Keep a thread that was created for this turn, even if the turn fails."""
+        self._is_kept = True
 
     async def end(self, outcome: Outcome) -> None:
         """Write what it came to, even if the caller is cancelled meanwhile: half an end would lock the thread.
@@ -58,22 +73,29 @@ class OpenTurn:
             ThreadsUnavailableError: the database cannot be used, also not a few seconds later.
         """
         self.is_ended = True
-        writing = asyncio.create_task(self._written(outcome), name=f"end of turn in thread {self.lease.thread_id}")
+        writing = self._tasks.spawn(self._written(outcome), name=f"end of turn in thread {self.lease.thread_id}")
         try:
-            await asyncio.shield(writing)
+            await completed(writing)
         except asyncio.CancelledError:
-            await asyncio.wait({writing})
-            _note_if_failed(self.lease, writing)
+            writing.add_done_callback(partial(_note_if_failed, self.lease))
             raise
 
-    async def forget_thread(self) -> None:
-        """Take the thread back with this turn, unless it has others: then the turn stays open.
+    async def fail(self, outcome: Outcome) -> None:
+        """Write how it failed, unless it has ended; a thread that was created for it and is not kept is deleted.
 
-        Raises:
-            ThreadsUnavailableError: the database cannot be used.
+        Where that fails as well, which is logged, its lease runs out and the turn reads as `abandoned`.
         """
+        if self.is_ended:
+            return
+        try:
+            await (self.end(outcome) if self._is_kept else self._forget())
+        except (LeaseLostError, ThreadsUnavailableError) as error:
+            _note_not_ended(self.lease, error)
+
+    async def _forget(self) -> None:
         self.is_ended = True
-        self.is_ended = await self._store.forget(self.lease)
+        if not await self._store.forget(self.lease):
+            raise _lost()
 
     async def _written(self, outcome: Outcome) -> None:
         for seconds in _WRITE_AGAIN_SECONDS:
@@ -95,11 +117,15 @@ class Turns:
         self._store = store
         self._lease_seconds = lease_seconds
         self._queues: dict[str, _Queue] = {}
+        self._tasks = TaskOwner()
 
-    @asynccontextmanager
-    async def turn(
+    async def close(self) -> None:
+        """Wait (bounded) for turns that begin or end."""
+        await self._tasks.__aexit__()
+
+    def turn(
         self, thread_id: str, question: Message, call_id: str, *, wait_seconds: float
-    ) -> AsyncIterator[OpenTurn]:
+    ) -> AbstractAsyncContextManager[OpenTurn]:
         """The next turn of a thread, for the block; one that the block does not end is ended as an error.
 
         The lease is renewed meanwhile. When it is lost all the same, the block is cancelled.
@@ -109,19 +135,34 @@ class Turns:
             LeaseLostError: another writer took over the thread during the block.
             ThreadsUnavailableError: the database cannot be used.
         """
+        begin = partial(self._store.begin_turn, thread_id, question, call_id)
+        return self._turn(thread_id, begin, wait_seconds=wait_seconds)
+
+    def first_turn(self, thread: NewThread, question: Message, call_id: str) -> AbstractAsyncContextManager[OpenTurn]:
+        """The first turn of a thread that is created with it; as `turn`.
+
+        If it fails before `keep` is called, the thread is deleted.
+        """
+        return self._turn(thread.id, partial(self._store.begin_thread, thread, question, call_id), is_first=True)
+
+    @asynccontextmanager
+    async def _turn(
+        self, thread_id: str, begin: _Begin, *, wait_seconds: float = 0, is_first: bool = False
+    ) -> AsyncIterator[OpenTurn]:
         async with self._in_line(thread_id, wait_seconds) as deadline:
-            turn = OpenTurn(self._store, await self._begun(thread_id, question, call_id, deadline))
+            turn = await self._begun(begin, deadline, is_first=is_first)
             try:
                 async with self._kept(turn):
-                    await turn.read_history()
+                    if not is_first:
+                        await turn.read_history()
                     yield turn
             except LeaseLostError:
                 raise
             except asyncio.CancelledError:
-                await _end_if_open(turn, Outcome(error_reason="cancelled", error="The call was cancelled."))
+                await turn.fail(_CANCELLED)
                 raise
             except Exception as error:
-                await _end_if_open(turn, _failure(error))
+                await turn.fail(_failure(error))
                 raise
 
     @asynccontextmanager
@@ -145,14 +186,34 @@ class Turns:
             if not queue.length:
                 del self._queues[thread_id]
 
-    async def _begun(self, thread_id: str, question: Message, call_id: str, deadline: float) -> Lease:
+    async def _begun(self, begin: _Begin, deadline: float, *, is_first: bool) -> OpenTurn:
         now, (pause, longest) = asyncio.get_running_loop().time, POLL_SECONDS
-        while (lease := await self._store.begin_turn(thread_id, question, call_id)) is None:
+        while (turn := await self._tried(begin, is_first=is_first)) is None:
             if now() >= deadline:
                 raise _busy()
             await asyncio.sleep(min(pause * random.uniform(0.5, 1), max(deadline - now(), 0)))  # noqa: S311  no secret
             pause = min(2 * pause, longest)
-        return lease
+        return turn
+
+    async def _tried(self, begin: _Begin, *, is_first: bool) -> OpenTurn | None:
+        """Begin the turn if the thread is free; one that has begun for a cancelled caller is ended again."""
+        beginning = self._tasks.spawn(begin(), name="beginning of a turn")
+        try:
+            await asyncio.wait({beginning})
+        except asyncio.CancelledError:
+            await completed(self._tasks.spawn(self._given_up(beginning, is_first=is_first), name="end of a turn"))
+            raise
+        return self._open(beginning.result(), is_first=is_first)
+
+    async def _given_up(self, beginning: asyncio.Task[Lease | None], *, is_first: bool) -> None:
+        await asyncio.wait({beginning})
+        if beginning.cancelled() or beginning.exception() is not None:
+            return
+        if (turn := self._open(beginning.result(), is_first=is_first)) is not None:
+            await turn.fail(_CANCELLED)
+
+    def _open(self, lease: Lease | None, *, is_first: bool) -> OpenTurn | None:
+        return OpenTurn(self._store, lease, self._tasks, is_first=is_first) if lease is not None else None
 
     @asynccontextmanager
     async def _kept(self, turn: OpenTurn) -> AsyncIterator[None]:
@@ -185,16 +246,6 @@ class _Queue:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.length = 0
-
-
-async def _end_if_open(turn: OpenTurn, outcome: Outcome) -> None:
-    """Write how a turn failed; where that fails as well, its lease runs out, which says the same a little later."""
-    if turn.is_ended:
-        return
-    try:
-        await turn.end(outcome)
-    except (LeaseLostError, ThreadsUnavailableError) as error:
-        _note_not_ended(turn.lease, error)
 
 
 def _note_if_failed(lease: Lease, writing: asyncio.Task[None]) -> None:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-from contextlib import asynccontextmanager
+import sqlite3
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from sqlalchemy import event
 
 from pallas_gateway.identity.static_keys import hash_of
+from pallas_gateway.threads import store
+from pallas_gateway.web.threads_api.api import ThreadsApi
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import Reply, call_tools, hang, say, scripted_llm
-from tests.support.waiting import Gate, eventually
+from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
+    from pallas_gateway.threads.service import Threads
+    from tests.support.asgi import Message, Receive, Scope
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
@@ -211,6 +218,171 @@ async def test_a_client_that_is_cut_off_from_its_first_answer_knows_where_to_fin
         told = await eventually(told_of_its_end, what="the end of the turn")
     assert first == {"type": "thread", "threadId": first["threadId"], "turnIndex": 1}
     assert [(one["turnIndex"], one["status"]) for one in told] == [(1, "complete"), (1, "error")]
+
+
+async def test_clients_that_abort_at_any_statement_lock_neither_the_database_nor_their_thread(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread_id = (await api.chat("hello")).raise_for_status().json()["threadId"]
+        left = {}
+        gc.disable()
+        try:
+            for number in range(1, 13):
+                for body in ({}, {"threadId": thread_id}):
+                    await abort(api, number, **body)
+                    if not await is_writable(api):
+                        left[number] = body
+        finally:
+            gc.enable()
+        last = await api.chat("again", threadId=thread_id)
+        listed = (await api.get("/agents/solo/threads", limit=200)).json()["threads"]
+        told = [await api.messages(thread["id"]) for thread in listed]
+    assert left == {}
+    assert last.status_code == 200
+    assert {one["status"] for messages in told for one in messages} <= {"complete", "error"}
+    assert all(told)
+
+
+SLOW_WRITES = """
+CREATE TRIGGER slow_insert AFTER INSERT ON pallas_threads BEGIN {slow}; END;
+CREATE TRIGGER slow_update AFTER UPDATE ON pallas_threads BEGIN {slow}; END;
+""".format(
+    slow="SELECT (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 500000) SELECT max(i) FROM n)"
+)
+
+
+async def test_a_client_that_aborts_in_the_middle_of_a_slow_write_locks_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread_id = (await api.chat("hello")).raise_for_status().json()["threadId"]
+        with closing(sqlite3.connect(database_of(api))) as other:
+            other.executescript(SLOW_WRITES)
+        gc.disable()
+        try:
+            for statement, body in (("INSERT INTO", {}), ("UPDATE", {"threadId": thread_id})):
+                await abort(api, statement=f"{statement} pallas_threads", **body)
+                assert await is_writable(api)
+        finally:
+            gc.enable()
+        last = await api.chat("again", threadId=thread_id)
+        [only] = (await api.get("/agents/solo/threads")).json()["threads"]
+        told = await api.messages(thread_id)
+    assert last.status_code == 200
+    assert only["id"] == thread_id
+    assert [one["status"] for one in told if one["role"] == "assistant"] == ["complete", "error", "complete"]
+
+
+async def abort(api: Api, number: int = 1, *, statement: str = "", **body: Any) -> None:
+    """Send a message and hang up once the gateway executes the statement of that number, or has answered.
+
+    Those count that begin with `statement`.
+    """
+    engine = _threads(api).store.database._engine.sync_engine
+    chat, reached, seen = asyncio.create_task(api.chat("hi", **body)), asyncio.Event(), 0
+
+    def note(_: object, __: object, text: str, *___: object) -> None:
+        nonlocal seen
+        seen += text.startswith(statement)
+        if seen == number:
+            reached.set()
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        reaching = asyncio.create_task(reached.wait())
+        await asyncio.wait({chat, reaching}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        reaching.cancel()
+        chat.cancel()
+        await asyncio.wait({chat, reaching})
+        for _ in range(10):  # whether or not the gateway hears of it by then, nothing may stay locked
+            await tick()
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+
+
+async def is_writable(api: Api) -> bool:
+    """Whether another program can write to the database, now or in a moment."""
+
+    def can_write() -> bool:
+        with closing(sqlite3.connect(database_of(api), timeout=0, isolation_level=None)) as other:
+            with suppress(sqlite3.OperationalError):
+                other.execute("BEGIN IMMEDIATE")
+            return other.in_transaction
+
+    with suppress(AssertionError):
+        await eventually(can_write, 5)
+    return can_write()
+
+
+def database_of(api: Api) -> Path:
+    return api.served.project.path / "threads.db"
+
+
+def _threads(api: Api) -> Threads:
+    assert api.served.gateway.threads is not None
+    return api.served.gateway.threads
+
+
+async def test_a_turn_ends_when_its_answer_exists_though_its_client_does_not_read(tmp_path: Path) -> None:
+    reading, sent = Gate(), []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        await reading.enter()
+
+    async with serving(tmp_path) as api:
+        thread_id = (await api.chat("hello")).raise_for_status().json()["threadId"]
+        scope, receive = request_of("solo", {"message": "slowly", "threadId": thread_id})
+        answering = asyncio.create_task(ThreadsApi(api.served.gateway, _threads(api))(scope, receive, send))
+        await reading.wait_for_entered()
+
+        async def stored() -> bool:
+            return bool((await api.messages(thread_id))[-1]["content"] == "You said: slowly")
+
+        await eventually(stored, what="the stored answer")
+        other = await api.chat("meanwhile", threadId=thread_id)
+        reading.open()
+        await asyncio.wait_for(answering, 20)
+    events = b"".join(message.get("body", b"") for message in sent).decode().split("\n\n")
+    told = [json.loads(one.removeprefix("data: ")) for one in events if one.startswith("data: {")]
+    assert (other.status_code, other.json()["turnIndex"]) == (200, 3)
+    assert [one["type"] for one in told] == ["thread", "text", "final"]
+    assert told[-1]["content"] == "You said: slowly"
+    assert sent[-1]["more_body"] is False
+
+
+def request_of(agent: str, body: dict[str, Any]) -> tuple[Scope, Receive]:
+    """A chat that asks for events, of a client that stays."""
+    headers = [(b"accept", b"text/event-stream"), (b"content-type", b"application/json")]
+    path = f"/api/v1/agents/{agent}/chat"
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+    messages: list[Message] = [{"type": "http.request", "body": json.dumps(body).encode()}]
+
+    async def receive() -> Message:
+        if not messages:
+            await asyncio.Event().wait()
+        return messages.pop()
+
+    return scope, receive
+
+
+async def test_what_is_too_much_to_be_replayed_is_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "REPLAY_BYTES", 60)
+    monkeypatch.setattr(store, "PAGE_BYTES", 60)
+    async with serving(tmp_path) as api:
+        first = (await api.chat("one")).raise_for_status().json()
+        for message in ("two", "three"):
+            fitting = (await api.chat(message, threadId=first["threadId"])).raise_for_status().json()
+        cut = (await events_of(api, "four", threadId=first["threadId"]))[-1]
+        replayed = api.llm.requests[-1].user_texts
+        pages, after = [], 0
+        while after is not None:
+            page = (await api.get(f"/threads/{first['threadId']}/messages", after=after)).raise_for_status().json()
+            pages.append([one["turnIndex"] for one in page["messages"]])
+            after = page["nextAfter"]
+    assert ["turnsLeftOut" in answer for answer in (first, fitting)] == [False, False]
+    assert cut["turnsLeftOut"] == 1
+    assert replayed == ["two", "three", "four"]
+    assert pages == [[1, 1, 2, 2], [3, 3, 4, 4]]
 
 
 async def test_callers_see_their_own_threads_and_the_agents_of_their_grants_alone(tmp_path: Path) -> None:

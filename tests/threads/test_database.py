@@ -38,8 +38,7 @@ async def test_migrations_make_exactly_the_tables_that_are_declared(database_url
     async with threads_at(database_url):
         pass
     database = Database(Secret(database_url), Path("/"))
-    async with database.reading() as connection:
-        differences = await connection.run_sync(_differences)
+    differences = await database.read(lambda connection: connection.run_sync(_differences))
     await database.close()
     assert differences == []
 
@@ -63,8 +62,8 @@ async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database
     async with threads_at(database_url):
         pass
     database = Database(Secret(database_url), Path("/"))
-    async with database.writing() as connection:
-        await connection.execute(text("UPDATE pallas_threads_version SET version_num = '9999'"))
+    newer = text("UPDATE pallas_threads_version SET version_num = '9999'")
+    await database.write(lambda connection: connection.execute(newer))
     await database.close()
 
     with pytest.raises(ThreadsSchemaError, match=r"at version 9999, .* knows up to 0001.* update this one"):

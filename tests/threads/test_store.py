@@ -13,9 +13,9 @@ from sqlalchemy import update
 
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads import tables
+from pallas_gateway.threads import store, tables
 from pallas_gateway.threads.database import Database
-from pallas_gateway.threads.records import Outcome, ThreadBusyError, ThreadNotFoundError
+from pallas_gateway.threads.records import History, NewThread, Outcome, ThreadBusyError, ThreadNotFoundError, TurnPage
 from pallas_gateway.threads.service import Threads
 from pallas_gateway.threads.store import Store
 from pallas_gateway.threads.turns import Turns
@@ -23,6 +23,8 @@ from tests.support.waiting import eventually, tick
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.threads.records import Lease, Turn
 
@@ -43,7 +45,7 @@ async def say(threads: Threads, thread_id: str, text: str, *, wait_seconds: floa
 
 
 async def turns_of(threads: Threads, thread_id: str) -> list[Turn]:
-    return list(await threads.store.turns_of(thread_id, limit=1000, after=0))
+    return list((await threads.store.turns_of(thread_id, limit=1000, after=0)).turns)
 
 
 async def test_a_thread_keeps_what_was_said_in_order_and_replays_it(database_url: str) -> None:
@@ -51,12 +53,12 @@ async def test_a_thread_keeps_what_was_said_in_order_and_replays_it(database_url
         thread = await threads.store.create("me", "solo", "first words")
         question, answer = Message("user", "look", (PICTURE,)), Message("assistant", "seen\0 \ud83d", (PICTURE,))
         async with threads.turns.turn(thread.id, question, "call-1", wait_seconds=0) as turn:
-            assert turn.history == ()
+            assert turn.history == History()
             [pending] = await turns_of(threads, thread.id)
             await turn.end(Outcome(answer, "endTurn", {"input": 3}))
         [told] = await turns_of(threads, thread.id)
         async with threads.turns.turn(thread.id, Message("user", "again"), "call-2", wait_seconds=0) as turn:
-            history = turn.history
+            history = turn.history.messages
             await turn.end(Outcome(error_reason="llm_error", error="no"))
 
         found = await threads.store.find(thread.id, "me")
@@ -80,7 +82,7 @@ async def test_turns_that_failed_are_told_of_and_not_replayed(database_url: str)
         async with threads.turns.turn(thread.id, Message("user", "three"), "call", wait_seconds=0) as turn:
             await turn.end(Outcome(error_reason="llm_error", error="no"))
 
-        said = [message.text for message in turn.history]
+        said = [message.text for message in turn.history.messages]
         told = [(one.number, one.status, one.outcome.error_reason) for one in await turns_of(threads, thread.id)]
     assert said == ["two", "said two"]
     assert told == [(1, "error", "internal_error"), (2, "complete", None), (3, "error", "llm_error")]
@@ -101,12 +103,15 @@ async def test_an_answer_is_kept_although_its_client_leaves_while_it_is_written(
 
         answering = asyncio.create_task(answered())
         await asyncio.wait_for(begun.wait(), 10)
-        async with database.writing() as connection:  # holds up all others that write to the thread
+
+        async def cancel_meanwhile(connection: AsyncConnection) -> None:
             await connection.execute(update(tables.threads).values(title="held"))
             blocked.set()
             await asyncio.wait_for(writing.wait(), 10)
             answering.cancel()
             await asyncio.sleep(0)
+
+        await database.write(cancel_meanwhile)  # holds up all others that write to the thread
         await asyncio.wait({answering}, timeout=30)
         [told] = await turns_of(threads, thread.id)
         number = await say(threads, thread.id, "next", wait_seconds=0)
@@ -117,23 +122,27 @@ async def test_an_answer_is_kept_although_its_client_leaves_while_it_is_written(
     assert number == 2
 
 
-async def test_a_thread_whose_only_turn_came_to_nothing_can_be_forgotten_and_no_other(database_url: str) -> None:
-    async def refused(threads: Threads, thread_id: str) -> None:
-        async with threads.turns.turn(thread_id, Message("user", "two"), "call", wait_seconds=0) as turn:
-            await turn.forget_thread()
+async def test_a_new_thread_whose_first_turn_fails_is_deleted_unless_it_was_kept(database_url: str) -> None:
+    async def fail(threads: Threads, thread: NewThread, *, kept: bool) -> None:
+        async with threads.turns.first_turn(thread, Message("user", "one"), "call") as turn:
+            if kept:
+                turn.keep()
             raise ZeroDivisionError
 
+    kept, deleted, answered = (NewThread("me", "solo") for _ in range(3))
     async with opened(database_url) as threads:
-        new, old = [await threads.store.create("me", "solo") for _ in range(2)]
-        await say(threads, old.id, "one")
-        for thread in (new, old):
+        for thread in (kept, deleted):
             with pytest.raises(ZeroDivisionError):
-                await refused(threads, thread.id)
+                await fail(threads, thread, kept=thread is kept)
+        async with threads.turns.first_turn(answered, Message("user", "one"), "call") as turn:
+            await turn.end(Outcome(Message("assistant", "fine")))
         left = await threads.store.threads_of("me", "solo", limit=10, after=None)
-        told = [(one.number, one.status) for one in await turns_of(threads, old.id)]
-        forgotten = await turns_of(threads, new.id)
-    assert [thread.id for thread in left] == [old.id]
-    assert (told, list(forgotten)) == ([(1, "complete"), (2, "error")], [])
+        told = [[(one.number, one.status) for one in await turns_of(threads, thread.id)] for thread in (kept, answered)]
+        forgotten = await turns_of(threads, deleted.id)
+        numbers = [await say(threads, thread.id, "two") for thread in (kept, answered)]
+    assert {(thread.id, thread.turns) for thread in left} == {(kept.id, 1), (answered.id, 1)}
+    assert (told, forgotten) == ([[(1, "error")], [(1, "complete")]], [])
+    assert numbers == [2, 2]
 
 
 async def test_nobody_finds_anothers_thread(database_url: str) -> None:
@@ -247,3 +256,64 @@ async def test_many_writers_of_one_thread_make_turns_without_gaps(database_url: 
     assert sorted(numbers) == list(range(1, 51))
     assert [turn.number for turn in told] == list(range(1, 51))
     assert Counter(turn.question.text for turn in told) == Counter(str(number) for number in range(50))
+
+
+async def test_a_page_of_turns_ends_where_they_become_too_much_and_the_next_goes_on(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "PAGE_BYTES", 1000)
+    texts = ["x" * size for size in (10, 20, 400, 5000, 300, 300, 10)]
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        for text in texts:
+            await say(threads, thread.id, text)
+        pages, after, more = [], 0, True
+        while more:
+            page = await threads.store.turns_of(thread.id, limit=3, after=after)
+            pages.append([turn.number for turn in page.turns])
+            after, more = page.turns[-1].number, page.has_more
+        nothing = await threads.store.turns_of(thread.id, limit=3, after=after)
+    # By `limit`; one that is too large by itself; by size.
+    assert pages == [[1, 2, 3], [4], [5], [6, 7]]
+    assert nothing == TurnPage((), has_more=False)
+
+
+async def test_images_count_in_the_size_of_a_page(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "PAGE_BYTES", 1000)
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        for _ in range(2):
+            question = Message("user", "look", (Image("A" * 400, "image/png"),))
+            async with threads.turns.turn(thread.id, question, "call", wait_seconds=0) as turn:
+                await turn.end(Outcome(Message("assistant", "seen", (Image("B" * 400, "image/png"),))))
+        page = await threads.store.turns_of(thread.id, limit=10, after=0)
+    assert ([turn.number for turn in page.turns], page.has_more) == ([1], True)
+
+
+@pytest.mark.parametrize(
+    ("limits", "replayed", "left_out"),
+    [
+        ({}, ["one", "two", "thr\u00e9e"], 0),
+        ({"MOST_REPLAYED": 2}, ["two", "thr\u00e9e"], 1),
+        ({"REPLAY_BYTES": 36}, ["two", "thr\u00e9e"], 1),  # each has `[]` twice for its images; é is two bytes
+        ({"REPLAY_BYTES": 35}, ["thr\u00e9e"], 2),
+        ({"REPLAY_BYTES": 1}, [], 3),
+    ],
+    ids=str,
+)
+async def test_the_newest_turns_that_fit_are_replayed_and_the_others_counted(
+    limits: dict[str, int], replayed: list[str], left_out: int, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in limits.items():
+        monkeypatch.setattr(store, name, value)
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        for text in ("one", "two", "thr\u00e9e"):
+            await say(threads, thread.id, text)
+        with pytest.raises(ZeroDivisionError):
+            async with threads.turns.turn(thread.id, Message("user", "failed"), "call", wait_seconds=0):
+                raise ZeroDivisionError
+        async with threads.turns.turn(thread.id, Message("user", "four"), "call", wait_seconds=0) as turn:
+            await turn.end(Outcome(error_reason="llm_error", error="no"))
+    questions = [message.text for message in turn.history.messages if message.role == "user"]
+    assert (questions, turn.history.left_out) == (replayed, left_out)

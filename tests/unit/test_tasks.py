@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.tasks import TaskOwner, completed
 from tests.support.waiting import Gate, tick
 
 
@@ -147,3 +147,51 @@ async def test_a_task_cancelled_by_somebody_else_is_forgotten_after_its_clean_up
         await owner.wait_until_idle()
         assert len(owner) == 0
     assert (work.cancellations, work.cleaned_up.is_set()) == (1, True)
+
+
+async def test_a_task_that_is_completed_outlives_its_caller_who_waits_for_it() -> None:
+    work = Work()
+    async with TaskOwner() as tasks:
+        task = tasks.spawn(work(), name="work")
+        caller = asyncio.create_task(completed(task))
+        await work.gate.wait_for_entered()
+        caller.cancel()
+        await tick()
+        still_waits = not caller.done()
+        work.gate.open()
+        await asyncio.wait({caller}, timeout=10)
+    assert still_waits
+    assert caller.cancelled()
+    assert (task.result(), work.cancellations) == ("done", 0)
+
+
+async def test_a_caller_waits_no_longer_than_it_was_told_to_and_the_task_goes_on() -> None:
+    work = Work()
+    async with TaskOwner() as tasks:
+        task = tasks.spawn(work(), name="work")
+        with pytest.raises(TimeoutError, match="work is not done"):
+            await completed(task, seconds=0.01)
+        caller = asyncio.create_task(completed(task, seconds=0.01))
+        await tick()
+        caller.cancel()
+        await asyncio.wait({caller}, timeout=10)
+        assert not task.done()
+        work.gate.open()
+        assert await completed(task) == "done"
+
+
+async def test_a_task_that_its_owner_cancelled_is_no_cancellation_of_the_caller() -> None:
+    work, tasks = Work(), TaskOwner()
+    task = tasks.spawn(work(), name="work")
+    await work.gate.wait_for_entered()
+    caller = asyncio.create_task(completed(task))
+    await tick()
+    await tasks.cancel_all()
+    with pytest.raises(TimeoutError):
+        await caller
+
+
+async def test_the_failure_of_a_completed_task_is_the_callers() -> None:
+    async with TaskOwner() as tasks:
+        with pytest.raises(ValueError, match="broken"):
+            await completed(tasks.spawn(failing(), name="work"))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Message
-    from pallas_gateway.threads.records import Thread, Turn
+    from pallas_gateway.threads.records import Thread, Turn, TurnPage
 
 type Json = dict[str, Any]
 
@@ -54,11 +54,10 @@ def thread_page(threads: Sequence[Thread], limit: int) -> Json:
     return {"threads": [thread(one) for one in shown], "nextCursor": more}
 
 
-def message_page(turns: Sequence[Turn], limit: int) -> Json:
-    """One page: of each turn the question and what became of it; `turns` as in `thread_page`."""
-    shown = turns[:limit]
-    more = shown[-1].number if len(turns) > limit else None
-    return {"messages": [message for turn in shown for message in _messages(turn)], "nextAfter": more}
+def message_page(page: TurnPage) -> Json:
+    """One page: of each turn the question and what became of it."""
+    messages = [message for turn in page.turns for message in _messages(turn)]
+    return {"messages": messages, "nextAfter": page.turns[-1].number if page.has_more else None}
 
 
 def event(told: Event) -> Json | None:

@@ -18,7 +18,7 @@ from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnava
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.telemetry import traces
-from pallas_gateway.threads.records import ThreadNotFoundError
+from pallas_gateway.threads.records import NewThread, ThreadNotFoundError
 from pallas_gateway.web import access, agent_routes, refusals
 from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.threads_api import answers, openapi, requests
@@ -121,8 +121,9 @@ class ThreadsApi:
         thread = await self._threads.store.find(thread_id, _owner(caller))
         if not caller.grants.may_view(thread.agent):
             raise ThreadNotFoundError(f"no thread '{thread_id}'")
-        found = await self._threads.store.turns_of(thread.id, limit=limit + 1, after=after)
-        return JSONResponse(answers.message_page(found, limit))
+        return JSONResponse(
+            answers.message_page(await self._threads.store.turns_of(thread.id, limit=limit, after=after))
+        )
 
     async def _chat(self, request: Request, name: str) -> ASGIApp:
         caller, agent = await self._admitted(request, name, runs=True)
@@ -158,12 +159,12 @@ class ThreadsApi:
         thread = await self._thread(wanted.thread_id, asked.caller, agent)
         call = replace(asked, message=wanted.message, parameters=wanted.parameters, conversation_id=thread.id)
         wait_seconds = self._gateway.configuration.deployment.gateway.queue_seconds
-        is_first = wanted.thread_id is None
-        return Chat(agent, call, self._threads.turns, self._gateway.running, wait_seconds, is_first)
+        new = thread if isinstance(thread, NewThread) else None
+        return Chat(agent, call, self._threads.turns, self._gateway.running, wait_seconds, new)
 
-    async def _thread(self, thread_id: str | None, caller: Caller, agent: HostedAgent) -> Thread:
+    async def _thread(self, thread_id: str | None, caller: Caller, agent: HostedAgent) -> Thread | NewThread:
         if thread_id is None:
-            return await self._threads.store.create(_owner(caller), agent.name)
+            return NewThread(_owner(caller), agent.name)
         thread = await self._threads.store.find(thread_id, _owner(caller))
         if thread.agent != agent.name:
             raise ThreadNotFoundError(f"no thread '{thread_id}'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -15,24 +16,28 @@ from pallas_gateway.agents.event_stream import begun
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.events import Admitted, Replied, text_of
-from pallas_gateway.errors import AgentUnavailableError, CallFailedError, CallRefusedError, GatewayError
+from pallas_gateway.errors import CallFailedError, GatewayError
+from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.threads.records import Outcome
-from pallas_gateway.threads.store import storable
+from pallas_gateway.threads.rows import storable
 from pallas_gateway.web.threads_api import answers
 from pallas_gateway.web.threads_api.errors import response_to
+from pallas_gateway.web.threads_api.outbox import Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
     from starlette.responses import Response
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.threads.records import NewThread
     from pallas_gateway.threads.turns import OpenTurn, Turns
     from pallas_gateway.web.connection import ServerSentEvents
 
-    type Tell = Callable[[answers.Json], Awaitable[None]]
+    type Tell = Callable[[answers.Json], None]
 
 DONE = "[DONE]"
 """The last event of every stream."""
@@ -61,8 +66,8 @@ class Ended:
 class Chat:
     """A message that was understood, and may be answered by `agent`; `call.conversation_id` is its thread.
 
-    `wait_seconds` is how long it may wait for another message of the thread. `is_first`: the thread was made for it and
-    is taken back if the call is refused.
+    `wait_seconds` is how long it may wait for another message of the thread. `new` is the thread if it is created for
+    this message; it is deleted again if the agent does not begin to answer.
     """
 
     agent: HostedAgent
@@ -70,8 +75,9 @@ class Chat:
     turns: Turns
     running: RunningCalls
     wait_seconds: float
-    is_first: bool
+    new: NewThread | None
     _turn: int | None = None
+    _left_out: int = 0
 
     async def whole(self) -> tuple[Ended, Response]:
         """Make the call; the response tells of its end."""
@@ -81,13 +87,20 @@ class Chat:
         return ended, JSONResponse(self._answer(ended.outcome))
 
     async def streamed(self, events: ServerSentEvents) -> tuple[Ended, Response | None]:
-        """Make the call and tell of it; a response only for what was refused before its turn had begun."""
+        """Make the call and tell of it; a response only for what was refused before its turn had begun.
 
-        async def tell(told: answers.Json) -> None:
-            await events.data(answers.line(told))
-
-        async with events.kept_alive():
-            ended = await self._ended(tell, live=True)
+        The call is made in a task of its own, so that its turn ends when its answer exists, whenever the client reads.
+        """
+        outbox, tasks = Outbox(), TaskOwner()
+        answering = tasks.spawn(self._ended(outbox.put, live=True), name=f"answer {self.call.call_id}")
+        answering.add_done_callback(lambda _: outbox.close())
+        try:
+            async with events.kept_alive(), aclosing(outbox.lines()) as lines:
+                async for line in lines:
+                    await events.data(line)
+        finally:
+            await tasks.cancel_all()
+        ended = answering.result()
         if isinstance(ended.outcome, GatewayError) and ended.turn is None and not events.has_begun:
             return ended, response_to(ended.outcome, about=self._about())
         await events.data(answers.line(self._last_event(ended.outcome)))
@@ -116,44 +129,44 @@ class Chat:
 
     async def _replied(self, tell: Tell, *, live: bool) -> Reply:
         """Have the agent answer within a turn of the thread, and write down what came of it."""
-        thread_id = self.call.conversation_id or ""
-        taken = self.turns.turn(thread_id, self.call.message, self.call.call_id, wait_seconds=self.wait_seconds)
-        async with taken as turn:
-            self._turn = turn.number
-            if not self.is_first:
-                await self._tell_thread(tell)
-            try:
-                reply = await self._reply(turn, tell, live=live)
-            except (CallRefusedError, AgentUnavailableError):
-                if self.is_first:
-                    await turn.forget_thread()
-                    self._turn = None
-                raise
+        async with self._begun_turn() as turn:
+            self._left_out = turn.history.left_out
+            if self.new is None:
+                self._tell_thread(turn, tell)
+            reply = await self._reply(turn, tell, live=live)
             await turn.end(_outcome(reply))
         return reply
 
-    async def _tell_thread(self, tell: Tell) -> None:
+    def _begun_turn(self) -> AbstractAsyncContextManager[OpenTurn]:
+        message, call_id = self.call.message, self.call.call_id
+        if self.new is not None:
+            return self.turns.first_turn(self.new, message, call_id)
+        return self.turns.turn(self.call.conversation_id or "", message, call_id, wait_seconds=self.wait_seconds)
+
+    def _tell_thread(self, turn: OpenTurn, tell: Tell) -> None:
         """As soon as it will stay: a client that is cut off from its first answer has to know where to find it."""
-        await tell({"type": "thread", **self._about()})
+        turn.keep()
+        self._turn = turn.number
+        tell({"type": "thread", **self._about()})
 
     async def _reply(self, turn: OpenTurn, tell: Tell, *, live: bool) -> Reply:
         if self.running.draining:  # it has waited for its turn meanwhile
             raise cut_off(stopping=True)
-        call = replace(self.call, history=turn.history)
+        call = replace(self.call, history=turn.history.messages)
         async with begun(self.agent, call, self.running, live=live) as events:
             async for told in events:
-                if isinstance(told, Admitted) and self.is_first:
-                    await self._tell_thread(tell)
+                if isinstance(told, Admitted) and self.new is not None:
+                    self._tell_thread(turn, tell)
                 if isinstance(told, Replied):
                     # A sentence of the gateway's alone is no answer, and the model shall not read it as its own.
                     return replace(told.reply, failure="deadline") if told.timed_out else told.reply
                 if (shown := answers.event(told)) is not None:
-                    await tell(shown)
+                    tell(shown)
         raise CallFailedError("The call ended without an answer.", reason="internal_error")
 
     def _about(self) -> answers.Json:
         if self._turn is None:
-            return {} if self.is_first else {"threadId": self.call.conversation_id}
+            return {} if self.new is not None else {"threadId": self.call.conversation_id}
         return {"threadId": self.call.conversation_id, "turnIndex": self._turn}
 
     def _last_event(self, outcome: Reply | GatewayError) -> answers.Json:
@@ -163,8 +176,9 @@ class Chat:
 
     def _answer(self, reply: Reply) -> answers.Json:
         told = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": self.call.call_id}
-        notes = params_meta(reply)
-        return {**self._about(), **answers.said(_message(reply)), **told, **({"params": notes} if notes else {})}
+        notes = {"params": params_meta(reply), "turnsLeftOut": self._left_out}
+        about = {name: value for name, value in notes.items() if value}
+        return {**self._about(), **answers.said(_message(reply)), **told, **about}
 
 
 def _failure_of(reply: Reply) -> GatewayError | None:
@@ -184,5 +198,5 @@ def _message(reply: Reply) -> Message:
     return Message("assistant", storable(text_of(reply)), tuple(images))
 
 
-async def _tell_nobody(_: answers.Json) -> None:
+def _tell_nobody(_: answers.Json) -> None:
     """A response in one piece tells of the end alone."""

@@ -88,7 +88,9 @@ _ANSWER: Json = {
     "usage": _ref("Usage"),
     "callId": {"type": "string", "description": "The call in the gateway's log."},
     "params": {"type": "object", "description": "Parameters that were `ignored`, or `changed` and to what."},
+    "turnsLeftOut": {"type": "integer", "minimum": 1, "description": "Oldest turns that the model was not sent."},
 }
+_NOT_ALWAYS = ("params", "turnsLeftOut")
 _SCHEMAS: Json = {
     "ThreadId": {"type": "string", "pattern": f"^{THREAD_ID.pattern}$"},
     "TurnIndex": {"type": "integer", "minimum": 1, "description": "Counts the turns of a thread, without gaps."},
@@ -149,9 +151,10 @@ _SCHEMAS: Json = {
         optional=("threadId", "images", "params"),
         closed=True,
     ),
-    "Answer": _object(_ANSWER, optional=("params",)),
+    "Answer": _object(_ANSWER, optional=_NOT_ALWAYS),
     "Event": {
-        "description": "The data of one server-sent event; after the last one comes `[DONE]`.",
+        "description": "The data of one server-sent event; after the last one comes `[DONE]`. A client that reads "
+        "slowly may miss `text`, `tool_call` and `tool_result`; `final` has the whole answer.",
         "oneOf": [
             _object({"type": {"const": "thread"}, "threadId": _ref("ThreadId"), "turnIndex": _ref("TurnIndex")}),
             _object({"type": {"const": "text"}, "delta": {"type": "string"}}),
@@ -171,7 +174,7 @@ _SCHEMAS: Json = {
                     "ok": {"type": "boolean"},
                 }
             ),
-            _object({"type": {"const": "final"}, **_ANSWER}, optional=("params",)),
+            _object({"type": {"const": "final"}, **_ANSWER}, optional=_NOT_ALWAYS),
             _object(
                 {
                     "type": {"const": "error"},
@@ -291,7 +294,7 @@ _PATHS: Json = {
         "get": {
             "operationId": "listMessages",
             "summary": "What was said in a thread, of each turn the question and its answer, the oldest first.",
-            "parameters": [{**_LIMIT, "description": "Turns of one page."}, _AFTER],
+            "parameters": [{**_LIMIT, "description": "Turns of one page, which has fewer if they are large."}, _AFTER],
             "responses": _responses("200", "One page.", _json("Messages")),
         },
     },
