@@ -20,8 +20,8 @@ from pallas_gateway.workers.messages import (
     Closed,
     Garbled,
     NotReloaded,
+    Sender,
     Stopped,
-    line_of,
     messages_on,
 )
 
@@ -61,6 +61,7 @@ class Member:
     async def __aenter__(self) -> Self:
         channel = socket.socket(fileno=self._channel)
         self._reader, self._writer = await asyncio.open_connection(sock=channel, limit=LONGEST_LINE)
+        self._sender = Sender(self._writer, {"to": "parent"})
         self._tasks.spawn(self._listen(), name="parent", report=True)
         self._listen_to_signals()
         return self
@@ -84,8 +85,7 @@ class Member:
 
     def tell(self, message: Message) -> None:
         """Say something to the parent; nothing if it is gone."""
-        if not self._writer.is_closing():
-            self._writer.write(line_of(message))
+        self._sender.tell(message)
 
     async def until_all_stopped(self) -> None:
         """Return once no worker has calls any more."""

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 from pallas_gateway.calls.cancellation import RequestKey
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    import asyncio
+    from collections.abc import AsyncIterator, Mapping
     from typing import Any
 
 LONGEST_LINE = 1 << 20
 """Bytes; the announcement has a line for each agent."""
 LONGEST_TEXT = 80_000
 """Characters of any text in a message, each of which takes 12 bytes at most."""
+MOST_UNREAD = 256 * 1024
+"""Bytes that may wait for a side that does not read: it hangs, or is about to be replaced."""
 _log = logging.getLogger("pallas.workers")
 
 
@@ -92,6 +95,8 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (Ready, Alive, Failed, Cancelled, NotReloaded, Stopped, Close, Closed)
 }
 
+_MAY_BE_LOST = (Alive, Cancelled, NotReloaded)
+
 
 def line_of(message: Message) -> bytes:
     """The message as one line, which is never longer than `LONGEST_LINE`: long texts are cut."""
@@ -131,6 +136,36 @@ async def messages_on(reader: Any) -> AsyncIterator[Message | Garbled]:
             yield Garbled()
             return
         yield message
+
+
+class Sender:
+    """Sends messages to the other side, without waiting for it to read them.
+
+    What the other side does not read is bounded: beyond `MOST_UNREAD` messages are dropped, which is logged once, until
+    it reads again. Those without which nothing starts or stops are not dropped.
+    """
+
+    def __init__(self, writer: asyncio.StreamWriter, receiver: Mapping[str, object]) -> None:
+        """`receiver` names the other side in the log."""
+        self._writer = writer
+        self._receiver = receiver
+        self._drops = False
+
+    def tell(self, message: Message) -> None:
+        """Send a message; nothing if the other side is gone."""
+        if self._writer.is_closing():
+            return
+        if self.unread <= MOST_UNREAD or not isinstance(message, _MAY_BE_LOST):
+            self._writer.write(line_of(message))
+            self._drops = self._drops and self.unread > MOST_UNREAD // 2
+        elif not self._drops:
+            self._drops = True
+            _log.warning("messages are not read, further ones are dropped", extra=dict(self._receiver))
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait to be sent."""
+        return self._writer.transport.get_write_buffer_size()
 
 
 def _cut(value: Any) -> Any:

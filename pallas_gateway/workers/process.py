@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import subprocess
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Self
@@ -21,8 +21,8 @@ from pallas_gateway.workers.messages import (
     Failed,
     Garbled,
     Ready,
+    Sender,
     Stopped,
-    line_of,
     messages_on,
 )
 from pallas_gateway.workers.start import written
@@ -93,41 +93,37 @@ class WorkerProcess:
 
     async def __aenter__(self) -> Self:
         ours, theirs = socket.socketpair()
-        try:
+        with ExitStack() as undo, closing(theirs):
+            undo.callback(ours.close)
             reading, writing = os.pipe()
-        except OSError:
-            ours.close()
-            theirs.close()
-            raise
-        start = replace(self._start, channel=theirs.fileno(), log=writing)
-        try:
-            handed_over = written(start)
-            # Its stdout is stderr from the start: results are the parent's to print.
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=subprocess.PIPE,
-                stdout=2,
-                env=dict(self._environ),
-                pass_fds=start.descriptors,
-            )
-        except BaseException:
-            ours.close()
-            os.close(reading)
-            raise
-        finally:
-            theirs.close()
-            os.close(writing)
-        self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
+            undo.callback(os.close, reading)
+            with os.fdopen(writing, "wb", 0):
+                start = replace(self._start, channel=theirs.fileno(), log=writing)
+                handed_over = written(start)
+                self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
+                undo.callback(self._writer.close)
+                # The last thing that may be cancelled. Its stdout is stderr from the start: results are the parent's.
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=2,
+                    env=dict(self._environ),
+                    pass_fds=start.descriptors,
+                )
+            undo.pop_all()
+        self._sender = Sender(self._writer, {"worker": self.number, "pid": self.pid})
         self._tasks.spawn(self._write_lines(reading), name="log lines of a worker", report=True)
         self._tasks.spawn(self._hand_over(handed_over), name="start of a worker", report=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._process.returncode is None:
-            self.kill()
-            await self._process.wait()
-        await self._tasks.__aexit__()
-        self._writer.close()
+        try:
+            if self._process.returncode is None:
+                self.kill()
+                await self._process.wait()
+            await self._tasks.__aexit__()
+        finally:
+            self._writer.close()
 
     async def messages(self) -> AsyncIterator[Message]:
         """What it says, until it is gone; one that cannot be understood is ended."""
@@ -148,8 +144,7 @@ class WorkerProcess:
 
     def tell(self, message: Message) -> None:
         """Say something to it; nothing if it is gone."""
-        if not self._writer.is_closing():
-            self._writer.write(line_of(message))
+        self._sender.tell(message)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, if it is there."""

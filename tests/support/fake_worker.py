@@ -89,6 +89,11 @@ class FakeWorker:
         self.tell(CANCELLED)
         return self.serves()
 
+    def floods(self) -> int:
+        """Hear of many clients that cancel, then serve."""
+        self.tell(*[CANCELLED] * 10_000)
+        return self.serves()
+
     def babbles(self) -> int:
         """Say a line that is longer than any message, then serve."""
         self.channel.sendall(b"x" * (LONGEST_LINE + 1) + b"\n")

@@ -22,10 +22,13 @@ from pallas_gateway.config.loader import Overrides
 from pallas_gateway.telemetry import logs
 from pallas_gateway.workers import fleet as fleet_module
 from pallas_gateway.workers.fleet import Fleet, WorkersError
+from pallas_gateway.workers.messages import MOST_UNREAD
 from pallas_gateway.workers.plan import Plan
+from pallas_gateway.workers.process import WorkerProcess
 from pallas_gateway.workers.restarts import LAST_PAUSE_SECONDS, SETTLED_SECONDS, restart_seconds
 from pallas_gateway.workers.start import Rereading, Start
 from tests.support import fake_worker
+from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -211,6 +214,49 @@ async def test_a_cancelled_request_is_handed_to_the_others_and_not_back(tmp_path
     async with fleet_of(tmp_path, two=["cancels"]) as run:
         await eventually(lambda: "Cancelled" in run.heard(1), what="a cancellation")
         assert "Cancelled" not in run.heard(2)
+
+
+async def test_messages_to_a_worker_that_does_not_read_are_dropped_beyond_a_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet_of(tmp_path, ["hangs"], ["floods"]) as run:
+        await run.until_announced()
+        what = "messages are not read, further ones are dropped"
+        await eventually(lambda: what in [record.message for record in caplog.records], what="a dropped message")
+        await eventually(lambda: run.fleet._workers[2].summary == "2 of 2 agents ready", what="the end of the flood")
+        hung = run.fleet._workers[1]
+        unread = hung._writer.transport.get_write_buffer_size()
+        hung.kill()
+        [record] = [record for record in caplog.records if record.message == what]
+        assert vars(record).items() >= {"worker": 1, "pid": hung.pid, "levelno": logging.WARNING}.items()
+    assert 0 < unread < MOST_UNREAD + 1000
+
+
+@pytest.mark.parametrize("moment", range(12))
+async def test_a_worker_whose_start_is_cancelled_leaves_neither_a_process_nor_a_descriptor(
+    tmp_path: Path, moment: int
+) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps({"1": ["serves"]}))
+    start = Start(configuration(), REREADING, 1, (), channel=-1, log=-1, metrics=tmp_path, restarts=0)
+    worker = WorkerProcess((*COMMAND, str(tmp_path)), {"PYTHONPATH": os.pathsep.join(sys.path)}, start)
+
+    async def run() -> None:
+        async with worker:
+            await asyncio.Event().wait()
+
+    await (await asyncio.create_subprocess_exec("true")).wait()  # whatever the first child of a loop leaves open
+    before = snapshot()
+    running = asyncio.create_task(run())
+    for _ in range(moment):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running}, timeout=20)
+    await assert_nothing_left(before)
+    await eventually(lambda: not children(), what="the end of the process")
+
+
+def children() -> str:
+    return "".join(path.read_text() for path in Path("/proc/self/task").glob("*/children"))
 
 
 async def test_another_that_cannot_be_started_is_tried_again_while_the_others_serve_on(

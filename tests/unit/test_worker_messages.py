@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 
 import pytest
 
@@ -13,11 +14,14 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.workers.messages import (
     LONGEST_LINE,
     LONGEST_TEXT,
+    MOST_UNREAD,
     Cancelled,
+    Close,
     Failed,
     Garbled,
     Message,
     Ready,
+    Sender,
     Stopped,
     line_of,
     message_of,
@@ -78,3 +82,35 @@ async def test_after_a_line_that_is_no_message_nothing_is_read(line: bytes, capl
 
 async def test_a_line_that_was_not_finished_is_none() -> None:
     assert await read(line_of(Stopped()) + line_of(Failed("because"))[:-1]) == [Stopped()]
+
+
+async def test_what_may_be_lost_is_dropped_while_nothing_is_read_and_the_rest_is_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ours, theirs = socket.socketpair()
+    _, writer = await asyncio.open_connection(sock=ours)
+    reader, other = await asyncio.open_connection(sock=theirs, limit=LONGEST_LINE)
+    reader._transport.pause_reading()  # type: ignore[attr-defined]  # it hangs
+    sender, cancelled = Sender(writer, {"worker": 1}), Cancelled.of(KEY)
+    for _ in range(20_000):
+        sender.tell(cancelled)
+    unread = sender.unread
+    sender.tell(Close())
+    reader._transport.resume_reading()  # type: ignore[attr-defined]
+    seen = 0
+    async for message in messages_on(reader):
+        if message == Close():
+            break
+        seen += 1
+    sender.tell(cancelled)
+    again = await anext(messages_on(reader))
+    for _ in range(20_000):
+        sender.tell(cancelled)
+    for one in (writer, other):
+        one.close()
+    sender.tell(cancelled)  # to nobody
+    assert unread < MOST_UNREAD + 1000
+    assert seen < 20_000
+    assert again == cancelled
+    what = "messages are not read, further ones are dropped"
+    assert [record.message for record in caplog.records] == [what, what]  # once for each time
