@@ -88,8 +88,10 @@ class FastAgentRuntime:
                 self._making.start_failed(plan, failure, error)
                 raise failure from error
             _say_which_are_peers(plan.name, runtime.downstreams)
-            yield runtime
-            await runtime.close()
+            try:
+                yield runtime
+            finally:
+                await runtime.close()
         finally:
             await entered.leave()
 
@@ -125,7 +127,7 @@ class FastAgentRuntime:
 
 
 class _Entered:
-    """A harness that is left by the task that entered it, and only if it was entered."""
+    """A harness that is left by the task that entered it, as far as it was entered."""
 
     def __init__(self, fast: FastAgent) -> None:
         self._fast = fast
@@ -133,7 +135,13 @@ class _Entered:
 
     async def enter(self) -> AgentHarness:
         harness = self._fast.harness()
-        await harness.__aenter__()
+        try:
+            await harness.__aenter__()
+        except Exception:  # after which it has left itself
+            raise
+        except BaseException:
+            self._harness = harness
+            raise
         self._harness = harness
         return harness
 

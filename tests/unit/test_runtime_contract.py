@@ -7,12 +7,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pallas_gateway.calls.call import Message, Reply
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
+from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime, _Entered
 from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts, Runtime
 from pallas_gateway.tasks import TaskOwner
 from tests.support.gateway import Agent, module_source, write_project
@@ -324,3 +325,46 @@ async def test_leaving_an_agent_ends_its_running_calls_with_a_sentence(folder: P
         assert text_of(reply) == "The agent stopped by itself before it answered."
         assert reply.failure == "runtime_error"
         assert agent.instances_live == 0
+
+
+async def test_a_block_that_fails_ends_the_answers_under_way(folder: Path) -> None:
+    async with on_fast_agent(folder) as subject:
+        call, answering = a_call("hello"), list[asyncio.Task[Reply]]()
+
+        async def answer(agent: AgentRuntime) -> Reply:
+            async with agent.open(call, NOBODY, a_channel()) as instance:
+                return await instance.generate(call, timeout_seconds=60)
+
+        async def fail_meanwhile() -> None:
+            async with subject.start("held") as agent:
+                answering.append(asyncio.create_task(answer(agent)))
+                await subject.held_at().wait_for_entered()
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail_meanwhile()
+        [task] = answering
+        await asyncio.wait({task}, timeout=20)
+    assert task.done()
+    assert task.result().failure == "runtime_error"
+
+
+async def test_a_start_that_is_cancelled_half_way_leaves_the_harness() -> None:
+    class Harness:
+        entering, left = Gate(), 0
+
+        async def __aenter__(self) -> None:
+            await self.entering.enter()
+
+        async def __aexit__(self, *_: object) -> None:
+            self.left += 1
+
+    harness = Harness()
+    entered = _Entered(SimpleNamespace(harness=lambda: harness))  # type: ignore[arg-type]
+    starting = asyncio.create_task(entered.enter())
+    await harness.entering.wait_for_entered()
+    starting.cancel()
+    await asyncio.wait({starting})
+    await entered.leave()
+    assert starting.cancelled()
+    assert harness.left == 1
