@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import ssl
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import hypercorn.asyncio
@@ -18,7 +19,8 @@ from pallas_gateway.listeners import BACKLOG, CLOSE_SECONDS, give_up
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from starlette.types import ASGIApp
 
@@ -42,13 +44,13 @@ class Accepting:
         self._stop = asyncio.Event()
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
 
-    def renew_tls(self, configuration: Configuration) -> None:
-        """Encrypt connections made from now on with the configured certificate as its files are now.
+    def load_tls(self, configuration: Configuration) -> Callable[[], None]:
+        """Load the configured certificate as its files are now; connections are encrypted with it once that is called.
 
         Raises:
-            ssl.SSLError, OSError: they cannot be used; `check_tls` says so beforehand.
+            TlsError: they cannot be used.
         """
-        self._config.renew_tls(configuration)
+        return self._config.load_tls(configuration)
 
     async def __aenter__(self) -> asyncio.Task[None]:
         serving = hypercorn.asyncio.serve(self._app, self._config, shutdown_trigger=self._stop.wait)  # type: ignore[arg-type]  # its own ASGI types
@@ -94,9 +96,15 @@ def check_tls(configuration: Configuration) -> None:
     """
     if configuration.tls_files is None:
         return
-    certfile, keyfile = configuration.tls_files
+    with _telling(*configuration.tls_files):
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*configuration.tls_files)
+
+
+@contextmanager
+def _telling(certfile: Path, keyfile: Path) -> Iterator[None]:
+    """Say which files cannot be used, and why."""
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certfile, keyfile)
+        yield
     except (ssl.SSLError, OSError) as error:
         why = getattr(error, "reason", None) or error.strerror or "no PEM certificate"
         raise TlsError(f"gateway.tls: {certfile} is no certificate that fits {keyfile.name} ({why})") from error
@@ -134,10 +142,22 @@ class _Config(Settings):
             context.sni_callback = self._hand_over
         return context
 
-    def renew_tls(self, configuration: Configuration) -> None:
-        if configuration.tls_files is not None and self.certfile is not None:
-            self.certfile, self.keyfile = map(str, configuration.tls_files)
-            self._renewed = super().create_ssl_context()
+    def load_tls(self, configuration: Configuration) -> Callable[[], None]:
+        if configuration.tls_files is None or self.certfile is None:
+            return lambda: None
+        before = self.certfile, self.keyfile
+        self.certfile, self.keyfile = files = tuple(map(str, configuration.tls_files))
+        try:
+            with _telling(*configuration.tls_files):
+                context = super().create_ssl_context()
+        finally:
+            self.certfile, self.keyfile = before
+
+        def use() -> None:
+            self.certfile, self.keyfile = files
+            self._renewed = context
+
+        return use
 
     def _bound(self, *, encrypted: bool) -> Iterator[socket.socket]:
         return (one for port, one in self.duplicates.items() if (port in self.encrypted) is encrypted)

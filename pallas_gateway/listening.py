@@ -11,7 +11,7 @@ from pallas_gateway.http_server import Accepting
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
     from contextlib import ExitStack
 
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -112,10 +112,19 @@ class Listening:
         closing = self._close(port, last_answers, seconds)
         self._closing[port] = self._tasks.spawn(closing, name=f"port {port} closing", report=True)
 
-    def renew_tls(self, configuration: Configuration) -> None:
-        """Use the certificate's files as they are now for new connections."""
-        for accepting in self._accepting.values():
-            accepting.renew_tls(configuration)
+    def load_tls(self, configuration: Configuration) -> Callable[[], None]:
+        """Load the certificate's files as they are now; new connections use them once that is called.
+
+        Raises:
+            TlsError: they cannot be used.
+        """
+        loaded = [accepting.load_tls(configuration) for accepting in self._accepting.values()]
+
+        def use() -> None:
+            for one in loaded:
+                one()
+
+        return use
 
     async def _close(self, port: int, last_answers: Awaitable[object], seconds: float) -> None:
         with suppress(TimeoutError):

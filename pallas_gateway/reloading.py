@@ -129,13 +129,14 @@ class Reloader:
     async def _exchange(self, configuration: Configuration) -> Changes:
         with ExitStack() as sockets:
             listeners = self._bind(configuration, sockets)
+            use_certificate = self._listening.load_tls(configuration)  # may fail: before anything is exchanged
             servers = self._gateway.servers
             changes = await self._gateway.reload(configuration)
             # Without an await until the app is the new one as well.
             before = self._listening.routes
             gone = {port: routes for port, routes in before.items() if port not in listeners.routes}
             self._entrance.app = create_app(self._gateway, {**gone, **listeners.routes})
-            self._listening.renew_tls(configuration)
+            use_certificate()
             if listeners.sockets:
                 self._listening.keep(sockets.pop_all())
             await self._listening.open(listeners, configuration)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from pallas_gateway import reloading
 from pallas_gateway.config.loader import Overrides
 from tests.e2e.calling import ask
 from tests.e2e.certificates import TLS_FILES, write_certificate
@@ -189,6 +190,30 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(tmp_path: Path)
         with pytest.raises(httpx.ConnectError) as refused:
             await connect(https, before)
         assert "certificate" in str(refused.value).lower()
+
+
+async def test_a_certificate_that_breaks_after_it_was_checked_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusted = write_certificate(tmp_path)
+    project = write_project(tmp_path, {"echo": Agent()}, gateway={"tls": TLS_FILES})
+    async with running(project) as served:
+        https = served.url("echo").replace("http:", "https:")
+        before = served.gateway.configuration
+
+        def break_it(_: object) -> None:
+            (tmp_path / TLS_FILES["certfile"]).write_text("half of it")
+
+        monkeypatch.setattr(reloading, "check_tls", break_it)
+        project.edit(lambda document: document["agents"]["echo"].update(title="Another"))
+        await served.reload()
+        assert served.metric("pallas_config_last_reload_successful") == 0
+        assert served.gateway.configuration is before
+        assert served.gateway.agents["echo"].settings.title is None
+        assert (await ask(https, tls=trusted)).text == "hello"
+        assert [vars(record)["why"].partition(" (")[0] for record in caplog.records if "why" in vars(record)] == [
+            f"gateway.tls: {TLS_FILES['certfile']} is no certificate that fits {TLS_FILES['keyfile']}"
+        ]
 
 
 async def connect(https: str, trusting: ssl.SSLContext) -> None:
