@@ -233,6 +233,7 @@ class Roster:
             shared.metrics,
             settings.max_nesting,
             settings.heartbeat_seconds,
+            settings.max_history_entries,
             llm_pass_through=settings.auth is None or settings.auth.llm_pass_through,
             on_state=self._note_state,
         )

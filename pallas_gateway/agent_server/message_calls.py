@@ -63,7 +63,8 @@ class MessageCalls:
         with records_of(asked, request_bearer(context)):
             try:
                 self._refuse_without_grant(asked.caller)
-                call = parse_call(asked, arguments, self._agent.settings)
+                entries = self._agent.max_history_entries
+                call = parse_call(asked, arguments, self._agent.settings, max_entries=entries)
             except GatewayError as refusal:
                 self._agent.refuse(asked, refusal)
                 return error_result(str(refusal), call_meta(asked, stop_reason=refusal.reason, seconds=0.0))

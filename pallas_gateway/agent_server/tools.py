@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from mcp_types import CallToolResult, TextContent, Tool
 
 from pallas_gateway.calls.call import Usage
-from pallas_gateway.calls.conversation import current_message, is_text, parse_history
+from pallas_gateway.calls.conversation import current_message, is_text, parse_history, refuse_too_many
 from pallas_gateway.calls.parameters import params_schema, parse
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.conversation import SkippedRow
+    from pallas_gateway.calls.conversation import Skipped
     from pallas_gateway.config.schema import AgentSettings
 
 GET_HEALTH = "get_health"
@@ -29,8 +29,6 @@ PARAMS_META_KEY = "pallas/params"
 """Where it says which of the call's parameters had no effect, or another."""
 LONGEST_ID = 1000
 """Characters of a conversation id, which stands in every log record and notification of its call."""
-LOGGED_ROWS = 5
-"""Skipped rows of one call's history that are logged one by one."""
 _HEALTH = "Is this agent well, and are the servers it depends on reachable? Asks no model."
 _log = logging.getLogger("pallas.agent_server")
 
@@ -109,13 +107,20 @@ def conversation_id_of(arguments: Mapping[str, Any]) -> str | None:
     return found if _is_identifier(found) else None
 
 
-def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSettings) -> Call:
+def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSettings, *, max_entries: int) -> Call:
     """`asked`, what is known of a call before its arguments are checked, with what they say.
+
+    Args:
+        asked: the call so far.
+        arguments: of the message tool, unchecked.
+        settings: of the agent.
+        max_entries: most entries of history, and most images.
 
     Raises:
         CallRefusedError: `bad_input`, `bad_params` or `bad_image`; the message says what to send instead.
     """
     text = _checked(arguments, known=(*MESSAGE_SCHEMA["properties"], *(["params"] if settings.caller_params else [])))
+    refuse_too_many(arguments.get("history"), arguments.get("images"), max_entries)
     parameters = parse(arguments.get("params"), settings)
     history, skipped = parse_history(arguments.get("history"))
     message = current_message(text, arguments.get("images"))
@@ -144,13 +149,12 @@ def _is_identifier(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and len(value) <= LONGEST_ID and is_text(value)
 
 
-def _warn_of_skipped(call: Call, skipped: tuple[SkippedRow, ...]) -> None:
-    """One line a row, up to a number that no log minds."""
-    ids = {"agent": call.agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
-    for row in skipped[:LOGGED_ROWS]:
-        _log.warning("history entry skipped", extra={**ids, "index": row.index, "why": row.why})
-    if len(skipped) > LOGGED_ROWS:
-        _log.warning("more history entries skipped", extra={**ids, "entries": len(skipped) - LOGGED_ROWS})
+def _warn_of_skipped(call: Call, skipped: Skipped) -> None:
+    """One line for a whole history: the number of entries, and the first of them with their reasons."""
+    if skipped.count:
+        ids = {"agent": call.agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
+        first = [{"index": row.index, "why": row.why} for row in skipped.first]
+        _log.warning("history entries skipped", extra={**ids, "entries": skipped.count, "first": first})
 
 
 def reply_result(reply: Reply, call: Call, *, seconds: float) -> CallToolResult:

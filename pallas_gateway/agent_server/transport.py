@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.requests import Request
+from starlette.responses import Response
 
 from pallas_gateway.agent_server import exchange
 from pallas_gateway.agents.version import Uses
+from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -24,7 +27,7 @@ class Transport:
 
     def __init__(self, server: Server[Any], max_body_bytes: int) -> None:
         self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=max_body_bytes)
-        self._limited = RequestBodyLimitMiddleware(self._answer, max_body_bytes)
+        self._with_body = RequestBodyLimitMiddleware(self._answer_post, max_body_bytes)
         self._requests = Uses()
         self._answering: set[asyncio.Task[Any]] = set()
         self._opened = asyncio.Event()
@@ -55,20 +58,28 @@ class Transport:
     def present(self, server: Server[Any], max_body_bytes: int) -> None:
         """Answer by another server from the next request on; those being answered stay as they began."""
         self._manager.app = server  # read anew for each request; without sessions nothing else holds it
-        self._manager.asgi_app.max_body_size = self._limited.max_body_size = max_body_bytes
+        self._manager.asgi_app.max_body_size = self._with_body.max_body_size = max_body_bytes
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         with self._requests.one_more():
             await self._opened.wait()
-            await self._limited(scope, receive, send)
+            handle = self._with_body if scope["method"] == "POST" else self._manager.handle_request
+            await handle(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request by the exchange or by the SDK; one whose client left before it was whole is dropped."""
+    async def _answer_post(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse what would be too much to parse, and answer what is a call; everything else is the SDK's.
+
+        A request whose client left before it was whole is dropped.
+        """
         message = await receive()  # the limit has read the body, and gives it as one
         if message["type"] != "http.request" or message.get("more_body"):
             return
-        call = exchange.call_in(message.get("body", b"")) if exchange.may_be_call(Request(scope)) else None
+        body = message.get("body", b"")
+        if has_too_many_values(body):
+            await Response(TOO_MANY_VALUES, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)(scope, receive, send)
+            return
+        call = exchange.call_in(body) if exchange.may_be_call(Request(scope)) else None
         if call is None:
             await self._manager.handle_request(scope, _once_more(message, receive), send)
             return

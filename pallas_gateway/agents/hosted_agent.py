@@ -73,6 +73,7 @@ class Surroundings:
     metrics: Metrics
     max_nesting: int
     heartbeat_seconds: float
+    max_history_entries: int = 10_000
     llm_pass_through: bool = True
     on_state: Callable[[HostedAgent], None] = lambda _: None
 
@@ -105,6 +106,11 @@ class HostedAgent:
     def why_not_ready(self) -> str | None:
         """Why the agent cannot take calls, None if it can."""
         return None if self._version else (self.status.reason or f"the agent is {self.status.state.value}")
+
+    @property
+    def max_history_entries(self) -> int:
+        """Most entries of history, and most images, that one call may have."""
+        return self._around.max_history_entries
 
     @property
     def model(self) -> ModelFacts | None:

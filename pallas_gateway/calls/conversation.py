@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 _ROLES = ("user", "assistant")
+MOST_SKIPPED_SHOWN = 25
+"""Skipped rows of one history that are kept with their reasons; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,14 @@ class SkippedRow:
 
     index: int
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The history entries that were left out: the first of them, and the number of all."""
+
+    first: tuple[SkippedRow, ...] = ()
+    count: int = 0
 
 
 class MalformedError(ValueError):
@@ -47,20 +57,40 @@ def current_message(text: str, images: object) -> Message:
         raise CallRefusedError(f"{error}. Send images as {{data: base64, mime_type}}.", reason="bad_image") from error
 
 
-def parse_history(history: object) -> tuple[tuple[Message, ...], tuple[SkippedRow, ...]]:
+def refuse_too_many(history: object, images: object, most: int) -> None:
+    """Refuse a call with more than `most` entries of history or images, before any of them is looked at.
+
+    Raises:
+        CallRefusedError: `bad_input`; says how many there are and how many may be.
+    """
+    rows = history if isinstance(history, list) else []
+    refuse_more_than(most, len(rows), "entries of history")
+    pictures = sum(_length(row.get("images")) for row in rows if isinstance(row, dict)) + _length(images)
+    refuse_more_than(most, pictures, "images")
+
+
+def refuse_more_than(most: int, count: int, what: str) -> None:
+    """Raise the `CallRefusedError` of a call that has more of something than `gateway.max_history_entries`."""
+    if count > most:
+        why = f"The call has {count} {what}; this gateway takes at most {most} (gateway.max_history_entries)."
+        raise CallRefusedError(f"{why} Send the latest ones only.", reason="bad_input")
+
+
+def parse_history(history: object) -> tuple[tuple[Message, ...], Skipped]:
     """The well-formed turns of `history` in order, and what was skipped and why."""
     if history is None:
-        return (), ()
+        return (), Skipped()
     if not isinstance(history, list):
-        return (), (SkippedRow(0, f"history must be a list, got {_kind(history)}"),)
+        return (), Skipped((SkippedRow(0, f"history must be a list, got {_kind(history)}"),), 1)
     messages: list[Message] = []
-    skipped: list[SkippedRow] = []
+    first: list[SkippedRow] = []
     for index, row in enumerate(history):
         try:
             messages.append(_row(row))
         except MalformedError as error:
-            skipped.append(SkippedRow(index, str(error)))
-    return tuple(messages), tuple(skipped)
+            if len(first) < MOST_SKIPPED_SHOWN:
+                first.append(SkippedRow(index, str(error)))
+    return tuple(messages), Skipped(tuple(first), len(history) - len(messages))
 
 
 def first_foreign_image(message: Message, types: Collection[str]) -> tuple[int, Image] | None:
@@ -148,6 +178,10 @@ def _text(image: Mapping[str, Any], key: str, index: int) -> str:
     if not isinstance(value, str) or not value or not is_text(value):
         raise MalformedError(f"image {index} has no {key}")
     return value
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, list) else 0
 
 
 def _kind(value: object) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.config.parameters import PARAMETERS, CallParameters, DefaultParameters
+from pallas_gateway.config.parameters import MOST_ALLOWED_TOOLS, PARAMETERS, CallParameters, DefaultParameters
 from pallas_gateway.config.translate import located, validated
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted, shortened
@@ -201,7 +201,7 @@ _RANGES = {
     "seed": "a whole number",
     "response_format": "an object",
     "tool_choice": "auto, none, required or an object",
-    "tools_allowlist": "a list of texts",
+    "tools_allowlist": f"a list of at most {MOST_ALLOWED_TOOLS} texts",
     "system_append": "a text",
     "extra": "an object",
     "system_override": "a text",

@@ -38,6 +38,7 @@ CALLER_PARAMETERS = PARAMETERS[:-2]
 TOOL_CHOICES = ("auto", "none", "required")
 FORMATS = ("text", "json_object", "json_schema")
 MOST_STOPS = 4
+MOST_ALLOWED_TOOLS = 1000  # each is compared with every tool of the agent
 LARGEST_SEED = 2**63 - 1
 _FORMAT_EXAMPLE = '{"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}'
 _TOOL_EXAMPLE = '{"type": "function", "function": {"name": …}}'
@@ -46,7 +47,18 @@ _SCHEMA_NAME = "[a-zA-Z0-9_-]{1,64}"  # OpenAI's, which others have taken over
 
 
 def _stops(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
+    return (value,) if isinstance(value, str) else _short(value, MOST_STOPS, f"1 to {MOST_STOPS} texts")
+
+
+def _allowed_tools(value: object) -> object:
+    return _short(value, MOST_ALLOWED_TOOLS, f"a list of at most {MOST_ALLOWED_TOOLS} texts")
+
+
+def _short(value: object, most: int, wanted: str) -> object:
+    """Refuse a long list before pydantic makes an error of each of its entries."""
+    if isinstance(value, (list, tuple)) and len(value) > most:
+        raise ValueError(f"must be {wanted}")
+    return value
 
 
 def _response_format(value: JsonObject) -> JsonObject:
@@ -136,6 +148,9 @@ Stops = Annotated[
     Field(min_length=1, max_length=MOST_STOPS),
     WithJsonSchema(_STOPS_SCHEMA),
 ]
+AllowedTools = Annotated[
+    tuple[Text, ...], BeforeValidator(_allowed_tools), Field(json_schema_extra={"maxItems": MOST_ALLOWED_TOOLS})
+]
 ResponseFormat = Annotated[JsonObject, AfterValidator(_response_format), WithJsonSchema(_RESPONSE_FORMAT_SCHEMA)]
 ToolChoice = Annotated[str | JsonObject, BeforeValidator(_tool_choice), WithJsonSchema(_TOOL_CHOICE_SCHEMA)]
 
@@ -173,7 +188,7 @@ class DefaultParameters(Section):
     tool_choice: ToolChoice | None = None
     """`auto`, `none`, `required`, or one tool in OpenAI's form. The last two hold for the first LLM turn of a call."""
 
-    tools_allowlist: tuple[Text, ...] | None = None
+    tools_allowlist: AllowedTools | None = None
     """The only tools that may be used, by their names: `{server}/{tool}`, `{server}/*`, or as the model sees them."""
 
     system_append: Words | None = None

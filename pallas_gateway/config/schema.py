@@ -13,6 +13,7 @@ from pallas_gateway.config.values import (
     Count,
     CountOrZero,
     Flag,
+    HistoryEntries,
     Host,
     IconSizes,
     IconSource,
@@ -208,6 +209,10 @@ the client is, and by which scheme it comes, is taken from their `Forwarded` or 
 
     max_body_bytes: Count = 33554432
     """Largest request body."""
+
+    max_history_entries: HistoryEntries = 10000
+    """Most entries of `history` (of `messages` and their parts at `/v1`) in one call, and most images. A call with \
+more is refused."""
 
     max_in_flight: Count = 256
     """Calls at once over all agents, per worker process."""

@@ -17,6 +17,7 @@ VERSION_RANGE = re.compile(r"[\^~<>=*|]|\s-\s|(?:^|\.)[xX](?:\.|$)")
 HEALTH_TOOL = "get_health"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_LEEWAY_SECONDS = 300  # more would be no leeway but a longer life for every token
+MAX_HISTORY_ENTRIES = 50_000  # of which each is 3 JSON values or more, of the 500,000 that a body may hold
 GRANT = re.compile(r"(?:view:agents|run:agents)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?|view:metrics")
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]*")
@@ -205,6 +206,7 @@ def _sizes(value: object) -> object:
 Text = Annotated[str, Strict(), StringConstraints(strip_whitespace=True, min_length=1)]
 Flag = Annotated[bool, Strict()]
 Count = Annotated[int, Strict(), Field(ge=1)]
+HistoryEntries = Annotated[int, Strict(), Field(ge=1, le=MAX_HISTORY_ENTRIES)]
 CountOrZero = Annotated[int, Strict(), Field(ge=0)]
 Port = Annotated[int, Strict(), Field(ge=1, le=65535)]
 BindPort = Annotated[int, Strict(), Field(ge=0, le=65535)]

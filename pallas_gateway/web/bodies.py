@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pallas_gateway.calls.json_size import has_too_many_values
+
 if TYPE_CHECKING:
     from starlette.types import Message, Receive
 
@@ -36,6 +38,8 @@ def is_call(body: bytes) -> bool:
 
 def called_tool(body: bytes) -> str | None:
     """The tool that a request calls, empty if that cannot be told; None if it calls none, or cannot be read."""
+    if has_too_many_values(body):
+        return ""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):

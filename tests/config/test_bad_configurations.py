@@ -87,7 +87,7 @@ MISTAKES = [
         ONE + "    default_params:\n      temperature: 3\n      stop: [a, b, c, d, e]\n      seed: soon\n",
         [
             "agents.yaml:6: agents.jarvis.default_params.temperature: must be at most 2",
-            "agents.yaml:7: agents.jarvis.default_params.stop: must have at most 4 entries",
+            "agents.yaml:7: agents.jarvis.default_params.stop: must be 1 to 4 texts",
             "agents.yaml:8: agents.jarvis.default_params.seed: must be a whole number",
         ],
     ),

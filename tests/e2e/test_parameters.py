@@ -44,8 +44,8 @@ AGENTS = {
 ALLOWED = (
     "temperature (0 to 2), top_p (0 to 1), top_k (1 or more), max_tokens (1 or more), stop (1 to 4 texts), "
     "presence_penalty (-2 to 2), frequency_penalty (-2 to 2), seed (a whole number), response_format (an object), "
-    "tool_choice (auto, none, required or an object), tools_allowlist (a list of texts), system_append (a text), "
-    "extra (an object)."
+    "tool_choice (auto, none, required or an object), tools_allowlist (a list of at most 1000 texts), "
+    "system_append (a text), extra (an object)."
 )
 PLAIN = {"model", "messages", "stream", "stream_options", "tools", "parallel_tool_calls", "max_tokens"}
 """What a request holds that nobody has set a parameter for."""

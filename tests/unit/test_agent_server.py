@@ -262,7 +262,7 @@ async def test_what_is_said_of_a_calls_arguments_has_all_its_ids_and_not_its_bea
     async with serving.tasks:
         history = [{"role": "canary-of-ann", "content": "hi"}]
         await serving.call(a_traced_request(), history=history, conversation_id="talk")
-    [ended], [skipped] = logged("call ended"), logged("history entry skipped")
+    [ended], [skipped] = logged("call ended"), logged("history entries skipped")
     for name in ("agent", "call_id", "conversation_id", "trace_id"):
         assert skipped[name] == ended[name]
     assert (skipped["conversation_id"], skipped["trace_id"]) == ("talk", TRACE_ID)

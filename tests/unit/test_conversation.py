@@ -1,6 +1,7 @@
 """From what a client sent to messages: whatever it was, the well-formed rest survives, in order."""
 
 import base64
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -9,10 +10,13 @@ from hypothesis import strategies as st
 
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.calls.conversation import (
+    MOST_SKIPPED_SHOWN,
+    Skipped,
     current_message,
     first_foreign_image,
     is_text,
     parse_history,
+    refuse_too_many,
     without_foreign_images,
 )
 from pallas_gateway.errors import CallRefusedError
@@ -96,7 +100,8 @@ def test_a_malformed_row_is_skipped_by_its_index_and_its_neighbours_stay(row: ob
     messages, skipped = parse_history([before, row, after])
 
     assert messages == (Message("user", "before"), Message("assistant", "after"))
-    assert [(one.index, one.why) for one in skipped] == [(1, why)]
+    assert [(one.index, one.why) for one in skipped.first] == [(1, why)]
+    assert skipped.count == 1
 
 
 @pytest.mark.parametrize(
@@ -111,19 +116,19 @@ def test_a_malformed_row_is_skipped_by_its_index_and_its_neighbours_stay(row: ob
     ],
 )
 def test_a_well_formed_row_becomes_a_message(row: object, message: Message) -> None:
-    assert parse_history([row]) == ((message,), ())
+    assert parse_history([row]) == ((message,), Skipped())
 
 
 @pytest.mark.parametrize("nothing", [None, []])
 def test_no_history_is_no_messages_and_nothing_skipped(nothing: object) -> None:
-    assert parse_history(nothing) == ((), ())
+    assert parse_history(nothing) == ((), Skipped())
 
 
 @pytest.mark.parametrize(("history", "kind"), [("hi", "str"), ({"role": "user"}, "dict"), (False, "bool"), (0, "int")])
 def test_a_history_that_is_no_list_is_skipped_as_a_whole(history: object, kind: str) -> None:
     messages, skipped = parse_history(history)
     assert messages == ()
-    assert [one.why for one in skipped] == [f"history must be a list, got {kind}"]
+    assert [one.why for one in skipped.first] == [f"history must be a list, got {kind}"]
 
 
 @steadily
@@ -135,7 +140,7 @@ def test_no_json_value_as_history_raises_or_yields_a_malformed_message(history: 
 
     assert all(well_formed(message) for message in messages)
     if isinstance(history, list):
-        assert len(messages) + len(skipped) == len(history)
+        assert len(messages) + skipped.count == len(history)
 
 
 @steadily
@@ -147,7 +152,54 @@ def test_what_survives_is_in_the_order_it_was_sent(drawn: list[tuple[bool, dict[
 
     kept = [good for keep, good, _ in drawn if keep]
     assert [(message.role, message.text) for message in messages] == [(row["role"], row["content"]) for row in kept]
-    assert [one.index for one in skipped] == [index for index, (keep, _, _) in enumerate(drawn) if not keep]
+    left_out = [index for index, (keep, _, _) in enumerate(drawn) if not keep]
+    assert [one.index for one in skipped.first] == left_out[:MOST_SKIPPED_SHOWN]
+    assert skipped.count == len(left_out)
+
+
+class Unread(list[Any]):
+    """Entries that a call has too many of: nothing may look at one."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("looked at an entry")
+
+    def __getitem__(self, index: object) -> Any:
+        raise AssertionError(f"looked at entry {index}")
+
+
+@pytest.mark.parametrize(
+    ("history", "images", "says"),
+    [
+        (Unread([{}] * 11), None, "11 entries of history"),
+        ([], Unread([{}] * 11), "11 images"),
+        ([{"images": Unread([{}] * 6)}, {}, None, {"images": Unread([{}] * 4)}], Unread([{}]), "11 images"),
+    ],
+)
+def test_more_entries_than_allowed_are_refused_before_any_is_looked_at(
+    history: object, images: object, says: str
+) -> None:
+    with pytest.raises(CallRefusedError, match=rf"has {says}.* at most 10 \(gateway.max_history_entries\)") as raised:
+        refuse_too_many(history, images, 10)
+    assert raised.value.reason == "bad_input"
+
+
+def test_as_many_entries_as_allowed_are_taken() -> None:
+    refuse_too_many([{}] * 10, [{}] * 10, 10)
+    refuse_too_many([{"images": [{}] * 9}], [{}], 10)
+
+
+@pytest.mark.parametrize("history", [None, "x" * 100, {"a": 1}, [None, 1, {"images": "x" * 100}]])
+def test_what_is_no_list_is_not_counted(history: object) -> None:
+    refuse_too_many(history, "x" * 100, 10)
+
+
+def test_of_many_skipped_rows_the_first_are_kept_and_all_are_counted() -> None:
+    messages, skipped = parse_history([{"role": "x" * 1_000_000}] * 1000)
+
+    assert messages == ()
+    assert skipped.count == 1000
+    assert len(skipped.first) == MOST_SKIPPED_SHOWN
+    assert sum(len(one.why) for one in skipped.first) < MOST_SKIPPED_SHOWN * 100
 
 
 def test_the_current_turn_takes_its_images() -> None:

@@ -10,8 +10,9 @@ import pytest
 from pallas_gateway.agents.parameters import told_of_changes
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, clamped, params_schema, parse, resolved
-from pallas_gateway.config.parameters import PARAMETERS, DefaultParameters
+from pallas_gateway.config.parameters import PARAMETERS, CallParameters, DefaultParameters
 from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.config.translate import validated
 from pallas_gateway.errors import CallRefusedError
 from tests.support.memory_runtime import a_call
 
@@ -87,7 +88,8 @@ def test_what_is_in_range_is_taken_as_it_is(asked: dict[str, Any], read: Paramet
         ({"response_format": a_format(description=1)}, "params.response_format must have a text as json_schema.descri"),
         ({"tool_choice": "search"}, "params.tool_choice must be auto, none, required or {"),
         ({"tool_choice": {"type": "function", "function": {"name": ""}}}, "params.tool_choice must be auto, none, "),
-        ({"tools_allowlist": "search"}, "params.tools_allowlist must be a list of texts."),
+        ({"tools_allowlist": "search"}, "params.tools_allowlist must be a list of at most 1000 texts."),
+        ({"tools_allowlist": ["x"] * 1001}, "params.tools_allowlist must be a list of at most 1000 texts."),
         ({"system_append": ""}, "params.system_append must be a text."),
         ({"extra": []}, "params.extra must be an object."),
         ({"extra": {"previous_response_id": "r-1"}}, "params.extra must not hold 'previous_response_id': "),
@@ -106,6 +108,12 @@ def test_anything_else_is_refused_by_a_sentence_that_ends_with_what_is_allowed(a
     assert str(refused.value).startswith(sentence)
     assert refused.value.reason == "bad_params"
     assert str(refused.value).endswith("system_override (a text), model (openai.gpt-4.1).")
+
+
+@pytest.mark.parametrize("name", ["stop", "tools_allowlist"])
+def test_of_a_list_that_is_too_long_no_entry_is_judged(name: str) -> None:
+    _, errors = validated(CallParameters, {name: [7] * 10_000})
+    assert len(errors) == 1
 
 
 @pytest.mark.parametrize("name", ["system_override", "model"])

@@ -26,7 +26,7 @@ from pallas_gateway.web import connection
 from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.openai_api import answers
 from pallas_gateway.web.openai_api.chat import Asked, Chat, answer
-from pallas_gateway.web.openai_api.errors import ApiError, InOpenAiForm
+from pallas_gateway.web.openai_api.errors import ApiError, BadRequestError, InOpenAiForm
 from pallas_gateway.web.openai_api.requests import chat_request
 from tests.support.hosted import hosted
 from tests.support.memory_runtime import MemoryAgent, say
@@ -136,7 +136,7 @@ def test_parameters_without_effect_are_told_beside_the_answer() -> None:
 
 def understood(**changes: Any) -> Any:
     asked = {"messages": [{"role": "user", "content": "hi"}], **changes}
-    return chat_request(asked, AgentSettings(module="agents.echo"))
+    return chat_request(asked, AgentSettings(module="agents.echo"), max_entries=10)
 
 
 def test_fields_of_the_api_become_the_parameters_of_the_call() -> None:
@@ -183,9 +183,23 @@ def test_an_agent_whose_answers_are_json_by_default_gives_its_final_answer_alone
     settings = AgentSettings.model_validate(
         {"module": "agents.echo", "default_params": {"response_format": {"type": "json_object"}}}
     )
-    request = chat_request({"messages": [{"role": "user", "content": "hi"}]}, settings)
+    request = chat_request({"messages": [{"role": "user", "content": "hi"}]}, settings, max_entries=10)
     assert request.wants_json
     assert request.parameters.given() == {}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": "hi"}] * 11,
+        [{"role": "user", "content": [{"type": "text", "text": "hi"}] * 11}],
+        [{"role": "tool"}, None, {"role": "user", "content": [{}] * 9}],
+    ],
+)
+def test_more_messages_or_parts_than_allowed_are_refused_whatever_they_are(messages: list[Any]) -> None:
+    with pytest.raises(BadRequestError, match=r"11 messages .* at most 10 \(gateway.max_history_entries\)") as raised:
+        understood(messages=messages)
+    assert (raised.value.reason, raised.value.param) == ("bad_input", "messages")
 
 
 # Calls

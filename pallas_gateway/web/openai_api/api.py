@@ -11,6 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.web import access, bodies, refusals
 from pallas_gateway.web.connection import while_connected
@@ -106,7 +107,9 @@ class OpenAiApi:
         limit = self._gateway.configuration.deployment.gateway.max_body_bytes
         body, _ = await bodies.read(receive, limit)
         if len(body) > limit:
-            return errors.too_large(limit).response()
+            return errors.too_large(f"The request is larger than {limit} bytes (gateway.max_body_bytes).").response()
+        if has_too_many_values(body):
+            return errors.too_large(TOO_MANY_VALUES).response()
         try:
             document, model = requests.document_of(body)
         except BadRequestError as error:

@@ -84,7 +84,7 @@ async def answer(gateway: Gateway, asked: Asked, scope: Scope, receive: Receive,
 
 def _understood(gateway: Gateway, asked: Asked, call: Call) -> Chat | ApiError:
     try:
-        request = chat_request(asked.document, asked.agent.settings)
+        request = chat_request(asked.document, asked.agent.settings, max_entries=asked.agent.max_history_entries)
     except BadRequestError as error:
         asked.agent.refuse(call, error)
         return of_refusal(error)

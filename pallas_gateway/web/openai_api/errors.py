@@ -94,9 +94,8 @@ def no_such_model(model: str) -> ApiError:
     return ApiError(HTTPStatus.NOT_FOUND, message, "model_not_found", "model")
 
 
-def too_large(limit: int) -> ApiError:
-    """The error for a body of more than `limit` bytes."""
-    message = f"The request is larger than {limit} bytes (gateway.max_body_bytes)."
+def too_large(message: str) -> ApiError:
+    """The error for a body that is too large to be read."""
     return ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "too_large")
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.agent_server.tools import conversation_id_of
 from pallas_gateway.calls import parameters
 from pallas_gateway.calls.call import Message
-from pallas_gateway.calls.conversation import MalformedError, checked_images, is_text
+from pallas_gateway.calls.conversation import MalformedError, checked_images, is_text, refuse_more_than
+from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web.openai_api.errors import BadRequestError
 
@@ -89,8 +90,8 @@ def conversation_of(document: Json) -> str | None:
     return conversation_id_of(metadata) if isinstance(metadata, dict) else None
 
 
-def chat_request(document: Json, settings: AgentSettings) -> ChatRequest:
-    """What the request asks of an agent with these settings.
+def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -> ChatRequest:
+    """What the request asks of an agent with these settings; its messages may have `max_entries` parts.
 
     Raises:
         BadRequestError: it cannot be answered (`bad_input`, `bad_image`, `bad_params`), with what to change.
@@ -98,7 +99,7 @@ def chat_request(document: Json, settings: AgentSettings) -> ChatRequest:
     for name, (asks, why) in _REFUSED.items():
         if asks(document.get(name)):
             raise BadRequestError(f"'{name}' is not supported: {why}.", param=name)
-    turns, system = _conversation(document.get("messages"))
+    turns, system = _conversation(document.get("messages"), max_entries)
     asked = _parameters(document, system, settings)
     wanted = parameters.resolved(asked, settings.default_params).response_format
     return ChatRequest(
@@ -111,7 +112,7 @@ def chat_request(document: Json, settings: AgentSettings) -> ChatRequest:
     )
 
 
-def _conversation(messages: object) -> tuple[list[Message], list[str]]:
+def _conversation(messages: object, max_entries: int) -> tuple[list[Message], list[str]]:
     """The turns, the last of which is the user's new one, and the system texts.
 
     What other tools were called for in earlier turns, with another model maybe, is left out: the assistant's words are
@@ -119,6 +120,7 @@ def _conversation(messages: object) -> tuple[list[Message], list[str]]:
     """
     if not isinstance(messages, list) or not messages:
         raise BadRequestError("'messages' is required: a list of at least one message.", param="messages")
+    _refuse_too_many(messages, max_entries)
     turns: list[Message] = []
     system: list[str] = []
     last = ""
@@ -136,6 +138,15 @@ def _conversation(messages: object) -> tuple[list[Message], list[str]]:
     if last != "user":
         raise BadRequestError("The last message must be the user's: it is what the agent answers.", param="messages")
     return turns, [text for text in system if text]
+
+
+def _refuse_too_many(messages: Sequence[object], most: int) -> None:
+    parts = (row.get("content") if isinstance(row, dict) else None for row in messages)
+    entries = sum(max(1, len(part)) if isinstance(part, list) else 1 for part in parts)
+    try:
+        refuse_more_than(most, entries, "messages and parts of them")
+    except CallRefusedError as refusal:
+        raise BadRequestError(str(refusal), param="messages") from refusal
 
 
 def _role(row: object, where: str) -> str:

@@ -152,7 +152,7 @@ class ThreadsApi:
     async def _understood(self, asked: Call, agent: HostedAgent, body: dict[str, Any]) -> Chat:
         """The turn that a body asks for, of the thread that it names or a new one."""
         try:
-            wanted = requests.chat_request(body, agent.settings)
+            wanted = requests.chat_request(body, agent.settings, max_images=agent.max_history_entries)
         except CallRefusedError as refusal:
             agent.refuse(asked, refusal)
             raise

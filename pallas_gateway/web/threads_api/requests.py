@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pallas_gateway.calls.conversation import current_message, is_text
+from pallas_gateway.calls.conversation import current_message, is_text, refuse_too_many
+from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, parse
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
@@ -52,6 +53,8 @@ async def json_object(request: Request, limit: int) -> dict[str, Any]:
     body, _ = await bodies.read(request.receive, limit)
     if len(body) > limit:
         raise ApiError(f"The body is larger than {limit} bytes.", reason="body_too_large")
+    if has_too_many_values(body):
+        raise ApiError(TOO_MANY_VALUES, reason="body_too_large")
     if not body:
         return {}
     if _media_type(request.headers.get("content-type", "")) != _JSON:
@@ -65,7 +68,7 @@ async def json_object(request: Request, limit: int) -> dict[str, Any]:
     return found
 
 
-def chat_request(body: Mapping[str, Any], settings: AgentSettings) -> ChatRequest:
+def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_images: int) -> ChatRequest:
     """What a chat's body says.
 
     Raises:
@@ -78,6 +81,7 @@ def chat_request(body: Mapping[str, Any], settings: AgentSettings) -> ChatReques
     if "message" not in body:
         raise _bad("'message' is required.")
     text = _text("message", body["message"])
+    refuse_too_many(None, body.get("images"), max_images)
     return ChatRequest(current_message(text, body.get("images")), thread_id, parse(body.get("params"), settings))
 
 
