@@ -119,7 +119,8 @@ def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSetting
     Raises:
         CallRefusedError: `bad_input`, `bad_params` or `bad_image`; the message says what to send instead.
     """
-    text = _checked(arguments, known=(*MESSAGE_SCHEMA["properties"], *(["params"] if settings.caller_params else [])))
+    params = ["params"] if settings.caller_params.allowed else []
+    text = _checked(arguments, known=(*MESSAGE_SCHEMA["properties"], *params))
     refuse_too_many(arguments.get("history"), arguments.get("images"), max_entries)
     parameters = parse(arguments.get("params"), settings)
     history, skipped = parse_history(arguments.get("history"))

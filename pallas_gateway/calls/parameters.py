@@ -28,20 +28,6 @@ type JsonObject = dict[str, Any]
 _LONGEST_REASON = 200
 """Characters of why a value cannot be taken; a key of the client's own may stand in it."""
 
-_SET_OTHERWISE = {
-    "model", "models", "messages", "input", "system", "instructions", "prompt",
-    "tools", "tool_choice", "functions", "function_call", "mcp_servers", "container",
-    "max_tokens", "max_completion_tokens", "max_output_tokens", "stop_sequences", "text", "output_config",
-    "output_format", "stream", "stream_options", "n", "background", "store", "conversation", "previous_response_id",
-}  # fmt: skip
-_WIDENS = {
-    "plugins", "web_search_options", "search_parameters", "data_sources",  # tools that a provider runs by itself
-    "preset", "route", "fallbacks", "chat_template",  # another model, or another instruction
-    "api_key", "api_base", "base_url", "extra_headers", "extra_body",  # where proxies send it, and as whom
-}  # fmt: skip
-NOT_EXTRA = frozenset({*PARAMETERS, *_SET_OTHERWISE, *_WIDENS} - {"extra"})
-"""Keys that callers may not slip in by `extra`, in whatever case: some servers tell no case apart."""
-
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
@@ -104,7 +90,7 @@ def parse(asked: object, settings: AgentSettings) -> Parameters:
     if not isinstance(asked, dict):
         raise _refused("Argument 'params' must be an object.", settings)
     for name in asked:
-        if name not in settings.caller_params:
+        if name not in settings.caller_params.allowed:
             raise _refused(_why_not(str(name)), settings, str(name))
     _refuse_unsendable(asked, settings)
     read, errors = validated(CallParameters, asked)
@@ -112,7 +98,13 @@ def parse(asked: object, settings: AgentSettings) -> Parameters:
         raise _refused(_what_is_wrong(errors[0]), settings, str(errors[0]["loc"][0]))
     _refuse_foreign(read, settings)
     cleared = frozenset(name for name, value in asked.items() if value is None)
-    return replace(of_settings(read), cleared=cleared)
+    if "extra" in cleared:  # what callers may not set, they cannot take out either
+        read = read.model_copy(update={"extra": _cleared_extra(settings)})
+    return replace(of_settings(read), cleared=cleared - {"extra"})
+
+
+def _cleared_extra(settings: AgentSettings) -> JsonObject | None:
+    return dict.fromkeys((settings.default_params.extra or {}).keys() & settings.caller_params.extra_keys) or None
 
 
 def resolved(asked: Parameters, defaults: DefaultParameters) -> Parameters:
@@ -141,9 +133,12 @@ def of_settings(settings: DefaultParameters) -> Parameters:
 
 def params_schema(settings: AgentSettings) -> JsonObject | None:
     """The JSON Schema of `params` for this agent: exactly what its callers may set; None if that is nothing."""
-    if not settings.caller_params:
+    allowed = settings.caller_params.allowed
+    if not allowed:
         return None
-    shown = {name: schema for name, schema in deepcopy(_schemas()).items() if name in settings.caller_params}
+    shown = {name: schema for name, schema in deepcopy(_schemas()).items() if name in allowed}
+    if "extra" in shown:
+        shown["extra"]["anyOf"][0]["propertyNames"] = {"enum": sorted(settings.caller_params.extra_keys)}
     if "model" in shown:
         shown["model"]["anyOf"] = [{"type": "string", "enum": list(settings.models)}, {"type": "null"}]
     return {
@@ -158,9 +153,7 @@ def params_schema(settings: AgentSettings) -> JsonObject | None:
 def _schemas() -> JsonObject:
     """By parameter. Made once: it takes pydantic a millisecond or two, and every start of an agent asks twice."""
     whole = CallParameters.model_json_schema()["properties"]
-    schemas: JsonObject = {name: _shown(whole[name]) for name in PARAMETERS}
-    schemas["extra"]["anyOf"][0]["propertyNames"] = {"not": {"enum": sorted(NOT_EXTRA)}}
-    return schemas
+    return {name: _shown(whole[name]) for name in PARAMETERS}
 
 
 def _shown(schema: JsonObject) -> JsonObject:
@@ -168,7 +161,7 @@ def _shown(schema: JsonObject) -> JsonObject:
 
 
 def _refused(why: str, settings: AgentSettings, parameter: str | None = None) -> BadParametersError:
-    allowed = ", ".join(_with_range(name, settings) for name in PARAMETERS if name in settings.caller_params)
+    allowed = ", ".join(_with_range(name, settings) for name in settings.caller_params.allowed)
     return BadParametersError(f"{why} Callers of this agent may set: {allowed or 'nothing'}.", parameter=parameter)
 
 
@@ -221,7 +214,8 @@ def _refuse_unsendable(asked: Mapping[str, Any], settings: AgentSettings) -> Non
 def _refuse_foreign(read: CallParameters, settings: AgentSettings) -> None:
     if read.model is not None and read.model not in settings.models:
         raise _refused("params.model is none that this agent's callers may choose.", settings, "model")
+    keys = settings.caller_params.extra_keys
     for key in read.extra or ():
-        if key.casefold() in NOT_EXTRA:
-            why = f"params.extra must not hold {quoted(key)}: it is set otherwise or not for callers."
+        if key not in keys:
+            why = f"params.extra must not hold {quoted(key)}; it takes {', '.join(sorted(keys))}."
             raise _refused(why, settings, "extra")

@@ -7,7 +7,17 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    Strict,
+    StringConstraints,
+    TypeAdapter,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 from pallas_gateway.config.section import Section
 from pallas_gateway.config.values import Count, Text
@@ -34,6 +44,24 @@ ParameterName = Literal[
 PARAMETERS: tuple[ParameterName, ...] = get_args(ParameterName)
 CALLER_PARAMETERS = PARAMETERS[:-2]
 """What callers may set unless an agent says otherwise: not what makes another agent of it."""
+SAMPLING_KEYS = frozenset({
+    "min_p", "top_a", "typical_p", "tfs_z", "epsilon_cutoff", "eta_cutoff", "dynatemp_range", "dynatemp_exponent",
+    "repetition_penalty", "repeat_penalty", "repeat_last_n", "no_repeat_ngram_size", "length_penalty", "min_tokens",
+    "mirostat", "mirostat_mode", "mirostat_tau", "mirostat_eta", "xtc_probability", "xtc_threshold",
+    "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
+})  # fmt: skip
+"""Keys of `extra` for every caller: how tokens are chosen, by the names of inference servers, and nothing else.
+
+An allow-list, because providers add keys that search the web, choose another model or another account.
+"""
+_SET_OTHERWISE = frozenset({
+    "models", "messages", "input", "system", "instructions", "prompt",
+    "tools", "functions", "function_call", "mcp_servers", "container",
+    "max_completion_tokens", "max_output_tokens", "stop_sequences", "text", "output_config",
+    "output_format", "stream", "stream_options", "n", "background", "store", "conversation", "previous_response_id",
+    "api_key", "api_base", "base_url", "extra_headers", "extra_body",
+})  # fmt: skip
+"""Keys that no configuration opens to callers: the gateway sets them, or they say where a request goes and as whom."""
 
 TOOL_CHOICES = ("auto", "none", "required")
 FORMATS = ("text", "json_object", "json_schema")
@@ -153,6 +181,47 @@ AllowedTools = Annotated[
 ]
 ResponseFormat = Annotated[JsonObject, AfterValidator(_response_format), WithJsonSchema(_RESPONSE_FORMAT_SCHEMA)]
 ToolChoice = Annotated[str | JsonObject, BeforeValidator(_tool_choice), WithJsonSchema(_TOOL_CHOICE_SCHEMA)]
+
+
+def _extra_key(value: str) -> str:
+    if value.casefold() in _SET_OTHERWISE.union(PARAMETERS):
+        raise ValueError(f"'{value}' is set by the gateway or by a parameter of its own; callers cannot have it here")
+    return value
+
+
+class CallerParameters(Section):
+    """What callers may set in `params`."""
+
+    names: tuple[ParameterName, ...] = CALLER_PARAMETERS
+    """The parameters; `[]` lets callers set none."""
+
+    extra: tuple[Annotated[Text, AfterValidator(_extra_key)], ...] = ()
+    """Keys of `extra` besides those that only sample; written as the provider writes them."""
+
+    @property
+    def allowed(self) -> tuple[ParameterName, ...]:
+        """The parameters by name, in their own order."""
+        return tuple(name for name in PARAMETERS if name in self.names or (name == "extra" and self.extra))
+
+    @property
+    def extra_keys(self) -> frozenset[str]:
+        """Every key that callers may set in `extra`."""
+        return SAMPLING_KEYS.union(self.extra)
+
+
+_NAMES: TypeAdapter[tuple[ParameterName, ...]] = TypeAdapter(tuple[ParameterName, ...])
+
+
+def _caller_params(value: object, validate: ModelWrapValidatorHandler[CallerParameters]) -> CallerParameters:
+    """A list is short for its `names`."""
+    if isinstance(value, (list, tuple)):
+        return CallerParameters(names=_NAMES.validate_python(tuple(value)))
+    return validate(value)
+
+
+CallerParams = Annotated[
+    CallerParameters, WrapValidator(_caller_params, json_schema_input_type=tuple[ParameterName, ...] | CallerParameters)
+]
 
 
 class DefaultParameters(Section):

@@ -112,10 +112,10 @@ def _icons(deployment: Deployment) -> Iterator[Finding]:
 def _models(deployment: Deployment) -> Iterator[Finding]:
     for name, agent in deployment.agents.items():
         path = f"agents.{name}"
-        if "model" in agent.caller_params and not agent.models:
+        if "model" in agent.caller_params.allowed and not agent.models:
             message = "callers may set 'model', but there is none; list some as models"
             yield Finding(f"{path}.caller_params", message)
-        if agent.models and "model" not in agent.caller_params:
+        if agent.models and "model" not in agent.caller_params.allowed:
             message = "callers may choose one only if caller_params names 'model'"
             yield Finding(f"{path}.models", message)
 

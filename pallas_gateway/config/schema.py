@@ -6,7 +6,7 @@ The docstring under each field is its meaning in `docs/configuration.md` and in 
 from pydantic import ConfigDict, Field, field_validator
 
 from pallas_gateway.config.auth import AuthSettings
-from pallas_gateway.config.parameters import CALLER_PARAMETERS, DefaultParameters, ParameterName
+from pallas_gateway.config.parameters import CallerParameters, CallerParams, DefaultParameters
 from pallas_gateway.config.section import Section
 from pallas_gateway.config.values import (
     BindPort,
@@ -127,8 +127,9 @@ which peers know the agent."""
     default_params: DefaultParameters = Field(default_factory=DefaultParameters)
     """Parameters of every call that does not say otherwise."""
 
-    caller_params: tuple[ParameterName, ...] = CALLER_PARAMETERS
-    """Parameters that callers may set in `params`; `[]` lets them set none."""
+    caller_params: CallerParams = Field(default_factory=CallerParameters)
+    """Parameters that callers may set in `params`: a list (`[]` lets them set none), or a mapping of `names` and \
+`extra`, more keys that their `extra` may hold; see [parameters.md](parameters.md)."""
 
     models: tuple[Text, ...] = ()
     """Models that callers may choose from with the parameter `model`, as fast-agent writes them \

@@ -97,6 +97,32 @@ MISTAKES = [
         [f"agents.yaml:5: agents.jarvis.caller_params.1: must be {NAMES}"],
     ),
     Mistake(
+        "no such parameter for callers, in a mapping",
+        ONE + "    caller_params: {names: [messages], extras: [enable_search]}\n",
+        [
+            f"agents.yaml:5: agents.jarvis.caller_params.names.0: must be {NAMES}",
+            "agents.yaml:5: agents.jarvis.caller_params.extras: unknown key (did you mean 'extra'?)",
+        ],
+    ),
+    Mistake(
+        "keys that are no caller's",
+        ONE + "    caller_params:\n      extra: [Messages, temperature, base_url, '']\n",
+        [
+            "agents.yaml:6: agents.jarvis.caller_params.extra.0: 'Messages' is set by the gateway or by a parameter of "
+            "its own; callers cannot have it here",
+            "agents.yaml:6: agents.jarvis.caller_params.extra.1: 'temperature' is set by the gateway or by a parameter "
+            "of its own; callers cannot have it here",
+            "agents.yaml:6: agents.jarvis.caller_params.extra.2: 'base_url' is set by the gateway or by a parameter of "
+            "its own; callers cannot have it here",
+            "agents.yaml:6: agents.jarvis.caller_params.extra.3: must not be empty",
+        ],
+    ),
+    Mistake(
+        "parameters for callers as text",
+        ONE + "    caller_params: seed\n",
+        [f"agents.yaml:5: agents.jarvis.caller_params: {MAPPING}"],
+    ),
+    Mistake(
         "a choice of no models",
         ONE + "    caller_params: [model]\n",
         ["agents.yaml:5: agents.jarvis.caller_params: callers may set 'model', but there is none; list some as models"],

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
-DEFAULTS = {"temperature": 0.5, "seed": 7, "system_append": "Be kind.", "extra": {"a": 1, "b": 2}}
+DEFAULTS = {"temperature": 0.5, "seed": 7, "system_append": "Be kind.", "extra": {"min_p": 1, "top_a": 2}}
 MODELS = ["generic.test-model", "generic.other-model"]
 AGENTS = {
     "solo": Agent(servers=["tools"], settings={"default_params": DEFAULTS}),
@@ -84,13 +84,21 @@ async def test_the_request_counts_before_the_agents_defaults_and_nothing_stays_f
     async with household(tmp_path) as staged:
         url = staged.url("solo")
         await ask(url)
-        await ask(url, params={"temperature": 1, "stop": "END", "extra": {"b": None, "c": 3}, "system_append": "Sing."})
+        await ask(
+            url,
+            params={
+                "temperature": 1,
+                "stop": "END",
+                "extra": {"top_a": None, "min_tokens": 3},
+                "system_append": "Sing.",
+            },
+        )
         await ask(url, params={"temperature": None, "seed": None, "extra": None, "system_append": None})
         await ask(url, params=None)
         by_default, by_request, cleared, again = staged.llm.requests
 
-        assert set_in(by_default) == {"temperature": 0.5, "seed": 7, "a": 1, "b": 2}
-        assert set_in(by_request) == {"temperature": 1, "seed": 7, "stop": ["END"], "a": 1, "c": 3}
+        assert set_in(by_default) == {"temperature": 0.5, "seed": 7, "min_p": 1, "top_a": 2}
+        assert set_in(by_request) == {"temperature": 1, "seed": 7, "stop": ["END"], "min_p": 1, "min_tokens": 3}
         assert set_in(cleared) == {}
         assert again.body == by_default.body
         said = [system_of(one) for one in staged.llm.requests]
@@ -115,7 +123,11 @@ async def test_what_callers_may_not_set_is_refused_with_the_list_of_what_they_ma
         "too hot": ({"temperature": 2.5}, "params.temperature must be 0 to 2."),
         "a text for a number": ({"top_k": "40"}, "params.top_k must be 1 or more."),
         "too many": ({"stop": list("abcde")}, "params.stop must be 1 to 4 texts."),
-        "by the back door": ({"extra": {"model": "gpt"}}, "params.extra must not hold 'model':"),
+        "a search": ({"extra": {"enable_search": True}}, "params.extra must not hold 'enable_search'; it takes "),
+        "by the back door": (
+            {"extra": {"model": "gpt"}},
+            "params.extra must not hold 'model'; it takes ",
+        ),
     }
     async with household(tmp_path) as staged:
         for params, sentence in wrong.values():

@@ -55,7 +55,7 @@ PARAMS: dict[str, Any] = {
     "seed": 42,
     "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
     "tool_choice": {"type": "function", "function": {"name": "tools__echo"}},
-    "extra": {"knob": {"deep": 1}},
+    "extra": {"dry_sequence_breakers": ["*", "\n"]},
 }
 SAME_EVERYWHERE = {name: (name, PARAMS[name]) for name in ("temperature", "top_p", "top_k", "seed")}
 WIRE: Mapping[str, Mapping[str, tuple[str, Any]]] = {
@@ -84,7 +84,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "parameters.md"
 def where(protocol: str, name: str) -> tuple[str, Any]:
     """The keys of a request's body that may hold a parameter, and what they hold then."""
     if name == "extra":
-        return "knob", PARAMS["extra"]["knob"]
+        [(key, value)] = PARAMS["extra"].items()
+        return key, value
     return {**SAME_EVERYWHERE, **WIRE[protocol]}.get(name, (name, PARAMS[name]))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,14 @@ import pytest
 from pallas_gateway.agents.parameters import told_of_changes
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, clamped, params_schema, parse, resolved
-from pallas_gateway.config.parameters import PARAMETERS, CallParameters, DefaultParameters
+from pallas_gateway.config.parameters import (
+    CALLER_PARAMETERS,
+    PARAMETERS,
+    SAMPLING_KEYS,
+    CallerParameters,
+    CallParameters,
+    DefaultParameters,
+)
 from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.config.translate import validated
 from pallas_gateway.errors import CallRefusedError
@@ -18,7 +27,8 @@ from tests.support.memory_runtime import a_call
 
 ONE_TOOL = {"type": "function", "function": {"name": "search"}}
 JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}, "strict": True}}
-ALL = AgentSettings(module="agents.jarvis", caller_params=PARAMETERS, models=("openai.gpt-4.1",))
+EVERYTHING = CallerParameters(names=PARAMETERS, extra=("a", "user"))
+ALL = AgentSettings(module="agents.jarvis", caller_params=EVERYTHING, models=("openai.gpt-4.1",))
 USUAL = AgentSettings(module="agents.jarvis")
 
 
@@ -92,10 +102,10 @@ def test_what_is_in_range_is_taken_as_it_is(asked: dict[str, Any], read: Paramet
         ({"tools_allowlist": ["x"] * 1001}, "params.tools_allowlist must be a list of at most 1000 texts."),
         ({"system_append": ""}, "params.system_append must be a text."),
         ({"extra": []}, "params.extra must be an object."),
-        ({"extra": {"previous_response_id": "r-1"}}, "params.extra must not hold 'previous_response_id': "),
-        ({"extra": {"Model": "another"}}, "params.extra must not hold 'Model': "),
-        ({"extra": {"me\u017f\u017fages": []}}, "params.extra must not hold 'me\u017f\u017fages': "),
-        ({"extra": {"web_search_options": {}}}, "params.extra must not hold 'web_search_options': "),
+        ({"extra": {"previous_response_id": "r-1"}}, "params.extra must not hold 'previous_response_id'; it takes "),
+        ({"extra": {"Model": "another"}}, "params.extra must not hold 'Model'; it takes "),
+        ({"extra": {"me\u017f\u017fages": []}}, "params.extra must not hold 'me\u017f\u017fages'; it takes "),
+        ({"extra": {"web_search_options": {}}}, "params.extra must not hold 'web_search_options'; it takes a, dry_"),
         ({"extra": {"a": float("nan")}}, "Argument 'params' holds what cannot be sent on: NaN, "),
         ({"extra": {"a": "\ud83d"}}, "Argument 'params' holds what cannot be sent on: NaN, "),
         ({"model": "openai.gpt-5"}, "params.model is none that this agent's callers may choose."),
@@ -124,12 +134,67 @@ def test_what_makes_another_agent_of_it_is_not_for_callers_by_default(name: str)
 
 
 def test_the_request_counts_then_the_default_and_null_clears() -> None:
-    defaults = DefaultParameters(temperature=0.5, seed=7, extra={"a": 1, "b": 2, "c": 3})
-    asked = parse({"temperature": 1, "seed": None, "extra": {"b": None, "c": 4}}, USUAL)
+    defaults = DefaultParameters(temperature=0.5, seed=7, extra={"min_p": 1, "top_a": 2, "min_tokens": 3})
+    asked = parse({"temperature": 1, "seed": None, "extra": {"top_a": None, "min_tokens": 4}}, USUAL)
     whole = resolved(asked, defaults)
-    assert whole.given() == {"temperature": 1, "extra": {"a": 1, "c": 4}}
+    assert whole.given() == {"temperature": 1, "extra": {"min_p": 1, "min_tokens": 4}}
     assert resolved(NO_PARAMETERS, defaults).given() == {"temperature": 0.5, "seed": 7, "extra": defaults.extra}
-    assert resolved(parse({"extra": {"a": None, "b": None, "c": None}}, USUAL), defaults).extra is None
+    cleared = dict.fromkeys(("min_p", "top_a", "min_tokens"))
+    assert resolved(parse({"extra": cleared}, USUAL), defaults).extra is None
+
+
+@pytest.mark.parametrize("more", [{}, {"min_p": 0.1}])
+def test_null_clears_no_default_that_callers_may_not_set(more: dict[str, Any]) -> None:
+    defaults = DefaultParameters(extra={"enable_search": False, **more})
+    settings = AgentSettings(module="agents.jarvis", default_params=defaults)
+    assert resolved(parse({"extra": None}, settings), defaults).extra == {"enable_search": False}
+    with pytest.raises(CallRefusedError, match="must not hold 'enable_search'"):
+        parse({"extra": {"enable_search": None}}, settings)
+
+
+FOREIGN = (
+    "enable_search", "web_search", "web_search_options", "provider", "user_config", "custom_llm_provider", "plugins",
+    "api_version", "aws_region_name", "aws_session_token", "metadata", "service_tier", "user", "safety_identifier",
+    "prompt_cache_key", "reasoning_effort", "chat_template_kwargs", "guided_regex", "best_of", "Min_P", "min_p ", "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("key", FOREIGN)
+def test_extra_takes_no_key_that_does_more_than_sample(key: str) -> None:
+    with pytest.raises(CallRefusedError, match=f"^params.extra must not hold '{key}'; it takes dry_allowed_length, "):
+        parse({"extra": {"min_p": 0.1, key: True}}, USUAL)
+
+
+def test_extra_takes_every_key_that_samples_and_those_that_the_agent_names() -> None:
+    sampling = dict.fromkeys(SAMPLING_KEYS, 1)
+    assert parse({"extra": sampling}, USUAL).extra == sampling
+    opened = AgentSettings.model_validate({"module": "agents.jarvis", "caller_params": {"extra": ["enable_search"]}})
+    assert parse({"seed": 1, "extra": {**sampling, "enable_search": True}}, opened).given().keys() == {"seed", "extra"}
+    with pytest.raises(CallRefusedError, match=r"must not hold 'provider'; it takes .*, enable_search, "):
+        parse({"extra": {"provider": {}}}, opened)
+
+
+def test_the_document_lists_the_keys_that_extra_takes() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "parameters.md").read_text()
+    [listed] = re.findall(r"takes the keys of this list, written like this, and no others: (.*?)\. Any", document, re.S)
+    assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(SAMPLING_KEYS)
+
+
+@pytest.mark.parametrize(
+    ("written", "allowed"),
+    [
+        ([], ()),
+        (["seed", "temperature"], ("temperature", "seed")),
+        ({}, CALLER_PARAMETERS),
+        ({"extra": ["enable_search"]}, CALLER_PARAMETERS),
+        ({"names": ["seed"]}, ("seed",)),
+        ({"names": ["seed"], "extra": ["enable_search"]}, ("seed", "extra")),
+    ],
+)
+def test_callers_may_set_what_a_list_or_a_mapping_names(written: object, allowed: tuple[str, ...]) -> None:
+    settings = AgentSettings.model_validate({"module": "agents.jarvis", "caller_params": written})
+    assert settings.caller_params.allowed == allowed
+    assert list((params_schema(settings) or {"properties": {}})["properties"]) == list(allowed)
 
 
 def test_an_agents_own_list_of_tools_holds_besides_the_callers_and_cannot_be_cleared() -> None:

@@ -239,7 +239,7 @@ def _field_of(parameter: str | None, document: Json) -> str | None:
 
 
 def _refuse_system(settings: AgentSettings) -> None:
-    if "system_append" not in settings.caller_params:
+    if "system_append" not in settings.caller_params.allowed:
         why = "This agent takes no system or developer messages: what it is told is its operator's. Leave them out."
         raise BadRequestError(why, param="messages", reason="bad_params")
 
