@@ -15,7 +15,7 @@ from mcp_types import INVALID_PARAMS, ListToolsResult
 
 from pallas_gateway.addresses import ALL_AGENTS
 from pallas_gateway.agent_server.requests import caller_of, headers_of, listen_to_the_initialize_era
-from pallas_gateway.agent_server.tools import GET_HEALTH, HEALTH_SCHEMA, health_result, health_tool
+from pallas_gateway.agent_server.tools import GET_HEALTH, HEALTH_SCHEMA, health_result, health_tool, in_brief
 from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.health.verdict import document_of_all
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.grants import Grants
 
 _TOOL_PREFIX = "agent-"
-_HEALTH = "Are the agents well, and are the servers they depend on reachable? Asks no model."
+_HEALTH = "Whether the agents and their servers can be used. Asks no model."
 
 
 class AllAgentsServer:
@@ -70,7 +70,7 @@ class AllAgentsServer:
         del params
         is_nested = self._running.parent_of(headers_of(context).get(NESTED_CALL_HEADER)) is not None
         tools = [
-            server.message_tool_for_peers(tool) if is_nested else server.message_tool(tool)
+            in_brief(server.message_tool_for_peers(tool) if is_nested else server.message_tool(tool))
             for tool, server in self._runnable(caller_of(context).grants).items()
         ]
         return ListToolsResult(tools=[*tools, health_tool(_HEALTH)])

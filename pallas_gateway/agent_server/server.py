@@ -16,13 +16,22 @@ from mcp_types import INVALID_PARAMS, GetPromptResult, Icon, ListPromptsResult, 
 
 from pallas_gateway.agent_server.message_calls import MessageCalls
 from pallas_gateway.agent_server.requests import headers_of, listen_to_the_initialize_era
-from pallas_gateway.agent_server.tools import GET_HEALTH, health_result, health_tool, message_tool, with_params
+from pallas_gateway.agent_server.tools import (
+    GET_HEALTH,
+    LONGEST_TITLE,
+    health_result,
+    health_tool,
+    message_tool,
+    shortened,
+    under_another_name,
+)
 from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.calls.parameters import listed_schema
 from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from mcp_types import (
         CallToolRequestParams,
@@ -36,6 +45,10 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.health.verdict import Verdict
+
+
+LONGEST_OWN_DESCRIPTION = 100
+"""Bytes of an agent's description beside its name; in the 2026-07-28 era every result brings it along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +87,16 @@ class AgentServer:
 
     def message_tool(self, name: str) -> Tool:
         """The agent's message tool under a name, as clients see it."""
-        [tool] = with_params([self.message_tool_for_peers(name)], self._agent.settings)
-        return tool
+        return self._message_tool(name, listed_schema(self._agent.settings))
 
     def message_tool_for_peers(self, name: str) -> Tool:
-        """The same as agents see it that call this one."""
+        """The same as agents see it that call this one: a model has no say in how another one samples."""
+        return self._message_tool(name, None)
+
+    def _message_tool(self, name: str, params: dict[str, Any] | None) -> Tool:
         title = self._agent.settings.shown_title(self._agent.name)
         description = self._agent.settings.description or f"Send a message to {title} and get its answer."
-        return message_tool(name, title=title, description=description)
+        return message_tool(name, title=title, description=description, params=params)
 
     async def answer(self, context: Context, arguments: dict[str, Any], *, endpoint: str) -> CallToolResult:
         """The result of a call of the message tool that came in at `endpoint`, this agent's own or another."""
@@ -93,18 +108,19 @@ class AgentServer:
         return await self._check_health(self._agent)
 
     def _show(self, face: Face) -> None:
-        names = dict.fromkeys(name.replace("{agent}", self._agent.name) for name in face.tool_names)
-        self._message_names = frozenset(names)
-        self._tools = [*map(self.message_tool, names), health_tool()]
-        self._tools_for_peers = [*map(self.message_tool_for_peers, names), health_tool()]
+        first, *others = dict.fromkeys(name.replace("{agent}", self._agent.name) for name in face.tool_names)
+        self._message_names = frozenset({first, *others})
+        self._tools = _listing(self.message_tool(first), others)
+        self._tools_for_peers = _listing(self.message_tool_for_peers(first), others)
         self._schemas = {tool.name: tool.input_schema for tool in self._tools}
 
     def _server(self, face: Face) -> Server[Any]:
+        settings = self._agent.settings
         server: Server[Any] = Server(
             self._agent.name,
             version=face.version,
-            title=self._agent.settings.shown_title(self._agent.name),
-            description=self._agent.settings.description,
+            title=shortened(settings.shown_title(self._agent.name), LONGEST_TITLE),
+            description=shortened(settings.description, LONGEST_OWN_DESCRIPTION) if settings.description else None,
             icons=list(face.icons) or None,
             get_tool_input_schema=self._schemas.get,
             on_list_tools=self._list_tools,
@@ -140,3 +156,7 @@ class AgentServer:
             why = f"Unknown prompt {quoted(params.name)}. The prompt is: {self._history_prompt}."
             raise MCPError(INVALID_PARAMS, why)
         return GetPromptResult(messages=[])
+
+
+def _listing(tool: Tool, other_names: Iterable[str]) -> list[Tool]:
+    return [tool, *(under_another_name(tool, name) for name in other_names), health_tool()]

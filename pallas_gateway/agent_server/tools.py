@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
+from bisect import bisect_right
 from dataclasses import replace
+from functools import lru_cache
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from mcp_types import CallToolResult, TextContent, Tool
 
 from pallas_gateway.calls.call import Usage
 from pallas_gateway.calls.conversation import current_message, is_text, parse_history, refuse_too_many
-from pallas_gateway.calls.parameters import params_schema, parse
+from pallas_gateway.calls.parameters import parse
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.conversation import Skipped
@@ -29,25 +32,24 @@ PARAMS_META_KEY = "pallas/params"
 """Where it says which of the call's parameters had no effect, or another."""
 LONGEST_ID = 1000
 """Characters of a conversation id, which stands in every log record and notification of its call."""
-_HEALTH = "Is this agent well, and are the servers it depends on reachable? Asks no model."
+LONGEST_TITLE, LONGEST_DESCRIPTION = 60, 200
+"""Bytes of an agent's title and description that its tool shows: they stand in the context of every client's model."""
+_HEALTH = "Whether this agent and its servers can be used. Asks no model."
 _log = logging.getLogger("pallas.agent_server")
 
-_IMAGE_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "data": {"type": "string", "description": "The image, base64."},
-        "mime_type": {"type": "string", "description": "Its type, such as image/png."},
-    },
-    "required": ["data", "mime_type"],
-}
+_ANY_OBJECT = {"type": "object"}  # OpenAI's API refuses a list without `items`
 MESSAGE_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "message": {"type": "string", "description": "What to say to the agent: the new user turn."},
+        "message": {"type": "string", "description": "The new user turn."},
         "images": {
             "type": ["array", "null"],
-            "items": _IMAGE_SCHEMA,
-            "description": "Images of this turn, for agents whose model takes images.",
+            "items": {
+                "type": "object",
+                "properties": {"data": {"type": "string"}, "mime_type": {"type": "string"}},
+                "required": ["data", "mime_type"],
+            },
+            "description": "[{data: base64, mime_type}]",
         },
         "history": {
             "type": ["array", "null"],
@@ -56,44 +58,69 @@ MESSAGE_SCHEMA: dict[str, Any] = {
                 "properties": {
                     "role": {"type": "string", "enum": ["user", "assistant"]},
                     "content": {"type": "string"},
-                    "images": {"type": ["array", "null"], "items": _IMAGE_SCHEMA},
+                    "images": {"type": ["array", "null"], "items": _ANY_OBJECT},
                 },
                 "required": ["role", "content"],
             },
-            "description": "Earlier turns, oldest first. The agent keeps none: what is not sent is not known.",
+            "description": "Earlier turns, oldest first, [{role, content, images?}]: the agent remembers none.",
         },
-        "conversation_id": {
-            "type": ["string", "null"],
-            "description": "Any identifier of yours; logged and returned, never interpreted.",
-        },
+        "conversation_id": {"type": ["string", "null"], "description": "Logged and returned."},
     },
     "required": ["message"],
     "additionalProperties": False,
 }
+"""What a call's arguments are, in few words; `parse_call` is what they are checked by."""
 HEALTH_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def message_tool(name: str, *, title: str, description: str) -> Tool:
-    """The message tool under one of its names."""
-    return Tool(name=name, title=title, description=description, input_schema=MESSAGE_SCHEMA)
+def message_tool(name: str, *, title: str, description: str, params: Mapping[str, Any] | None = None) -> Tool:
+    """The message tool; `params` is the schema of the argument of that name, for those who may send it."""
+    schema = MESSAGE_SCHEMA
+    if params is not None:
+        schema = {**MESSAGE_SCHEMA, "properties": {**MESSAGE_SCHEMA["properties"], "params": params}}
+    return Tool(
+        name=name,
+        title=shortened(title, LONGEST_TITLE),
+        description=shortened(description, LONGEST_DESCRIPTION),
+        input_schema=schema,
+    )
 
 
-def with_params(tools: Iterable[Tool], settings: AgentSettings) -> list[Tool]:
-    """The tools as clients see them: message tools take the `params` that the agent's callers may set, if any.
+def in_brief(tool: Tool) -> Tool:
+    """The message tool with its arguments' types and meanings alone, for a list of many agents."""
+    return _with_properties(tool, keep=("type", "description"))
 
-    Agents that call this one as a peer are shown them without: a model has no say in how another one samples, and need
-    not read a page about it in every prompt.
-    """
-    params = params_schema(settings)
-    if params is None:
-        return list(tools)
-    schema = {**MESSAGE_SCHEMA, "properties": {**MESSAGE_SCHEMA["properties"], "params": params}}
-    return [tool if tool.name == GET_HEALTH else tool.model_copy(update={"input_schema": schema}) for tool in tools]
+
+def under_another_name(tool: Tool, name: str) -> Tool:
+    """The message tool under another of its names, without prose."""
+    update = {"name": name, "title": None, "description": f"The same as {tool.name}."}
+    return _with_properties(tool, keep=("type",)).model_copy(update=update)
+
+
+def _with_properties(tool: Tool, *, keep: Collection[str]) -> Tool:
+    properties = {
+        name: {key: value for key, value in schema.items() if key in keep}
+        | ({"items": _ANY_OBJECT} if "items" in schema else {})
+        for name, schema in tool.input_schema["properties"].items()
+    }
+    return tool.model_copy(update={"input_schema": {**tool.input_schema, "properties": properties}})
 
 
 def health_tool(description: str = _HEALTH) -> Tool:
     """The health tool."""
     return Tool(name=GET_HEALTH, title="Health", description=description, input_schema=HEALTH_SCHEMA)
+
+
+@lru_cache(maxsize=1000)  # the list of all agents asks for each of them every time
+def shortened(text: str, most: int) -> str:
+    """The text on one line and in `most` bytes of JSON, escapes included: whole words, as far as there are any."""
+    whole = " ".join(text.split())
+    sizes = accumulate(len(json.dumps(character)) - 2 for character in whole)
+    fits = [size for size in islice(sizes, most + 1) if size <= most]
+    if len(fits) == len(whole):
+        return whole
+    begin = whole[: bisect_right(fits, most - len(r"\u2026"))]
+    return f"{begin.rpartition(' ')[0] or begin}…"
 
 
 def health_result(document: Mapping[str, Any]) -> CallToolResult:

@@ -131,12 +131,26 @@ def of_settings(settings: DefaultParameters) -> Parameters:
     return Parameters(**values)
 
 
+def listed_schema(settings: AgentSettings) -> JsonObject | None:
+    """The schema of `params` as a tool lists it: the names alone. A listing stands in the context of every model.
+
+    What it lets through, `params_schema` and `parse` may still refuse, in a sentence that says what to send.
+    """
+    if not settings.caller_params.allowed:
+        return None
+    return {
+        "type": ["object", "null"],
+        "propertyNames": {"enum": list(settings.caller_params.allowed)},
+        "description": "How the model answers this call: {temperature, …}, as in OpenAI's API.",
+    }
+
+
 def params_schema(settings: AgentSettings) -> JsonObject | None:
     """The JSON Schema of `params` for this agent: exactly what its callers may set; None if that is nothing."""
     allowed = settings.caller_params.allowed
     if not allowed:
         return None
-    shown = {name: schema for name, schema in deepcopy(_schemas()).items() if name in allowed}
+    shown = {name: schema for name, schema in deepcopy(schemas_by_name()).items() if name in allowed}
     if "extra" in shown:
         shown["extra"]["anyOf"][0]["propertyNames"] = {"enum": sorted(settings.caller_params.extra_keys)}
     if "model" in shown:
@@ -150,8 +164,8 @@ def params_schema(settings: AgentSettings) -> JsonObject | None:
 
 
 @cache
-def _schemas() -> JsonObject:
-    """By parameter. Made once: it takes pydantic a millisecond or two, and every start of an agent asks twice."""
+def schemas_by_name() -> JsonObject:
+    """The JSON Schema of every parameter there is. Made once: it takes pydantic a millisecond or two."""
     whole = CallParameters.model_json_schema()["properties"]
     return {name: _shown(whole[name]) for name in PARAMETERS}
 

@@ -1,4 +1,4 @@
-"""`--set` and `/set`: what may be asked of the model, by the schema the agent's own tool shows. Pure.
+"""`--set` and `/set`: what may be asked of the model, by what the agent's own tool lists. Pure.
 
 A name must be one that is offered, a text becomes the kind of value that is wanted, and a number is within its range:
 one that is not would fail the call, and in a chat every one from then on. What is inside lists and objects is left to
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pallas_gateway.calls.parameters import schemas_by_name
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean
 
@@ -44,11 +45,17 @@ type Schemas = Mapping[str, Mapping[str, Any]]
 
 
 def offered_by(input_schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The parameters in a message tool's input schema, by name; none where it takes none."""
+    """The parameters that a message tool lists, by name; none where it takes none.
+
+    A gateway lists the names alone; what each takes is known here, and of a newer one's the gateway will say.
+    """
     whole = (input_schema.get("properties") or {}).get(PARAMS) or {}
     for schema in _forms(whole):
         if isinstance(properties := schema.get("properties"), dict):
             return {str(name): one if isinstance(one, dict) else {} for name, one in properties.items()}
+        if isinstance(names := (schema.get("propertyNames") or {}).get("enum"), list):
+            known = schemas_by_name()
+            return {str(name): known.get(str(name), {}) for name in names}
     return {}
 
 

@@ -82,9 +82,11 @@ async def test_the_tools_are_the_message_tool_twice_and_get_health(served: Runni
 
     assert [tool["name"] for tool in tools] == ["send_message", "harper", "get_health"]
     assert tools[2]["inputSchema"] == HEALTH_SCHEMA
-    assert tools[0]["inputSchema"] == tools[1]["inputSchema"]
-    assert tools[0]["inputSchema"]["required"] == ["message"]
-    assert set(tools[0]["inputSchema"]["properties"]) == {"message", "images", "history", "conversation_id", "params"}
+    arguments = {"message", "images", "history", "conversation_id", "params"}
+    for tool in tools[:2]:
+        assert tool["inputSchema"]["required"] == ["message"]
+        assert set(tool["inputSchema"]["properties"]) == arguments
+    assert tools[1]["description"] == "The same as send_message."
     assert not any("outputSchema" in tool for tool in tools)
 
 

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from pallas_gateway.agent_server.outlet import ClientOutlet, wishes_of
 from pallas_gateway.agent_server.requests import cancel_request
 from pallas_gateway.agent_server.server import AgentServer, Face
+from pallas_gateway.agent_server.tools import shortened
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
 from pallas_gateway.calls.channel import Wishes
@@ -58,6 +59,27 @@ def request(version: str, meta: Mapping[str, Any] | None = None, **headers: str)
         headers={name.replace("_", "-"): value for name, value in headers.items()}, scope={CALLER_KEY: ANONYMOUS}
     )
     return SimpleNamespace(session=Session(), request_id=7, meta=meta, protocol_version=version, request=http)
+
+
+# What is listed
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", ""),
+        ("Finds out.", "Finds out."),
+        ("On two\n  lines.", "On two lines."),
+        ("x" * 20, "x" * 20),
+        ("x" * 21, "x" * 14 + "…"),
+        ("one two three four five", "one two three…"),
+        ("日本語の説明", "日本…"),
+        ('"quoted" \\ and more', '"quoted" \\…'),
+    ],
+)
+def test_a_text_is_shortened_to_whole_words_and_the_bytes_of_its_json(text: str, shown: str) -> None:
+    assert shortened(text, 20) == shown
+    assert len(json.dumps(shown)) <= 20 + len('""')
 
 
 # Eras

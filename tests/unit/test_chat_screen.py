@@ -14,6 +14,7 @@ from pallas_gateway.cli.chat.commands import path_and_text, read
 from pallas_gateway.cli.chat.prompt import Choices
 from pallas_gateway.cli.chat.screen import Screen
 from pallas_gateway.cli.parameters import offered_by, value_of
+from pallas_gateway.cli.usage import UsageError
 
 
 class Terminal(io.StringIO):
@@ -186,3 +187,13 @@ def test_a_value_is_read_as_the_kind_that_is_taken(schema: dict[str, Any], text:
 )
 def test_a_tool_without_parameters_offers_none(schema: dict[str, Any]) -> None:
     assert offered_by(schema) == {}
+
+
+def test_what_a_listed_parameter_takes_is_known_without_the_agents_schema() -> None:
+    listed = {"type": ["object", "null"], "propertyNames": {"enum": ["temperature", "stop", "of_a_newer_gateway"]}}
+    offered = offered_by({"properties": {"message": {"type": "string"}, "params": listed}})
+    assert list(offered) == ["temperature", "stop", "of_a_newer_gateway"]
+    assert (value_of("temperature", "1.5", offered), value_of("stop", "END", offered)) == (1.5, "END")
+    assert value_of("of_a_newer_gateway", "7", offered) == 7
+    with pytest.raises(UsageError, match="temperature takes a number from 0 to 2, not 3"):
+        value_of("temperature", "3", offered)

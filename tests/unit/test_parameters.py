@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +179,14 @@ def test_the_document_lists_the_keys_that_extra_takes() -> None:
     document = (Path(__file__).parents[2] / "docs" / "parameters.md").read_text()
     [listed] = re.findall(r"takes the keys of this list, written like this, and no others: (.*?)\. Any", document, re.S)
     assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(SAMPLING_KEYS)
+
+
+def test_the_document_holds_the_schema_of_all_parameters() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "parameters.md").read_text()
+    [written] = re.findall(r"## The schema.*```json\n(.*?)```", document, re.S)
+    models = ("anthropic.claude-sonnet-5", "openai.gpt-4.1")
+    everything = AgentSettings(module="agents.jarvis", caller_params=CallerParameters(names=PARAMETERS), models=models)
+    assert json.loads(written) == params_schema(everything)
 
 
 @pytest.mark.parametrize(

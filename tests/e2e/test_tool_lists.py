@@ -1,0 +1,137 @@
+"""What a client's model reads of the agents: little enough for its context, and true enough to be checked by."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import jsonschema
+import pytest
+
+from pallas_gateway.calls.parameters import params_schema
+from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.parameters import PARAMETERS
+from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.clients import MODERN_VERSION, raw_client
+from tests.support.gateway import Agent, running, write_project
+from tests.support.listener import reserved_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.gateway import Running
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+LONGEST_LIST, LONGEST_AT_MCP = 2500, 1000
+"""Bytes of an agent's whole `tools/list`, and of an agent at `/mcp`."""
+NAME = "technical_research"
+DESCRIPTION = "Finds out what others have found out about übergroße Maschinen. \n" * 20
+EVERYTHING = {
+    "title": "Technische Recherche für große und übergroße Maschinen aller Art",
+    "description": DESCRIPTION,
+    "caller_params": {"names": [*PARAMETERS], "extra": ["enable_search", "reasoning_effort"]},
+    "models": ["generic.listed-one", "generic.listed-two"],
+    "icon": "https://agents.example.com/icons/technical-research.svg",
+    "model_capabilities": {"vision": True},
+}
+PNG = {"data": "iVBORw0KGgo=", "mime_type": "image/png"}
+GOOD: list[dict[str, Any]] = [
+    {"message": "hi"},
+    {"message": "hi", "images": None, "history": None, "conversation_id": None, "params": None},
+    {"message": "hi", "conversation_id": "c-1", "params": {"temperature": 0.5, "stop": ["a"], "seed": None}},
+    {"message": "hi", "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+    {"message": "hi", "params": {"tool_choice": "auto", "extra": {"min_p": 0.1, "enable_search": True}}},
+]
+IMAGES: dict[str, Any] = {"message": "", "images": [PNG], "history": [{"role": "user", "content": "", "images": [PNG]}]}
+BAD: list[dict[str, Any]] = [{}, {"message": 3}, {"message": "hi", "color": "red"}, {"message": "hi", "params": "hot"}]
+
+
+async def listed(url: str, version: str) -> tuple[list[dict[str, Any]], str]:
+    """The tools, and the result they were in as it was sent."""
+    async with raw_client(url, protocol_version=version) as client:
+        reply = await client.request("tools/list")
+    body = reply.text or json.dumps(reply.messages[-1], separators=(",", ":"), ensure_ascii=False)
+    tools: list[dict[str, Any]] = reply.result["tools"]
+    return tools, body
+
+
+async def endpoints(served: Running, version: str) -> list[tuple[dict[str, Any], str, str]]:
+    """Every message tool with the endpoint and name to call it by."""
+    own, _ = await listed(served.url(NAME), version)
+    everywhere, _ = await listed(f"{served.base_url}/mcp", version)
+    tools = [(tool, served.url(NAME)) for tool in own] + [(tool, f"{served.base_url}/mcp") for tool in everywhere]
+    return [(tool["inputSchema"], url, tool["name"]) for tool, url in tools if tool["name"] != "get_health"]
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_lists_are_short_with_every_feature_on(version: str, tmp_path: Path) -> None:
+    agents = {NAME: Agent(settings=EVERYTHING), "plain": Agent()}
+    gateway = {"threads": "sqlite:///threads.db", "openai_api": True}
+    async with running(write_project(tmp_path, agents, gateway=gateway)) as served:
+        own, own_body = await listed(served.url(NAME), version)
+        everywhere, _ = await listed(f"{served.base_url}/mcp", version)
+
+    assert [tool["name"] for tool in own] == ["send_message", NAME, "get_health"]
+    assert len(own_body.encode()) <= LONGEST_LIST
+    sizes = {tool["name"]: len(json.dumps(tool, separators=(",", ":"))) for tool in everywhere}
+    assert sizes.keys() == {f"agent-{NAME}", "agent-plain", "get_health"}
+    assert max(sizes.values()) <= LONGEST_AT_MCP
+    assert own[0]["description"].startswith("Finds out what others have found out about übergroße Maschinen. Finds")
+    assert own[0]["description"].endswith("…")
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_arguments_that_a_listed_schema_takes_are_taken(version: str, tmp_path: Path) -> None:
+    async with running(write_project(tmp_path, {NAME: Agent(settings=EVERYTHING)})) as served:
+        for schema, url, name in await endpoints(served, version):
+            jsonschema.Draft202012Validator.check_schema(schema)
+            jsonschema.validate(IMAGES, schema)
+            for arguments in GOOD:
+                jsonschema.validate(arguments, schema)
+                answer = await ask(url, tool=name, version=version, **arguments)
+                assert (answer.text, answer.is_error) == ("hi", False)
+            for arguments in BAD:
+                with pytest.raises(jsonschema.ValidationError):
+                    jsonschema.validate(arguments, schema)
+
+
+async def test_every_list_in_a_schema_says_what_it_is_of(tmp_path: Path) -> None:
+    """OpenAI's API refuses tools that do not."""
+    async with running(write_project(tmp_path, {NAME: Agent(settings=EVERYTHING)})) as served:
+        schemas = [schema for schema, *_ in await endpoints(served, MODERN_VERSION)]
+
+    found = [one for schema in schemas for one in _parts(schema) if "array" in one.get("type", ())]
+    assert len(found) > len(schemas)
+    assert all("items" in one for one in found)
+
+
+def _parts(schema: Any) -> list[dict[str, Any]]:
+    if isinstance(schema, list):
+        return [part for one in schema for part in _parts(one)]
+    return [schema, *_parts([*schema.values()])] if isinstance(schema, dict) else []
+
+
+@pytest.mark.parametrize("mode", ["single", "per-port", "alone"])
+async def test_the_whole_schema_of_params_is_at_the_api_in_every_mode(mode: str, tmp_path: Path) -> None:
+    overrides = {"single": Overrides(), "per-port": Overrides(per_port=True), "alone": Overrides(agent=NAME)}[mode]
+    with reserved_port() as registry, reserved_port() as own:
+        project = write_project(
+            tmp_path,
+            {NAME: Agent(settings={**EVERYTHING, "port": own})},
+            gateway={"host": "127.0.0.1", "port": registry, "threads": "sqlite:///threads.db"},
+            deployment={"registry_port": registry},
+        )
+        async with running(project, overrides=overrides) as served, httpx.AsyncClient() as http:
+            port = own if mode == "alone" else registry
+            document = (await http.get(f"http://127.0.0.1:{port}/api/v1/agents/{NAME}")).raise_for_status().json()
+            settings = served.gateway.agents[NAME].settings
+
+    schema = document["params"]
+    assert schema == params_schema(settings)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate({"temperature": 1, "extra": {"enable_search": True}, "model": "generic.listed-one"}, schema)
+    wrong: list[dict[str, Any]] = [{"temperature": 3}, {"model": "x"}, {"extra": {"provider": {}}}]
+    for bad in [*wrong, {"tools_allowlist": ["x"] * 1001}]:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(bad, schema)
