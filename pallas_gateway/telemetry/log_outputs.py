@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,13 +121,13 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
 
     def _open(self) -> TextIOWrapper:
         path = Path(self.baseFilename)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_private(path.parent)
         torn = _ends_torn(path)
         if torn and self._torn == _file_id(path.stat()):
             _cut_last_line(path)
             torn = False
         self._torn = None
-        stream = super()._open()
+        stream = cast("TextIOWrapper", open(path, self.mode, encoding=self.encoding, opener=_private))  # noqa: SIM115
         if torn:  # by another process, whose line it is
             stream.write("\n")
         return stream
@@ -142,6 +142,17 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
             os.dup2(nowhere.fileno(), stream.fileno())
         with suppress(OSError, ValueError):
             stream.close()
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder, and those above it, for this user alone; one that exists stays as its owner made it."""
+    if not folder.is_dir():
+        _make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _why(error: BaseException | None) -> str:

@@ -9,6 +9,7 @@ import logging.handlers
 import os
 import re
 import resource
+import stat
 import sys
 import threading
 from collections.abc import Callable, Generator
@@ -192,6 +193,39 @@ def test_a_full_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for number in range(30):
         logging.getLogger("pallas.test").info("record %d", number)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", *(f"log.{n}" for n in range(1, 6))]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_files_and_the_folders_made_for_them_are_the_users_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "FILE_BYTES", 300)
+    before = os.umask(0)
+    try:
+        logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "new" / "deeper" / "log"), "PALLAS_LOG_STDERR": "0"})
+        for number in range(9):
+            logging.getLogger("pallas.test").info("record %d", number)
+    finally:
+        os.umask(before)
+    files = list((tmp_path / "new" / "deeper").iterdir())
+    assert len(files) > 2
+    assert {mode(file) for file in files} == {0o600}
+    assert [mode(tmp_path / "new"), mode(tmp_path / "new" / "deeper")] == [0o700, 0o700]
+
+
+def test_a_folder_and_a_file_that_were_there_keep_their_modes(tmp_path: Path) -> None:
+    folder, file = tmp_path / "logs", tmp_path / "logs" / "log"
+    folder.mkdir()
+    file.touch()
+    folder.chmod(0o755)
+    file.chmod(0o640)
+    logs.set_up({"PALLAS_LOG_FILE": str(file), "PALLAS_LOG_STDERR": "0"})
+    logging.getLogger("pallas.test").info("hello")
+    assert (mode(folder), mode(file)) == (0o755, 0o640)
+    assert len(lines(file)) == 1
 
 
 def test_without_a_name_the_file_is_in_the_users_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
