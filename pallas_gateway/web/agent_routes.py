@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 
 from pallas_gateway.agent_server.requests import SESSION_HEADER
 from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.web import bodies
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -87,6 +88,10 @@ async def _serve(transport: Transport, scope: Scope, receive: Receive, send: Sen
         # Without sessions GET has no stream to open and DELETE none to end; the spec's answer is 405.
         message = {"error": f"{scope['method']} is not used here: this MCP server keeps no sessions. Use POST."}
         await JSONResponse(message, status_code=405, headers={"Allow": "POST"})(scope, receive, send)
+        return
+    if not bodies.is_json(Headers(scope=scope)):
+        message = {"error": "Send the body as application/json (Content-Type)."}
+        await JSONResponse(message, status_code=415)(scope, receive, send)
         return
     await transport.handle(scope, *_with_session_id(scope, receive, send))
 

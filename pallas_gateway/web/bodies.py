@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 from pallas_gateway.calls.json_size import has_too_many_values
 
 if TYPE_CHECKING:
+    from starlette.datastructures import Headers
     from starlette.types import Message, Receive
 
 _VIEWED_BY_TOOL = "get_health"
+
+
+def is_json(headers: Headers) -> bool:
+    """Whether a body is sent as JSON. A page of another origin may send any other text without asking first (CORS)."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 
 async def read(receive: Receive, limit: int) -> tuple[bytes, Receive]:

@@ -30,7 +30,18 @@ MCP = "/agents/echo/mcp"
 REGISTRY, LIST = "/.well-known/mcp/server.json", "/v0.1/servers"
 OPEN_PATHS = ("/livez", "/readyz", "/metrics", REGISTRY, LIST)
 ACCEPT = {"accept": "application/json, text/event-stream"}
-CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": tool_params("echo", {"message": "hello"})}
+CALL: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": tool_params("echo", {"message": "hello"}),
+}
+MODERN_META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "page", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+MODERN_HEADERS = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": "tools/call", "mcp-name": "echo"}
 GUARDED: dict[str, Any] = {
     "deployment": {"host": "gw.example.net"},
     "gateway": {
@@ -502,3 +513,44 @@ async def _samples(http: httpx.AsyncClient) -> set[Sample]:
 
 def _unfrozen(sample: Sample) -> tuple[str, dict[str, str]]:
     return sample[0], dict(sample[1])
+
+
+# What a page of another origin may send without asking first (CORS): no request of that kind does anything
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
+)
+async def test_a_body_is_taken_as_json_only_if_it_says_so(content_type: str | None, tmp_path: Path) -> None:
+    turn = {"model": "echo", "messages": [{"role": "user", "content": "hello"}]}
+    modern = {**CALL, "params": {**CALL["params"], "_meta": MODERN_META}}
+    requests = [
+        (MCP, CALL, {}),
+        ("/mcp", {**CALL, "params": tool_params("agent-echo", {"message": "hello"})}, {}),
+        (MCP, modern, {}),
+        (MCP, modern, MODERN_HEADERS),
+        ("/mcp", modern, MODERN_HEADERS),
+        ("/v1/chat/completions", turn, {}),
+        ("/api/v1/agents/echo/chat", {"message": "hello"}, {}),
+        ("/api/v1/agents/echo/threads", {"title": "mine"}, {}),
+        ("/api/v1/agents/echo/threads", None, {"origin": "http://localhost:9"}),
+    ]
+    on = {"openai_api": True, "threads": "sqlite:///threads.db"}
+    async with echo_gateway(tmp_path, gateway=on) as (served, http):
+        for path, body, headers in requests:
+            content = json.dumps(body).encode() if body else b""
+            typed = {"content-type": content_type} if content_type else {}
+            sent = http.build_request("POST", path, content=content, headers={**ACCEPT, **headers, **typed})
+            answer = await http.send(sent)
+            assert (path, answer.status_code) == (path, 415)
+            assert answer.json()
+        threads = await http.get("/api/v1/agents/echo/threads")
+        metrics = await http.get("/metrics")
+    assert threads.json()["threads"] == []
+    assert served.metric("pallas_send_message_total", agent="echo", outcome="ok") == 0
+    assert metrics.status_code == 200
+
+
+async def test_a_thread_needs_no_body_where_no_page_asks_for_it(tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path, gateway={"threads": "sqlite:///threads.db"}) as (_, http):
+        assert (await http.post("/api/v1/agents/echo/threads")).status_code == 201

@@ -42,7 +42,10 @@ class Answered:
             "type": "http",
             "method": method,
             "path": path,
-            "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+            "headers": [
+                (name.replace("_", "-").encode(), value.encode())
+                for name, value in {"content-type": "application/json", **headers}.items()
+            ],
         }
         last = len(pieces) - 1
         self._incoming: list[Message] = [

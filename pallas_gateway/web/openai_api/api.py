@@ -101,7 +101,10 @@ class OpenAiApi:
 
     async def _chat(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Answer a request for an agent; a response that is left to send says why it could not be."""
-        parent = self._gateway.running.parent_of(Headers(scope=scope).get(NESTED_CALL_HEADER))
+        headers = Headers(scope=scope)
+        if not bodies.is_json(headers):
+            return errors.not_json().response()
+        parent = self._gateway.running.parent_of(headers.get(NESTED_CALL_HEADER))
         if self._gateway.draining and parent is None:
             return errors.draining().response()
         limit = self._gateway.configuration.deployment.gateway.max_body_bytes

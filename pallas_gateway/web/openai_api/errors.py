@@ -99,6 +99,12 @@ def too_large(message: str) -> ApiError:
     return ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "too_large")
 
 
+def not_json() -> ApiError:
+    """The error for a body of another content type."""
+    message = "Send the body as application/json (Content-Type)."
+    return ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message, "not_json")
+
+
 def draining() -> ApiError:
     """The error for calls that come while the gateway stops."""
     message = "The gateway is stopping; try again in a moment."
