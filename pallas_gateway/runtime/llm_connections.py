@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from functools import partial
@@ -25,7 +26,7 @@ from pallas_gateway.runtime.llm_parsing import transform_plainly
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
     from pallas_gateway.runtime.relied_on import ReliedOn
@@ -124,7 +125,21 @@ def _keep_anthropic(module: Any) -> None:
 def _is_callers_own(settings: Mapping[str, Any]) -> bool:
     """Whether the client would carry the token of the call's client: kept for nobody else, nor after the call."""
     token = request_bearer_token.get()
-    return bool(token) and str(token) in repr(settings)
+    return bool(token) and _holds(settings, str(token))
+
+
+def _holds(value: object, text: str) -> bool:
+    """Whether a text stands anywhere in a client's settings; strings are looked at themselves, a `repr` escapes."""
+    if isinstance(value, str):
+        return text in value
+    if isinstance(value, bytes):
+        return text.encode(errors="surrogatepass") in value
+    if isinstance(value, Mapping):
+        return any(_holds(one, text) for pair in value.items() for one in pair)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(_holds(one, text) for one in value)
+    shown = repr(value)
+    return text in shown or repr(text)[1:-1] in shown
 
 
 def _kept(settings: Mapping[str, Any], make: Callable[[], Any]) -> Any:

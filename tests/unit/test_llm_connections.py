@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,11 +40,30 @@ async def test_a_client_is_kept_for_its_settings(provider: Any) -> None:
     await llm_connections.close_clients()
 
 
-async def test_a_client_made_with_the_callers_token_is_not_kept(provider: Any) -> None:
-    token = request_bearer_token.set("of-the-caller")
+@dataclass
+class Credentials:
+    value: str
+
+
+@pytest.mark.parametrize(
+    "bearer", ["of-the-caller", "back\\slash", "a\ttab", "quo'te\"s", "\u00fcml\u00e4ut", "\ud800"]
+)
+@pytest.mark.parametrize(
+    "settings_with",
+    [
+        lambda bearer: {"api_key": bearer},
+        lambda bearer: {"api_key": "", "default_headers": {"authorization": f"Bearer {bearer}"}},
+        lambda bearer: {"api_key": "", "default_headers": [("x", bearer.encode(errors="surrogatepass"))]},
+        lambda bearer: {"api_key": Credentials(bearer)},
+    ],
+)
+async def test_a_client_made_with_the_callers_token_is_not_kept(
+    provider: Any, bearer: str, settings_with: Callable[[str], dict[str, Any]]
+) -> None:
+    token = request_bearer_token.set(bearer)
     try:
-        mine = provider.AsyncAnthropic(api_key="of-the-caller")
-        assert provider.AsyncAnthropic(api_key="of-the-caller") is not mine
+        mine = provider.AsyncAnthropic(**settings_with(bearer))
+        assert provider.AsyncAnthropic(**settings_with(bearer)) is not mine
     finally:
         request_bearer_token.reset(token)
 
