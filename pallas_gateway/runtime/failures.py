@@ -18,6 +18,7 @@ from fast_agent.core.exceptions import (
 from pydantic import ValidationError
 
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.runtime.llm_failures import connection_words, provider_words
 from pallas_gateway.telemetry.redaction import shortened
 
 _LONGEST = 300
@@ -29,7 +30,8 @@ def failure_of(error: BaseException) -> tuple[str, str]:
     """The kind of failure (`llm_error`, `runtime_error`) and a sentence for the user."""
     if _came_from_the_model(error):
         unreadable = any(isinstance(cause, json.JSONDecodeError) for cause in walk_exception_chain(error))
-        why = "what its provider sent is not a complete answer" if unreadable else one_line(error)
+        unreached = connection_words(error)
+        why = "what its provider sent is not a complete answer" if unreadable else unreached or one_line(error)
         return "llm_error", f"The model could not answer: {why}"
     return "runtime_error", f"The agent failed: {one_line(error)}"
 
@@ -39,6 +41,8 @@ def one_line(error: BaseException) -> str:
     chain = list(walk_exception_chain(error))
     if (own := next((e for e in chain if isinstance(e, GatewayError)), None)) is not None:
         return str(own)  # already a sentence
+    if (words := provider_words(error)) is not None:
+        return shortened(" ".join(words.split()), _LONGEST)
     telling = [e for e in chain if not isinstance(e, (FastAgentError, BaseExceptionGroup))]
     # The HTTP library's own error only repeats the status, and shows the URL; the provider's around it has the reason.
     reasons = [e for e in telling if not isinstance(e, httpx2.HTTPStatusError)] or telling

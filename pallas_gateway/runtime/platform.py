@@ -39,6 +39,7 @@ from pallas_gateway.runtime import (
     fast_agent_log,
     goodbyes,
     llm_connections,
+    llm_failures,
     llm_parsing,
     savings,
     tool_filters,
@@ -258,6 +259,7 @@ def _keep_llm_connections() -> None:
             if hasattr(module, "AsyncOpenAI"):
                 check_openai()
             llm_connections.keep_clients_of(module)
+            llm_failures.explain_failures_of(module)
         return llm_class
 
     ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]
