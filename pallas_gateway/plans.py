@@ -24,6 +24,7 @@ def agent_plan(configuration: Configuration, addresses: Addresses, name: str) ->
         max_relay_depth=configuration.deployment.gateway.max_relay_depth,
         model_capabilities=configuration.capabilities_of(name),
         models=agent.models,
+        agent=agent.agent,
         peers=addresses.peers(configuration.hosted_agents),
         declared=None if agent.module is not None else _declared(configuration, agent),
         peer_servers=addresses.servers(agent.peers),

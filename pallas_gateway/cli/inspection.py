@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import typer
+
 from pallas_gateway.addresses import Addresses
 from pallas_gateway.cli.doors import doors
 from pallas_gateway.cli.output import stdout_for_results_only
@@ -125,13 +127,24 @@ async def _start_all(configuration: Configuration, bad: set[str], found: Finding
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415  as in `serve`
 
     needs_file = False
-    async with FastAgentRuntime(config_file=configuration.named_fastagent_file) as runtime:
+    async with FastAgentRuntime(
+        config_file=configuration.named_fastagent_file,
+        folder=configuration.folder,
+        on_slow_import=_say_slow_import,
+    ) as runtime:
         for name in configuration.deployment.agents:
             if not any(_is_of_its_start(path, name) for path in bad):
                 needs_file |= await _start(configuration, runtime, name, found) in _MAY_LACK_A_SETTING
     if needs_file and configuration.fastagent.path is None:
-        message = "no such file in the working directory; `default_model` and `mcp.servers` are read from it"
+        message = (
+            "no such file in the working directory or beside agents.yaml; "
+            "`default_model` and `mcp.servers` are read from it"
+        )
         found.warn(Problem("fastagent.config.yaml", None, "", message))
+
+
+def _say_slow_import(module_name: str, seconds: float) -> None:
+    typer.echo(f"module '{module_name}' is slow to import, waiting up to {seconds:g} s", err=True)
 
 
 def _is_of_its_start(path: str, agent: str) -> bool:

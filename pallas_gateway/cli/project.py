@@ -35,9 +35,14 @@ def load_project(config: Path | None, overrides: Overrides) -> Configuration:
 
 
 def make_ready(configuration: Configuration) -> None:
-    """Make the project's modules importable; its secrets are hidden from now on."""
+    """Make the project's modules importable; its secrets are hidden from now on.
+
+    The documented layout keeps agent modules in the working directory, so it comes before the folder of `agents.yaml`.
+    """
     if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)  # the documented layout keeps agent modules in the working directory
+        sys.path.insert(0, here)
+    if (beside := str(configuration.folder)) not in sys.path:
+        sys.path.insert(sys.path.index(here) + 1, beside)
     own = secret_values({"threads": configuration.deployment.gateway.threads})
     redaction.configured.add(configuration.fastagent.secrets | own | _secrets_of_the_environment())
 

@@ -94,7 +94,7 @@ async def _serve(configuration: Configuration, on_ready: Callable[[Gateway], Non
     after = interpreter.set_aside_what_stays
     stop, reloads = asyncio.Event(), Reloads(reread.read, reread.asked, watch=reread.watch, after=after)
     server.listen_to_signals(stop, reloads.asked)
-    async with FastAgentRuntime(config_file=configuration.named_fastagent_file) as runtime:
+    async with FastAgentRuntime(config_file=configuration.named_fastagent_file, folder=configuration.folder) as runtime:
         await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads)
 
 

@@ -60,7 +60,7 @@ async def _serve(start: Start) -> None:
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415
     from pallas_gateway.workers.member import Member  # noqa: PLC0415
 
-    stop, again = asyncio.Event(), start.rereading
+    stop, again, configuration = asyncio.Event(), start.rereading, start.configuration
     reread = partial(read_again, again.config, again.overrides, warn=False)
     reloads = Reloads(reread, watch=again.watch, after=interpreter.set_aside_what_stays)
 
@@ -72,10 +72,8 @@ async def _serve(start: Start) -> None:
 
     async with (
         Member(start, stop, reloads.asked) as member,
-        FastAgentRuntime(config_file=start.configuration.named_fastagent_file) as runtime,
+        FastAgentRuntime(config_file=configuration.named_fastagent_file, folder=configuration.folder) as runtime,
     ):
-        await server.serve(
-            start.configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads, shared=member.shared
-        )
+        await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads, shared=member.shared)
     if member.is_orphan:  # nobody else is left to do it
         shutil.rmtree(start.metrics, ignore_errors=True)

@@ -71,9 +71,19 @@ class Configuration:
 
     @property
     def named_fastagent_file(self) -> Path | None:
-        """fast-agent's file if `agents.yaml` names one; otherwise fast-agent finds it in the working directory."""
-        named = self.deployment.fastagent_config
-        return self.path.parent / named if named else None
+        """fast-agent's file if `agents.yaml` names one, or if it is beside that and not in the working directory.
+
+        Otherwise fast-agent finds it in the working directory.
+        """
+        if named := self.deployment.fastagent_config:
+            return self.path.parent / named
+        read = self.fastagent.path
+        return read if read is not None and read.absolute().parent != Path.cwd() else None
+
+    @property
+    def folder(self) -> Path:
+        """The folder of `agents.yaml`; with links left as they are, which may change."""
+        return self.path.absolute().parent
 
     @property
     def declared_files(self) -> tuple[Path, ...]:
@@ -89,7 +99,7 @@ class Configuration:
 
     def beside(self, name: str) -> Path:
         """A file that `agents.yaml` names, relative to that; with links left as they are, which may change."""
-        return (self.path.parent / name).absolute()
+        return self.folder / name
 
     @property
     def bind_host(self) -> str:

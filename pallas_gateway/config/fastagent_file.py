@@ -128,14 +128,17 @@ def settings_files(named: Path | None) -> list[Path]:
     return [*([named] if named else []), *(folder / name for name in (*CONFIG_NAMES, *SECRETS_NAMES))]
 
 
-def read_fastagent_file(named: Path | None, environ: Mapping[str, str]) -> tuple[FastAgentFile, list[Problem]]:
-    """Read the file the operator named, else the one in the working directory, with the secrets file beside it.
+def read_fastagent_file(
+    named: Path | None, environ: Mapping[str, str], *, beside: Path | None = None
+) -> tuple[FastAgentFile, list[Problem]]:
+    """Read the file the operator named, else the one in the working directory, else the one in the folder `beside`.
 
-    Whatever is wrong is in the list, and the file then holds what could be read.
+    The secrets file is read from the same folder. Whatever is wrong is in the list, and the file then holds what could
+    be read.
     """
     if named and not named.exists():
         return FastAgentFile(), [Problem(str(named), None, "", "no such file (named by fastagent_config)")]
-    directory = named.parent if named else Path()
+    directory = named.parent if named else _default_folder(beside)
     configs = [named] if named else _existing(directory, CONFIG_NAMES)
     secrets = _existing(directory, SECRETS_NAMES)
     documents = [read_document(path, environ) for path in (*configs[:1], *secrets[:1])]
@@ -145,6 +148,14 @@ def read_fastagent_file(named: Path | None, environ: Mapping[str, str]) -> tuple
     if problems:
         return FastAgentFile(), problems
     return _parsed(configs[0] if configs else None, documents)
+
+
+def _default_folder(beside: Path | None) -> Path:
+    """The working directory, unless it has no file of fast-agent's and `beside` has one."""
+    here = Path()
+    if beside is None or _existing(here, (*CONFIG_NAMES, *SECRETS_NAMES)) or not _existing(beside, CONFIG_NAMES):
+        return here
+    return beside
 
 
 def _existing(directory: Path, names: tuple[str, ...]) -> list[Path]:

@@ -41,7 +41,7 @@ NO_OVERRIDES = Overrides()
 
 
 def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overrides = NO_OVERRIDES) -> Configuration:
-    """Load and check the deployment file, and fast-agent's file that it names or that is in the working directory.
+    """Load and check the deployment file, and fast-agent's file that it names, in the working directory, or beside it.
 
     Raises:
         ConfigurationError: With every problem of all files, those of the command line first, then by line.
@@ -65,7 +65,7 @@ def _configuration(document: Document, path: Path, environ: Mapping[str, str], o
     shown = deployment or validated(Deployment, mended(data, errors))[0]
     problems = document.problems or _all_problems(document, errors, shown, overrides)
     named = path.parent / shown.fastagent_config if shown and shown.fastagent_config else None
-    fastagent, more = read_fastagent_file(named, environ)
+    fastagent, more = read_fastagent_file(named, environ, beside=path.parent)
     lines = MappingProxyType(document.lines)
     readable = Configuration(shown, path, lines, fastagent, overrides.agent) if shown and not more else None
     if readable is None or deployment is None or problems:

@@ -90,9 +90,10 @@ environment variable, also inside longer text. `${NAME:-default}` falls back whe
 FASTAGENT = """\
 ## `fastagent.config.yaml`
 
-The file is fast-agent's own (`fast-agent.yaml` and `fast-agent.config.yaml` are other names for it). It is looked for
-in the working directory unless `fastagent_config` names it. `fastagent.secrets.yaml` beside it is merged over it. The
-gateway reads these keys and leaves all others to fast-agent:
+The file is fast-agent's own (`fast-agent.yaml` and `fast-agent.config.yaml` are other names for it). Unless
+`fastagent_config` names it, it is looked for in the working directory, then in the folder of `agents.yaml`.
+`fastagent.secrets.yaml` in the same folder is merged over it. The gateway reads these keys and leaves all others to
+fast-agent:
 
 | key | what the gateway does with it |
 |---|---|

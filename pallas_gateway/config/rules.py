@@ -152,6 +152,8 @@ def _makings(deployment: Deployment) -> Iterator[Finding]:
         for other in others:
             message = f"stands beside {first}; an agent has one of {', '.join(MAKINGS[:-1])} and {MAKINGS[-1]}"
             yield Finding(f"agents.{name}.{other}", message)
+        if agent.is_instructed and agent.agent is not None:
+            yield Finding(f"agents.{name}.agent", f"goes with module or card; with {first} there is only one agent")
         if not agent.is_instructed:
             given = (key for key in OF_INSTRUCTIONS if key in agent.model_fields_set)
             for key in given:

@@ -64,7 +64,8 @@ class AgentSettings(Section):
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [key]} for key in MAKINGS]})
 
     module: Text | None = None
-    """Importable Python module that holds the agent's `fast` instance. Each agent has this or one of the next three."""
+    """Importable Python module that holds the agent's `FastAgent`, under any name; several agents may name \
+one module. Each agent has this or one of the next three."""
 
     instruction: Text | None = None
     """What an agent without Python is and does: its system prompt, which may hold fast-agent's own placeholders."""
@@ -74,7 +75,11 @@ class AgentSettings(Section):
 
     card: Text | None = None
     """fast-agent's agent card (Markdown with front matter, or YAML), or a folder of cards that belong together, \
-relative to this file. Of several, the one with `default: true` is served."""
+relative to this file."""
+
+    agent: Text | None = None
+    """With a module or card that defines several agents: the one to serve, by its name there. Without it: the default \
+one, else the only one that no other one uses."""
 
     model: Text | None = None
     """With an instruction: the model as fast-agent names it. Without it: `default_model` of `fastagent.config.yaml`."""
@@ -275,7 +280,8 @@ class Deployment(Section):
     """Port of the registry in per-port mode, and of everything otherwise unless `gateway.port` says another."""
 
     fastagent_config: Text | None = None
-    """fast-agent's own configuration file, relative to this file. Without one: in the working directory."""
+    """fast-agent's own configuration file, relative to this file. Without one: in the working directory, then in the \
+folder of this file."""
 
     agents: dict[str, AgentSettings] = Field(min_length=1)
     """The hosted agents by name."""

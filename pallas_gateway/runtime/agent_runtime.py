@@ -6,7 +6,6 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime import connections, platform
 from pallas_gateway.runtime.credentials import presenting
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
@@ -16,6 +15,7 @@ from pallas_gateway.runtime.observer import Observer
 from pallas_gateway.runtime.offers import Offers, alike_for_all
 from pallas_gateway.runtime.operations import Operations
 from pallas_gateway.runtime.ports import ModelFacts
+from pallas_gateway.runtime.served import served_agent
 from pallas_gateway.runtime.settings import settings_of
 from pallas_gateway.runtime.spares import Spare
 from pallas_gateway.tasks import TaskOwner
@@ -50,7 +50,7 @@ class FastAgentAgentRuntime:
         self._plan = plan = origin.plan
         self._harness = harness
         self._exchanger = exchanger
-        self._served = served_agent(fast, plan.module or plan.name)
+        self._served = served_agent(fast, plan)
         self._downstreams = _used_by(fast, downstreams)
         mcp = settings_of(fast).mcp
         servers = mcp.servers if mcp else {}
@@ -162,26 +162,6 @@ class FastAgentAgentRuntime:
         if creation.exception() is None:
             await creation.result().delete()
         self._live -= 1
-
-
-def served_agent(fast: FastAgent, module: str) -> str:
-    """The agent a module serves: its default one, else its only one.
-
-    Raises:
-        AgentStartError: `no_agent`; it has none, or several and no default.
-    """
-    configs = {name: data["config"] for name, data in fast.agents.items()}
-    defaults = [name for name, config in configs.items() if config.default]
-    candidates = defaults or [name for name, data in fast.agents.items() if not data.get("tool_only", False)]
-    if len(candidates) == 1 or defaults:
-        return candidates[0]
-    if not candidates:
-        raise AgentStartError(f"module '{module}' defines no agent", reason="no_agent")
-    names = ", ".join(sorted(candidates))
-    raise AgentStartError(
-        f"module '{module}' defines several agents ({names}); mark the one to serve with default=True",
-        reason="no_agent",
-    )
 
 
 def server_names(fast: FastAgent) -> frozenset[str]:

@@ -30,17 +30,8 @@ def read_card(fast: FastAgent, card: Path, settings: Settings) -> Iterator[str]:
     except Exception as error:  # noqa: BLE001  a card may hold anything, and name files that hold anything
         yield told(error)
         return
-    yield from _why_none_is_served(fast, card)
     for data in fast.agents.values():
         yield from _declare_servers(data["config"], settings)
-
-
-def _why_none_is_served(fast: FastAgent, card: Path) -> Iterator[str]:
-    agents = {name: data for name, data in fast.agents.items() if not data.get("tool_only", False)}
-    if not agents:
-        yield f"no agent to serve in {card}"
-    elif len(agents) > 1 and not any(data["config"].default for data in agents.values()):
-        yield f"several agents ({', '.join(sorted(agents))}); mark the one to serve with `default: true`"
 
 
 def _declare_servers(config: AgentConfig, settings: Settings) -> Iterator[str]:

@@ -20,10 +20,11 @@ from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.cards import read_card
 from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.served import served_agent
 from pallas_gateway.runtime.settings import declare_peers, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from fast_agent.config import Settings
@@ -137,13 +138,23 @@ def _why_unreadable(error: Exception) -> str:
 
 def _of_card(fast: FastAgent, card: Path, settings: Settings, plan: AgentPlan) -> Iterator[Place]:
     """Add the agents of the card or cards; what is wrong with them."""
-    for why in read_card(fast, card, settings):
-        yield "card", why
+    unreadable = [("card", why) for why in read_card(fast, card, settings)]
+    yield from unreadable
+    if fast.agents or not unreadable:
+        yield from _why_none_is_served(fast, plan)
     for name, data in fast.agents.items():
         config = data["config"]
         wrong = [_why_unknown(server, settings, plan) for server in config.servers]
         wrong.append(_why_unusable(config.model, settings) if config.model else None)
         yield from (("card", f"agent '{name}': {why}") for why in wrong if why is not None)
+
+
+def _why_none_is_served(fast: FastAgent, plan: AgentPlan) -> Sequence[Place]:
+    try:
+        served_agent(fast, plan)
+    except AgentStartError as error:
+        return error.places
+    return ()
 
 
 def _why_unknown(server: str, settings: Settings, plan: AgentPlan) -> str | None:

@@ -25,7 +25,7 @@ from pallas_gateway.runtime.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
@@ -41,9 +41,22 @@ START_SECONDS = 60.0
 class FastAgentRuntime:
     """Starts fast-agent agents; an async context manager, left after the last of them."""
 
-    def __init__(self, *, config_file: Path | None) -> None:
+    def __init__(
+        self,
+        *,
+        config_file: Path | None,
+        folder: Path | None = None,
+        on_slow_import: Callable[[str, float], object] | None = None,
+    ) -> None:
+        """Prepare nothing yet.
+
+        Args:
+            config_file: fast-agent's settings, None for those of the working directory.
+            folder: that of `agents.yaml`, where modules may be if they are not in the working directory.
+            on_slow_import: called with a module that is slow to import and the seconds it is given; None logs it.
+        """
         self._config_file = config_file
-        self._making = Making(config_file)
+        self._making = Making(config_file, folder, on_slow_import)
         self._settings = SettingsDigests()
         self._exchanger = TokenExchanger()
         self._open = AsyncExitStack()
@@ -77,23 +90,24 @@ class FastAgentRuntime:
     @asynccontextmanager
     async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncIterator[FastAgentAgentRuntime]:
         """Make and start one agent; see `Runtime.start`."""
-        fast = await self._making.make(plan, anew=anew)
-        entered = _Entered(fast)
-        try:
+        with self._making.starting(plan):
+            fast = await self._making.make(plan, anew=anew)
+            entered = _Entered(fast)
             try:
-                async with asyncio.timeout(START_SECONDS):
-                    runtime = await self._enter(fast, plan, entered)
-            except (Exception, SystemExit) as error:
-                failure = AgentStartError(_start_failure(plan, error))
-                self._making.start_failed(plan, failure, error)
-                raise failure from error
-            _say_which_are_peers(plan.name, runtime.downstreams)
-            try:
-                yield runtime
+                try:
+                    async with asyncio.timeout(START_SECONDS):
+                        runtime = await self._enter(fast, plan, entered)
+                except (Exception, SystemExit) as error:
+                    failure = AgentStartError(_start_failure(plan, error))
+                    self._making.start_failed(plan, failure, error)
+                    raise failure from error
+                _say_which_are_peers(plan.name, runtime.downstreams)
+                try:
+                    yield runtime
+                finally:
+                    await runtime.close()
             finally:
-                await runtime.close()
-        finally:
-            await entered.leave()
+                await entered.leave()
 
     async def _enter(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentAgentRuntime:
         settings = settings_for_hosting(fast, config_file=self._config_file)
@@ -135,6 +149,7 @@ class _Entered:
 
     async def enter(self) -> AgentHarness:
         harness = self._fast.harness()
+        platform.load_no_other_cards(harness)
         try:
             await harness.__aenter__()
         except Exception:  # after which it has left itself

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -11,9 +13,11 @@ from pallas_gateway.config.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.declared import files_of, make
 from pallas_gateway.runtime.modules import Imports, in_thread
+from pallas_gateway.runtime.shared_modules import SharedModules
 from pallas_gateway.runtime.sources import stamp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from fast_agent.core.fastagent import FastAgent
@@ -28,9 +32,17 @@ MAKING_SECONDS = 60.0
 class Making:
     """Makes the agents of one project, and knows the files behind each."""
 
-    def __init__(self, config_file: Path | None) -> None:
+    def __init__(
+        self,
+        config_file: Path | None,
+        folder: Path | None = None,
+        on_slow_import: Callable[[str, float], object] | None = None,
+    ) -> None:
+        """Make nothing yet; the arguments are those of `FastAgentRuntime`."""
         self._config_file = config_file
-        self._imports = Imports(settings_files(config_file))
+        self._imports = Imports(settings_files(config_file), folder, on_slow_import)
+        self._shared = SharedModules()
+        self._starts: Counter[str] = Counter()
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
 
     async def make(self, plan: AgentPlan, *, anew: bool = False) -> FastAgent:
@@ -41,18 +53,38 @@ class Making:
         """
         if plan.declared is not None:
             return await self._make_declared(plan, plan.declared)
-        return await self._imports.load_fast(plan.module or "", anew=anew)
+        module = plan.module or ""
+        imported = await self._imports.load_fast(module, anew=anew)
+        try:
+            fast = await self._shared.for_start(imported, plan)
+        except AgentStartError as error:
+            self._imports.watch(module, error)
+            raise
+        self._files[fast] = self._imports.files_behind(imported)
+        return fast
+
+    @contextmanager
+    def starting(self, plan: AgentPlan) -> Iterator[None]:
+        """Count the starts of a module, from making until leaving."""
+        module = plan.module or ""
+        self._starts[module] += 1
+        try:
+            yield
+        finally:
+            self._starts[module] -= 1
 
     def start_failed(self, plan: AgentPlan, failure: AgentStartError, cause: BaseException) -> None:
         """It was made and could not be started: let `failure` know when a file behind it changes."""
         if plan.declared is not None:
             _watch(failure, self._stamps(plan.declared))
+        elif self._starts[plan.module or ""] > 1:  # the others stay on the module that is loaded
+            self._imports.watch(plan.module or "", failure, cause=cause)
         else:
             self._imports.start_failed(plan.module or "", failure, cause)
 
     def files_behind(self, fast: FastAgent) -> Files:
         """Every file of the project that it was made of, as it was when it was read."""
-        return self._files[fast] if fast in self._files else self._imports.files_behind(fast)
+        return self._files[fast]
 
     def give_up(self) -> None:
         """Wait for none that is still being made."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
@@ -16,15 +18,15 @@ from weakref import WeakKeyDictionary
 from fast_agent.core.fastagent import FastAgent
 from pydantic import ValidationError
 
+from pallas_gateway.config.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.project_modules import ProjectModules
-from pallas_gateway.runtime.sources import Sources
+from pallas_gateway.runtime.sources import Sources, project_folders, stamp
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from pallas_gateway.runtime.sources import Files
 
@@ -34,6 +36,9 @@ IMPORT_SECONDS = 60.0
 """How long an import may take before the agent counts as failed."""
 IMPORT_TURN_SECONDS = 5.0
 """How long the others wait for an import that is under way before they begin theirs beside it: it may hang."""
+
+
+_log = logging.getLogger("pallas.runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +56,39 @@ class _Loading:
 class Imports:
     """Imports modules, as a rule one by one: FastAgent's constructor swaps a global while it reads its file."""
 
-    def __init__(self, settings_files: Iterable[Path] = ()) -> None:
-        """`settings_files` are read by the modules while they are imported, or should be."""
+    def __init__(
+        self,
+        settings_files: Iterable[Path] = (),
+        folder: Path | None = None,
+        on_slow_import: Callable[[str, float], object] | None = None,
+    ) -> None:
+        """Import nothing yet.
+
+        Args:
+            settings_files: read by the modules while they are imported, or looked for.
+            folder: holds modules of the project, as the working directory does.
+            on_slow_import: called with a module that takes its time and the seconds it is given; None logs it.
+        """
+        self._on_slow_import = on_slow_import or _log_slow_import
         self._settings_files = tuple(settings_files)
+        self._folder = folder
+        self._settings_read: dict[str, Files] = {}
         self._sources: dict[str, Sources] = {}
-        self._project = ProjectModules()
+        self._project = ProjectModules(folder)
         self._turn = asyncio.Lock()
         self._running: dict[str, _Loading] = {}
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
 
     async def load_fast(self, module_name: str, *, anew: bool = False) -> FastAgent:
-        """Import `module_name` and return its `fast`.
+        """Import `module_name` and return its `FastAgent`.
 
         Args:
             module_name: dotted.
-            anew: read the module again though it is loaded; who has the loaded one keeps it.
+            anew: read the module again if fast-agent's settings have changed since it was loaded; a changed file of the
+                module is read again in any case. Who has the loaded one keeps it.
 
         Raises:
-            AgentStartError: `module_missing`, `import_failed` or `no_fast`, with where and why.
+            AgentStartError: `module_missing`, `import_failed` or `no_fast`, with the place and the cause.
         """
         loading = self._running.get(module_name)
         if loading is None:  # else an earlier try still hangs in it; a second thread would hang beside it
@@ -76,7 +96,7 @@ class Imports:
         try:
             return await asyncio.wait_for(asyncio.shield(loading.task), loading.seconds_left)
         except TimeoutError:
-            message = f"module '{module_name}' is still importing after {IMPORT_SECONDS:.0f} s"
+            message = f"module '{module_name}' is still importing after {IMPORT_SECONDS:g} s"
             raise AgentStartError(message, reason="import_failed") from None
         except AgentStartError as error:
             self.watch(module_name, error)
@@ -84,7 +104,7 @@ class Imports:
 
     def watch(self, module_name: str, error: AgentStartError, *, cause: BaseException | None = None) -> None:
         """Let `error` know when a file behind the module changes; they are then all read anew by the next try."""
-        self._sources[module_name] = sources = Sources(module_name, cause or error, self._settings_files)
+        self._sources[module_name] = sources = Sources(module_name, cause or error, self._settings_files, self._folder)
         error.may_be_mended = sources.changed
 
     def start_failed(self, module_name: str, error: AgentStartError, cause: BaseException) -> None:
@@ -105,17 +125,28 @@ class Imports:
             loading = _Loading(asyncio.create_task(in_thread(work), name=f"import {module_name}"))
             self._running[module_name] = loading
             loading.task.add_done_callback(lambda done: self._forget(module_name, done))
-            await asyncio.wait({loading.task}, timeout=IMPORT_TURN_SECONDS)
+            _, running = await asyncio.wait({loading.task}, timeout=IMPORT_TURN_SECONDS)
+            if running:
+                self._on_slow_import(module_name, IMPORT_SECONDS)
         return loading
 
     def _load_and_note(self, module_name: str, *, anew: bool) -> FastAgent:
         since = time_ns()
-        if anew:
+        settings = {path: stamp(path) for path in self._settings_files}
+        if anew and self._settings_changed(module_name):
             forget(module_name)
-        fast = _load(module_name)
+        is_loaded = module_name in sys.modules
+        fast = _load(module_name, self._folder)
+        if not is_loaded:
+            own = settings_files(Path(fast.config_path)) if fast.config_path else ()
+            self._settings_read[module_name] = settings | {path: stamp(path) for path in own}
         self._project.note(module_name, since=since)
         self._files[fast] = self._project.files_behind(module_name)  # now: another import may forget some of them
         return fast
+
+    def _settings_changed(self, module_name: str) -> bool:
+        read = self._settings_read.get(module_name)
+        return read is None or any(stamp(path) != before for path, before in read.items())
 
     def _forget(self, module_name: str, loading: asyncio.Task[FastAgent]) -> None:
         self._running.pop(module_name, None)
@@ -128,6 +159,10 @@ class Imports:
             loading.task.cancel()
 
 
+def _log_slow_import(module_name: str, seconds: float) -> None:
+    _log.warning("module is slow to import", extra={"agent_module": module_name, "limit_seconds": seconds})
+
+
 def forget(module_name: str) -> None:
     """Have the module, and those inside it, read anew on the next try: its file may be mended by then."""
     for name in list(sys.modules):  # a copy, other threads import
@@ -135,26 +170,45 @@ def forget(module_name: str) -> None:
             sys.modules.pop(name, None)
 
 
-def _load(module_name: str) -> FastAgent:
-    module = _import(module_name)
+def _load(module_name: str, folder: Path | None) -> FastAgent:
+    """The only `FastAgent` among the globals of a module; of several, the one that is called `fast`."""
+    module = _import(module_name, folder)
     fast = getattr(module, "fast", None)
     if isinstance(fast, FastAgent):
         return fast
+    named = {name: value for name, value in vars(module).items() if isinstance(value, FastAgent)}
+    if len({id(one) for one in named.values()}) == 1:
+        return next(iter(named.values()))
     forget(module_name)
-    what = "has no `fast`" if fast is None else f"has a `fast` that is a {type(fast).__name__}"
-    raise AgentStartError(f"module '{module_name}' {what}; define `fast = FastAgent(…)`", reason="no_fast")
+    if named:
+        message = f"module '{module_name}' has several FastAgents ({', '.join(named)}); call the one to serve `fast`"
+    else:
+        message = f"module '{module_name}' has no FastAgent; define `fast = FastAgent(…)`"
+    raise AgentStartError(message, reason="no_fast")
 
 
-def _import(module_name: str) -> Any:
+def _import(module_name: str, folder: Path | None) -> Any:
     importlib.invalidate_caches()
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise AgentStartError(f"no module '{module_name}' on the import path", reason="module_missing") from error
+            raise AgentStartError(_why_missing(module_name, folder), reason="module_missing") from error
         raise AgentStartError(_import_failure(module_name, error), reason="import_failed") from error
     except BaseException as error:  # a module may raise anything, and no Ctrl-C or cancellation of ours gets here
         raise AgentStartError(_import_failure(module_name, error), reason="import_failed") from error
+
+
+def _why_missing(module_name: str, folder: Path | None) -> str:
+    """`no module 'agents.a' in /srv/project/agents`, or where its first package was looked for."""
+    package = module_name.rpartition(".")[0]
+    while package and package not in sys.modules:
+        package = package.rpartition(".")[0]
+    if package:
+        places = [str(place) for place in getattr(sys.modules[package], "__path__", ())]
+        return f"no module '{module_name}' in {' or '.join(places) or f'{package}, which is no package'}"
+    places = [str(place) for place in project_folders(folder)]
+    return f"no module '{module_name}' in {' or '.join(places)}, and none is installed"
 
 
 def _import_failure(module_name: str, error: BaseException) -> str:

@@ -25,6 +25,7 @@ from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.core.core_app import Core
 from fast_agent.core.fastagent import FastAgent
+from fast_agent.core.harness import AgentHarness
 from fast_agent.core.logging.logger import Logger
 from fast_agent.io.source_resolver import materialize_text_source
 from fast_agent.llm import fastagent_llm
@@ -63,13 +64,16 @@ _RELIED_ON: ReliedOn = (
     (fast_agent.config, "resolve_env_vars", ("config_item",)),
     (fast_agent.config, "get_settings", ("config_path", "home", "no_home")),
     (FastAgent, "_load_config", ("self",)),
+    (FastAgent, "_load_instance_settings", ("self",)),
     (FastAgent, "_settings", ()),
+    (Core, "__init__", ("self", "name", "settings")),
     (Core, "_config_or_path", ()),
     (fast_agent.config, "_settings", ()),
     (fast_agent.context, "cleanup_context", ()),
     (McpAgent, "call_tool", ("self", "name")),
     (MCPAggregator, "_execute_on_server", ("self", "server_name", "operation_type", "operation_name", "error_factory")),
     (Core, "cleanup", ("self",)),
+    (AgentHarness, "_load_environment_agent_cards", ("self",)),
     (LlmDecorator, "set_model", ("self", "model")),
     (LlmDecorator, "_default_request_params", ()),
     (Logger, "event", ("self", "etype", "ename", "message", "context", "data")),
@@ -171,6 +175,14 @@ def keep_globals_when_leaving(fast: FastAgent) -> None:
 
     # An instance attribute shadows the method; the harness calls `app.cleanup()` through the instance.
     fast.app.cleanup = cleanup
+
+
+def load_no_other_cards(harness: AgentHarness) -> None:
+    """Keep cards of fast-agent's home (`.fast-agent/agent-cards`) out: each harness would add them to its agents.
+
+    A program that fast-agent runs itself does not get them either.
+    """
+    harness._load_environment_agent_cards = lambda: None  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -126,7 +126,8 @@ class Declared:
 class AgentPlan:
     """What a runtime needs to start one agent, and whom to tell of its downstream operations.
 
-    It has either a `module` or is `declared`. `peers` maps documented addresses to a peer's (name, real URL).
+    It has either a `module` or is `declared`; `agent` is the one of its agents to serve, None for the default one or
+    the root. `peers` maps documented addresses to a peer's (name, real URL).
     `peer_servers` are URLs of peers by name, each a server of that name unless the project has one itself. `models` are
     those that callers may choose. `peers_answer_everybody`: what a peer offers may be asked there without a token and
     outside a call.
@@ -144,6 +145,7 @@ class AgentPlan:
     declared: Declared | None = None
     peer_servers: Mapping[str, str] = field(default_factory=dict)
     peers_answer_everybody: bool = False
+    agent: str | None = None
 
 
 class Instance(Protocol):
@@ -208,6 +210,6 @@ class Runtime(Protocol):
             anew: read its files again though an earlier start of it is still in use, and leave that one alone.
 
         Raises:
-            AgentStartError: `module_missing`, `import_failed`, `no_fast`, `bad_declaration` or `start_failed`, with a
-                sentence saying why.
+            AgentStartError: `module_missing`, `import_failed`, `no_fast`, `no_agent`, `bad_declaration` or
+                `start_failed`, with a sentence saying why.
         """

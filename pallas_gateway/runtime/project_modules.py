@@ -45,7 +45,9 @@ class _Loaded:
 class ProjectModules:
     """What was loaded from the project's files; kept by who imports agent modules."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder` holds modules of the project, as the working directory does."""
+        self._folder = folder
         self._loaded: dict[str, _Loaded] = {}
         self._written: dict[str, set[Path]] = {}
 
@@ -56,7 +58,7 @@ class ProjectModules:
             module_name: an imported module of an agent.
             since: `time.time_ns()` before the import; a file written later may not be what was read.
         """
-        for name, path in list(loaded_with(module_name)):
+        for name, path in list(loaded_with(module_name, self._folder)):
             module = sys.modules.get(name)
             known = self._loaded.get(name)
             if module is not None and (known is None or known.module() is not module):

@@ -22,9 +22,14 @@ type Files = Mapping[Path, Stamp]
 class Sources:
     """The files that a start of one module read or looked for, as they are when this is made."""
 
-    def __init__(self, module_name: str, error: BaseException, more: Iterable[Path] = ()) -> None:
+    def __init__(
+        self, module_name: str, error: BaseException, more: Iterable[Path] = (), folder: Path | None = None
+    ) -> None:
+        """`folder` holds modules of the project, as the working directory does."""
         self._module_name = module_name
-        self._stamps = {path: stamp(path) for path in {*_behind(module_name), *_in_traceback(error), *more}}
+        self._folder = folder
+        files = {*_behind(module_name, folder), *_in_traceback(error, folder), *more}
+        self._stamps = {path: stamp(path) for path in files}
 
     def changed(self) -> bool:
         """Whether one of them was edited, made or removed since."""
@@ -39,7 +44,7 @@ class Sources:
             but: names of modules that are being imported right now.
         """
         kept = set(but)
-        for name, path in list(loaded_with(self._module_name)):
+        for name, path in list(loaded_with(self._module_name, self._folder)):
             if path in self._stamps and name not in kept:
                 sys.modules.pop(name, None)
         for path, before in self._stamps.items():
@@ -62,22 +67,27 @@ def stamp(path: Path) -> Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _behind(module_name: str) -> Iterator[Path]:
+def project_folders(folder: Path | None) -> list[Path]:
+    """The folders that a project's modules are looked for in, first things first: the working directory, `folder`."""
+    return [*dict.fromkeys((Path.cwd(), *([folder.absolute()] if folder is not None else ())))]
+
+
+def _behind(module_name: str, folder: Path | None) -> Iterator[Path]:
     """Where the module is or should be, and what the project has loaded beside it."""
     package, _, leaf = module_name.rpartition(".")
-    folders = [Path.cwd().joinpath(*package.split("."))]
-    folders += [Path(folder) for folder in getattr(sys.modules.get(package), "__path__", ())]
-    for folder in folders:
-        yield folder / f"{leaf}.py"
-        yield folder / leaf / "__init__.py"
-    for _, path in loaded_with(module_name):
+    folders = [place.joinpath(*package.split(".")) for place in project_folders(folder)]
+    folders += [Path(place) for place in getattr(sys.modules.get(package), "__path__", ())]
+    for place in folders:
+        yield place / f"{leaf}.py"
+        yield place / leaf / "__init__.py"
+    for _, path in loaded_with(module_name, folder):
         yield path
 
 
-def loaded_with(module_name: str) -> Iterator[tuple[str, Path]]:
-    """Loaded modules of the module's own package, and others that lie in the working directory."""
+def loaded_with(module_name: str, folder: Path | None) -> Iterator[tuple[str, Path]]:
+    """Loaded modules of the module's own package, and others that lie in a folder of the project."""
     package = module_name.rpartition(".")[0]
-    is_of_the_project = _project_files()
+    is_of_the_project = _project_files(folder)
     for name, module in list(sys.modules.items()):  # a copy, other threads import
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or name == "__main__":
@@ -87,9 +97,9 @@ def loaded_with(module_name: str) -> Iterator[tuple[str, Path]]:
             yield name, Path(file)
 
 
-def _in_traceback(error: BaseException) -> Iterator[Path]:
+def _in_traceback(error: BaseException, folder: Path | None) -> Iterator[Path]:
     """Files of the project that the failure passed through; one with a syntax error is in no frame."""
-    is_of_the_project = _project_files()
+    is_of_the_project = _project_files(folder)
     cause: BaseException | None = error
     while cause is not None:
         names = [frame.f_code.co_filename for frame, _ in walk_tb(cause.__traceback__)]
@@ -99,9 +109,9 @@ def _in_traceback(error: BaseException) -> Iterator[Path]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _project_files() -> Callable[[str], bool]:
+def _project_files(folder: Path | None) -> Callable[[str], bool]:
     """Tells a name of a project file. Works on strings: each failed start asks it about every module there is."""
-    inside = os.path.join(Path.cwd(), "")  # noqa: PTH118  a Path has no separator at its end
+    inside = tuple(os.path.join(place, "") for place in project_folders(folder))  # noqa: PTH118  ends with a separator
 
     def is_of_the_project(name: str) -> bool:
         path = os.path.normpath(name)

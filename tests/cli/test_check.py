@@ -1,8 +1,10 @@
 """`check` finds what `serve` would stumble over, all of it at once; and where a command finds its project."""
 
 import os
+import shutil
 import socket
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pallas_gateway.runtime import modules
 from tests.cli.program import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, Project, module_source, write_project
 
@@ -112,10 +115,66 @@ def test_every_module_that_would_not_start_is_a_line(run: Command, folder: Path)
     assert places[-1][1] == "agents.missing.module"
     sentences = [line.split(": ", 2)[2] for line in lines_of(ran.err)]
     assert sentences[0].endswith(f"ValueError: no key ({folder / project.package / 'broken.py'}:2)")
-    assert sentences[1] == f"module '{project.package}.empty' has no `fast`; define `fast = FastAgent(…)`"
+    assert sentences[1] == f"module '{project.package}.empty' has no FastAgent; define `fast = FastAgent(…)`"
     assert sentences[2].startswith("agent 'modelless' failed to start: ")
-    assert sentences[3].startswith("agent 'agentless' failed to start: ")
-    assert sentences[4] == "no module 'no.such.module' on the import path"
+    assert sentences[3] == f"module '{project.package}.agentless' defines no agent to serve"
+    assert sentences[4] == f"no module 'no.such.module' in {folder}, and none is installed"
+
+
+def test_a_module_that_is_slow_to_import_is_named_while_it_is_waited_for_and_the_others_are_checked(
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(threading, "over_for_a_test", over, raising=False)
+    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.05)
+    agents = {
+        "slow": Agent(source="import threading\nthreading.over_for_a_test.wait(30)\n"),
+        "broken": Agent(source="raise ValueError('no key')\n"),
+    }
+    project = project_in(folder, agents)
+    ran = run("check")
+    over.set()
+    assert ran.code == 2
+    waiting, slow, broken = lines_of(ran.err)
+    assert waiting == f"module '{project.package}.slow' is slow to import, waiting up to 0.05 s"
+    assert slow.endswith(f"agents.slow.module: module '{project.package}.slow' is still importing after 0.05 s")
+    assert "agents.broken.module: " in broken
+
+
+def test_an_entry_whose_agent_is_not_clear_is_a_line_with_the_candidates_and_the_key(
+    run: Command, folder: Path
+) -> None:
+    define = "from fast_agent import FastAgent\nagents = FastAgent('x', parse_cli_args=False)\n"
+    agent = "@agents.agent(name='{}', instruction=''{})\nasync def {}(): ...\n"
+    two = agent.format("one", "", "a") + agent.format("two", "", "b")
+    defaults = two.replace("'')", "'', default=True)")
+    agents = {
+        "unmarked": Agent(source=define + two),
+        "defaults": Agent(source=define + defaults),
+        "wrong": Agent(source=define + two, settings={"agent": "tow"}),
+        "right": Agent(source=define + defaults, settings={"agent": "two"}),
+    }
+    project = project_in(folder, agents)
+
+    ran = run("check")
+
+    assert ran.code == 2
+    module = f"module '{project.package}."
+    says = {
+        "unmarked.module": f"{module}unmarked' defines several agents (one and two) and marks none as the default; "
+        "choose one with `agents.unmarked.agent` in agents.yaml (one or two)",
+        "defaults.module": f"{module}defaults' marks several agents as the default (one and two); choose one with "
+        "`agents.defaults.agent` in agents.yaml (one or two)",
+        "wrong.agent": f"{module}wrong' defines no agent 'tow' (did you mean 'two'?); it has one and two",
+    }
+    lines = (
+        line_of_module(project, "unmarked"),
+        line_of_module(project, "defaults"),
+        line_of_module(project, "wrong") + 1,
+    )
+    expected = zip(lines, says.items(), strict=True)
+    assert lines_of(ran.err) == [f"agents.yaml:{line}: agents.{key}: {what}" for line, (key, what) in expected]
 
 
 def test_problems_of_both_files_and_of_modules_come_at_once_in_reading_order(run: Command, folder: Path) -> None:
@@ -129,7 +188,7 @@ def test_problems_of_both_files_and_of_modules_come_at_once_in_reading_order(run
     module = line_of_module(project, "broken")
     fastagent = next(line for line in lines_of(ran.err) if line.startswith("fastagent"))
     assert lines_of(ran.err) == [
-        f"agents.yaml:{module}: agents.broken.module: module '{project.package}.broken' has no `fast`; "
+        f"agents.yaml:{module}: agents.broken.module: module '{project.package}.broken' has no FastAgent; "
         "define `fast = FastAgent(…)`",
         f"agents.yaml:{top}: naem: unknown key (did you mean 'name'?)",
         fastagent,
@@ -162,7 +221,7 @@ def test_an_agent_without_a_module_and_a_broken_one_are_both_told(run: Command, 
     found = {line.split(": ", 2)[1]: line.split(": ", 2)[2] for line in lines_of(ran.err)}
     assert found == {
         "agents.broken.port": "is needed with --per-port",
-        "agents.broken.module": f"module '{project.package}.broken' has no `fast`; define `fast = FastAgent(…)`",
+        "agents.broken.module": f"module '{project.package}.broken' has no FastAgent; define `fast = FastAgent(…)`",
         "agents.bare": "needs a module, an instruction, an instruction_file or a card",
         "agents.bare.port": "is needed with --per-port",
     }
@@ -234,8 +293,8 @@ def test_a_project_without_fast_agents_file_and_without_a_model_is_told_where_to
     assert lines_of(ran.err) == [
         f"agents.yaml:{line_of_module(project, 'echo')}: agents.echo.module: agent 'echo' failed to start: no model is "
         "configured; set `default_model` in fastagent.config.yaml, or `model=` on the agent",
-        "fastagent.config.yaml: warning: no such file in the working directory; `default_model` and `mcp.servers` are "
-        "read from it",
+        "fastagent.config.yaml: warning: no such file in the working directory or beside agents.yaml; `default_model` "
+        "and `mcp.servers` are read from it",
     ]
 
 
@@ -246,7 +305,7 @@ def test_a_missing_file_of_fast_agents_is_not_blamed_for_a_module_that_is_not_th
     agents.write_text(agents.read_text().replace("module: ", "module: no_", 1))
     ran = run("check")
     assert ran.code == 2
-    assert "on the import path" in ran.err
+    assert f" in {folder}, and none is installed" in ran.err
     assert "fastagent.config.yaml" not in ran.err
 
 
@@ -346,6 +405,36 @@ def test_the_working_directory_is_on_the_import_path(run: Command, folder: Path)
     project = project_in(folder / "project", {"echo": Agent(model="passthrough")})
     (folder / project.package).symlink_to(project.path / project.package)
     assert run("check", "--config", project.path / "agents.yaml").code == 0
+
+
+def test_modules_and_settings_beside_the_configuration_are_found_from_elsewhere(
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)
+    project = project_in(folder / "project")
+    file = project.path / "agents.yaml"
+    assert run("check", "--config", file).out == f"{file} is fine: 1 agent (echo)\n"
+
+
+def test_settings_of_the_working_directory_come_before_those_beside_the_configuration(
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)
+    project = project_in(folder / "project")
+    file = project.path / "agents.yaml"
+    Path("fastagent.config.yaml").write_text("default_model: nobody.knows-this\n")
+    ran = run("check", "--config", file)
+    assert (ran.code, "nobody.knows-this" in ran.err) == (2, True)
+    project.edit(lambda document: document.update(fastagent_config="fastagent.config.yaml"))
+    assert run("check", "--config", file).code == 0
+
+
+def test_a_missing_module_says_that_it_was_looked_for_in_both_folders(run: Command, folder: Path) -> None:
+    project = project_in(folder / "project")
+    shutil.rmtree(project.path / project.package)
+    ran = run("check", "--config", project.path / "agents.yaml")
+    assert ran.code == 2
+    assert f"no module '{project.package}.echo' in {folder} or {project.path}, and none is installed" in ran.err
 
 
 def test_dotenv_is_read_and_overwrites_nothing(run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

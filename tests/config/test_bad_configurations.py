@@ -492,6 +492,11 @@ MISTAKES = [
         ],
     ),
     Mistake(
+        "a choice of agents beside an instruction",
+        DECLARED + "    agent: jarvis\n",
+        ["agents.yaml:5: agents.jarvis.agent: goes with module or card; with instruction there is only one agent"],
+    ),
+    Mistake(
         "keys of an instruction beside a module",
         ONE + "    servers: [argos]\n    model: passthrough\n    tools: [search]\n",
         [

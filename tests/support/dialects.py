@@ -1,10 +1,10 @@
 """A model that speaks three protocols: chat completions, OpenAI's responses and Anthropic's messages, all streamed.
 
-It says the same in each, keeps what it was asked, and never looks at it.
+It says what its script tells it to, the same in each, and keeps what it was asked.
 """
 
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,12 +31,20 @@ class Asked:
         return json.dumps(said)
 
 
+type Script = Callable[[Asked], str]
+
+
+def _always_the_same(_: Asked) -> str:
+    return ANSWER
+
+
 class PolyglotLlm:
     """The model, an ASGI app that answers below any path; `base_url` is without a path."""
 
-    def __init__(self) -> None:
-        """Be asked nothing yet."""
+    def __init__(self, script: Script = _always_the_same) -> None:
+        """Answer with the text that `script` returns."""
         self.base_url = ""
+        self.script = script
         self.asked: list[Asked] = []
 
     def at(self, place: str) -> list[Asked]:
@@ -52,14 +60,14 @@ class PolyglotLlm:
         else:
             protocol = scope["path"].rsplit("/", 1)[-1]
             body = json.loads(await read_body(receive))
-            self.asked.append(Asked(protocol, scope["path"], body))
-            await _answer(send, _EVENTS[protocol](body))
+            self.asked.append(asked := Asked(protocol, scope["path"], body))
+            await _answer(send, _EVENTS[protocol](body, self.script(asked)))
 
 
 @asynccontextmanager
-async def polyglot_llm() -> AsyncGenerator[PolyglotLlm]:
+async def polyglot_llm(script: Script = _always_the_same) -> AsyncGenerator[PolyglotLlm]:
     """Serve a `PolyglotLlm`."""
-    llm = PolyglotLlm()
+    llm = PolyglotLlm(script)
     async with serve_app(llm) as listener:
         llm.base_url = listener.base_url
         yield llm
@@ -74,27 +82,27 @@ async def _answer(send: Send, events: Iterator[Json]) -> None:
     await end_body(send)
 
 
-def _completions(body: Json) -> Iterator[Json]:
+def _completions(body: Json, text: str) -> Iterator[Json]:
     envelope = {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
-    for delta, reason in (({"role": "assistant", "content": ANSWER}, None), ({}, "stop")):
+    for delta, reason in (({"role": "assistant", "content": text}, None), ({}, "stop")):
         yield {**envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     yield {**envelope, "choices": [], "usage": usage}
 
 
-def _messages(body: Json) -> Iterator[Json]:
+def _messages(body: Json, text: str) -> Iterator[Json]:
     message = {"id": "m-1", "type": "message", "role": "assistant", "model": body["model"], "content": []}
     usage = {"input_tokens": 1, "output_tokens": 1}
     yield {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}}
     yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-    yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": ANSWER}}
+    yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
     yield {"type": "content_block_stop", "index": 0}
     yield {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage}
     yield {"type": "message_stop"}
 
 
-def _responses(body: Json) -> Iterator[Json]:
-    part = {"type": "output_text", "text": ANSWER, "annotations": []}
+def _responses(body: Json, text: str) -> Iterator[Json]:
+    part = {"type": "output_text", "text": text, "annotations": []}
     item = {"id": "i-1", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
     response = {
         "id": "r-1",
@@ -112,8 +120,8 @@ def _responses(body: Json) -> Iterator[Json]:
     yield {"type": "response.output_item.added", "sequence_number": 1, "output_index": 0, "item": begun}
     empty = {**part, "text": ""}
     yield {"type": "response.content_part.added", "sequence_number": 2, **at, "part": empty}
-    yield {"type": "response.output_text.delta", "sequence_number": 3, **at, "delta": ANSWER, "logprobs": []}
-    yield {"type": "response.output_text.done", "sequence_number": 4, **at, "text": ANSWER, "logprobs": []}
+    yield {"type": "response.output_text.delta", "sequence_number": 3, **at, "delta": text, "logprobs": []}
+    yield {"type": "response.output_text.done", "sequence_number": 4, **at, "text": text, "logprobs": []}
     yield {"type": "response.content_part.done", "sequence_number": 5, **at, "part": part}
     yield {"type": "response.output_item.done", "sequence_number": 6, "output_index": 0, "item": item}
     usage = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,9 +43,9 @@ def made(declared: Declared, **peer_servers: str) -> FastAgent:
     return make(plan(declared, **peer_servers), declared, None)
 
 
-def wrong(declared: Declared) -> list[tuple[str, str]]:
+def wrong(declared: Declared, *, agent: str | None = None) -> list[tuple[str, str]]:
     with pytest.raises(AgentStartError) as raised:
-        made(declared)
+        make(replace(plan(declared), agent=agent), declared, None)
     assert raised.value.reason == "bad_declaration"
     assert str(raised.value) == "; ".join(what for _, what in raised.value.places)
     return list(raised.value.places)
@@ -172,7 +173,7 @@ MARKDOWN = "---\nname: a\n{}\n---\nYou are a.\n"
         ("a.txt", "You are a.", "Unsupported AgentCard file extension: {path}"),
         ("a.yaml", "- a\n", "AgentCard YAML must be a mapping in {path}"),
         ("a.md", MARKDOWN.format("foo: 1"), "Unsupported fields for type 'agent' in {path}: Unknown fields: foo"),
-        ("a.md", MARKDOWN.format("tool_only: true"), "no agent to serve in {path}"),
+        ("a.md", MARKDOWN.format("tool_only: true"), "card '{path}' defines no agent to serve"),
         (
             "a.md",
             MARKDOWN.format("servers: [agros]"),
@@ -199,14 +200,20 @@ def test_what_is_wrong_with_a_card_is_told(name: str, content: str, says: str) -
 def test_a_card_that_is_not_there_and_a_folder_without_one_are_told(folder: Path) -> None:
     assert wrong(Declared(card=folder / "no.md")) == [("card", f"no such file or folder: {folder / 'no.md'}")]
     (folder / "none").mkdir()
-    assert wrong(Declared(card=folder / "none")) == [("card", f"no agent to serve in {folder / 'none'}")]
+    assert wrong(Declared(card=folder / "none")) == [("card", f"card '{folder / 'none'}' defines no agent to serve")]
 
 
-def test_of_several_cards_one_must_be_marked() -> None:
+def test_of_several_cards_one_must_be_chosen_unless_it_is_the_root() -> None:
     for name in ("a", "b"):
         write(f"cards/{name}.yaml", f"name: {name}\n")
-    says = "several agents (a, b); mark the one to serve with `default: true`"
-    assert wrong(Declared(card=Path("cards").absolute())) == [("card", says)]
+    cards = Path("cards").absolute()
+    says = f"card '{cards}' defines several agents (a and b) and marks none as the default"
+    choose = "choose one with `agents.echo.agent` in agents.yaml (a or b)"
+    assert wrong(Declared(card=cards)) == [("card", f"{says}; {choose}")]
+    says = f"card '{cards}' defines no agent 'bb' (did you mean 'b'?); it has a and b"
+    assert wrong(Declared(card=cards), agent="bb") == [("agent", says)]
+    write("cards/b.yaml", "name: b\nagents: [a]\n")
+    assert sorted(made(Declared(card=cards)).agents) == ["a", "b"]
 
 
 # Trying again

@@ -85,23 +85,57 @@ async def test_the_line_is_the_deepest_of_the_projects_own(write: Write) -> None
 async def test_a_module_that_is_not_there_is_missing(missing: str) -> None:
     error = await failure(missing)
     assert error.reason == "module_missing"
-    assert str(error) == f"no module '{missing}' on the import path"
+    assert str(error) == f"no module '{missing}' in {Path.cwd()}, and none is installed"
+
+
+async def test_a_missing_module_says_every_folder_it_was_looked_for_in(write: Write, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    with pytest.raises(AgentStartError, match=re.escape(f" in {Path.cwd()} or {elsewhere}, and none")):
+        await Imports(folder=elsewhere).load_fast("no_such_package_anywhere.agent")
+    module = write("agent", GOOD)
+    says = f"no module '{module}.inner' in {module}, which is no package"
+    with pytest.raises(AgentStartError, match=re.escape(says)):
+        await Imports().load_fast(f"{module}.inner")
 
 
 async def test_a_module_missing_from_its_package_is_missing(write: Write) -> None:
     module = write("agent", GOOD).replace(".agent", ".agnet")
     error = await failure(module)
-    assert (error.reason, str(error)) == ("module_missing", f"no module '{module}' on the import path")
+    folder = Path.cwd() / module.partition(".")[0]
+    assert (error.reason, str(error)) == ("module_missing", f"no module '{module}' in {folder}")
+
+
+@pytest.mark.parametrize("source", ["quick = 1", "fast = None", "fast = 'yes'"])
+async def test_a_module_without_an_agent_program_says_what_to_define(write: Write, source: str) -> None:
+    module = write("agent", source)
+    error = await failure(module)
+    assert (error.reason, str(error)) == (
+        "no_fast",
+        f"module '{module}' has no FastAgent; define `fast = FastAgent(…)`",
+    )
 
 
 @pytest.mark.parametrize(
-    ("source", "what"),
-    [("quick = 1", "has no `fast`"), ("fast = None", "has no `fast`"), ("fast = 'yes'", "has a `fast` that is a str")],
+    ("source", "name"),
+    [
+        ("agents = FastAgent('only', parse_cli_args=False)", "only"),
+        ("agents = app = FastAgent('only', parse_cli_args=False)", "only"),
+        ("fast = 1\nagents = FastAgent('only', parse_cli_args=False)", "only"),
+        ("base = FastAgent('base', parse_cli_args=False)\nfast = FastAgent('own', parse_cli_args=False)", "own"),
+    ],
 )
-async def test_a_module_without_an_agent_program_says_what_to_define(write: Write, source: str, what: str) -> None:
-    module = write("agent", source)
+async def test_the_only_agent_program_of_a_module_is_taken_whatever_its_name(
+    write: Write, source: str, name: str
+) -> None:
+    fast = await Imports().load_fast(write("agent", f"from fast_agent import FastAgent\n{source}"))
+    assert fast.name == name
+
+
+async def test_of_several_agent_programs_one_has_to_be_called_fast(write: Write) -> None:
+    module = write("agent", GOOD.replace("fast =", "one =") + GOOD.splitlines()[1].replace("fast =", "two ="))
     error = await failure(module)
-    assert (error.reason, str(error)) == ("no_fast", f"module '{module}' {what}; define `fast = FastAgent(…)`")
+    says = f"module '{module}' has several FastAgents (one, two); call the one to serve `fast`"
+    assert (error.reason, str(error)) == ("no_fast", says)
 
 
 @pytest.mark.parametrize("broken", ["raise ValueError('no key')", "fast = None", "def broken(:"])

@@ -132,6 +132,23 @@ async def test_a_module_outside_the_package_is_looked_at_when_it_is_the_projects
     await imports.load_fast(f"{package}.agent")
 
 
+async def test_modules_beside_the_configuration_are_the_projects_too(
+    write: Write, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = Path(f"beside_{package}.py").absolute()
+    beside.write_text("answer = 41")
+    write("agent", f"from beside_{package} import answer\nassert answer == 42\n{HEADER}")
+    working_directory = tmp_path / "elsewhere"
+    working_directory.mkdir()
+    monkeypatch.chdir(working_directory)
+    imports = Imports(folder=tmp_path)
+    error = await failure(imports, package)
+    beside.write_text("answer = 42")
+    assert error.may_be_mended()
+    fast = await imports.load_fast(f"{package}.agent")
+    assert beside in imports.files_behind(fast)
+
+
 async def test_an_edit_within_the_second_and_of_the_same_size_is_read(write: Write, package: str) -> None:
     imports = Imports()
     path = write("helper", "def answer(): return 41")

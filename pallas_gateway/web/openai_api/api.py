@@ -102,11 +102,9 @@ class OpenAiApi:
     async def _chat(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Answer a request for an agent; a response that is left to send says why it could not be."""
         headers = Headers(scope=scope)
-        if not bodies.is_json(headers):
-            return errors.not_json().response()
         parent = self._gateway.running.parent_of(headers.get(NESTED_CALL_HEADER))
-        if self._gateway.draining and parent is None:
-            return errors.draining().response()
+        if (unread := self._refusal_before_body(headers, is_nested=parent is not None)) is not None:
+            return unread
         limit = self._gateway.configuration.deployment.gateway.max_body_bytes
         body, _ = await bodies.read(receive, limit)
         if len(body) > limit:
@@ -123,3 +121,8 @@ class OpenAiApi:
         asked = Asked(self._gateway.agents[model], document, caller, scope[_ID_KEY], parent)
         await while_connected(receive, answer(self._gateway, asked, scope, receive, send), self._gateway.answers)
         return None
+
+    def _refusal_before_body(self, headers: Headers, *, is_nested: bool) -> Response | None:
+        if not bodies.is_json(headers):
+            return errors.not_json().response()
+        return errors.draining().response() if self._gateway.draining and not is_nested else None
