@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,7 +27,11 @@ OTHER_SERVER = "other"
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Those of one agent, configured with `servers`. `on_trouble` hears of a server that gave no answer of its own."""
+    """Those of one agent, configured with `servers`.
+
+    `on_trouble` is called with a server that gave no answer of its own, or whose answer shows that its tools are others
+    than those that were listed.
+    """
 
     on_operation: OnOperation
     servers: Collection[str]
@@ -47,6 +52,14 @@ class Operations:
             self.on_operation(server if server in self.servers else OTHER_SERVER, kind, ok=ok, seconds=seconds)
 
 
+_OUTDATED = re.compile(
+    r"(?:unknown|unsupported|no such) tool|tool\b.{0,200}\b(?:not found|does not exist)"
+    r"|invalid (?:arguments|params)|validation error",
+    re.IGNORECASE | re.DOTALL,
+)
+_LONGEST_REPORT = 300
+"""A server says at the beginning of a result what is wrong with the call."""
+
 _told: ContextVar[Operations | None] = ContextVar("pallas_operations", default=None)
 
 
@@ -66,14 +79,24 @@ def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
 
         if make_result is not None:
             options["error_factory"] = failed
-        began, ok = monotonic(), False
+        began, ok, result = monotonic(), False, None
         try:
             result = await execute(self, server_name, operation_type, *more, **options)
             ok = not failures and not getattr(result, "is_error", False)
             return result
         finally:
             operations.ended(server_name, operation_type, ok=ok, seconds=monotonic() - began)
-            if failures:
+            if failures or contradicts_listing(result):
                 operations.on_trouble(server_name)
 
     return execute_on_server
+
+
+def contradicts_listing(result: Any) -> bool:
+    """Whether a tool's result reports an unknown tool or invalid arguments, in the words of the common servers.
+
+    A tool that uses such words of its own accord costs one listing more.
+    """
+    if not getattr(result, "is_error", False):
+        return False
+    return any(_OUTDATED.search((getattr(block, "text", None) or "")[:_LONGEST_REPORT]) for block in result.content[:1])

@@ -216,6 +216,21 @@ async def test_tools_that_are_gone_and_results_of_another_shape_than_was_known(t
         assert "Invalid structured content" in await it.ask("use server__kept")
 
 
+@pytest.mark.parametrize("unknown_as_result", [True, False])
+async def test_a_call_after_one_that_used_a_renamed_tool_has_the_new_one(
+    unknown_as_result: bool, tmp_path: Path
+) -> None:
+    async with changing_downstream("before") as server, world(tmp_path, server=server.url) as it:
+        server.unknown_as_result = unknown_as_result
+        await until_known(it, server.recorder)
+        server.tools = {"after": ChangingTool()}  # redeployed; it tells of no change
+        assert await it.ask() == "server__before"
+        assert "Unknown tool" in await it.ask("use server__before")
+        assert await it.ask() == "server__after"
+        assert "done" in await it.ask("use server__after")
+        await until_known(it, server.recorder)  # listed in the background as well
+
+
 async def test_crowd_shares_one_downstream_and_leaves_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ class ChangingTool:
 class ChangingDownstream(Downstream):
     """`tools` are what it offers and may be changed at any time; `change` also tells of it, if it is one that tells.
 
+    It reports a tool that it has not as an error of the protocol, or with `unknown_as_result` as a tool's result.
     `gates` hold requests by JSON-RPC method (`DELETE` and the like for those without). Every response sets a cookie.
     """
 
@@ -42,6 +43,7 @@ class ChangingDownstream(Downstream):
         """Offer a tool of each name."""
         self.tools = {name: ChangingTool() for name in names}
         self.gates: dict[str, Gate] = {}
+        self.unknown_as_result = False
         self.bus = InMemorySubscriptionBus()
         listen = ListenHandler(self.bus) if tells else None
         server: Server[Any] = Server(
@@ -65,6 +67,9 @@ class ChangingDownstream(Downstream):
 
     async def _call_tool(self, _: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         if (tool := self.tools.get(params.name)) is None:
+            if self.unknown_as_result:
+                text = TextContent(type="text", text=f"Unknown tool: {params.name}")
+                return CallToolResult(content=[text], is_error=True)
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
         structured = dict(tool.result) if tool.output is not None else None
         return CallToolResult(

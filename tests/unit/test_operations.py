@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.runtime.operations import Operations, timed
+from pallas_gateway.runtime.operations import Operations, contradicts_listing, timed
 from tests.support.waiting import Gate
 
 
@@ -57,7 +57,7 @@ async def fine(*_: object, **options: Any) -> str:
 
 
 async def an_error_result(*_: object, **options: Any) -> object:
-    return SimpleNamespace(is_error=True)
+    return SimpleNamespace(is_error=True, content=[])
 
 
 async def made_a_result_of_an_error(*_: object, **options: Any) -> object:
@@ -66,6 +66,41 @@ async def made_a_result_of_an_error(*_: object, **options: Any) -> object:
 
 async def raising(*_: object, **options: Any) -> object:
     raise ConnectionError("gone")
+
+
+REPORTS = [
+    "Unknown tool: echo",
+    "Unknown tool: 'echo'",
+    "MCP error -32602: Tool echo not found",
+    "tool 'echo' not found: tool not found",
+    "No such tool: echo",
+    "MCP error -32602: Input validation error: Invalid arguments for tool echo: [{}]",
+    "Input validation error: 'text' is a required property",
+    "1 validation error for call[echo]\ntext\n  Missing required argument",
+    "Invalid params",
+]
+
+
+def a_result(text: str, *, is_error: bool = True) -> SimpleNamespace:
+    return SimpleNamespace(is_error=is_error, content=[SimpleNamespace(text=text)])
+
+
+@pytest.mark.parametrize("text", REPORTS)
+def test_results_of_the_common_servers_that_contradict_the_listing_are_recognised(text: str) -> None:
+    assert contradicts_listing(a_result(text))
+    assert not contradicts_listing(a_result(text, is_error=False))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no city of that name", "file not found", f"{'x' * 300} Unknown tool: echo", f"tool{'l' * 10**6}"]
+)
+def test_other_failures_of_a_tool_do_not_contradict_the_listing(text: str) -> None:
+    assert not contradicts_listing(a_result(text))
+
+
+@pytest.mark.parametrize("content", [[], [SimpleNamespace()]])
+def test_a_result_without_text_does_not_contradict_the_listing(content: list[object]) -> None:
+    assert not contradicts_listing(SimpleNamespace(is_error=True, content=content))
 
 
 type Execute = Callable[..., Awaitable[Any]]
