@@ -253,5 +253,5 @@ def _reply_of(generation: asyncio.Task[PromptMessageExtended]) -> Reply:
     error = generation.exception()
     if error is None:
         return to_reply(generation.result())
-    _log.error("agent failed", exc_info=error)
+    _log.error("generation failed", exc_info=error)
     return failed(*failure_of(error))

@@ -203,7 +203,6 @@ def said_once(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
         if record.levelno >= logging.WARNING and record.name in {"pallas.agents", "pallas.runtime"}
     ]
     of_state = [record for record in records if record.getMessage().startswith(("agent failed", "downstream"))]
-    of_state = [record for record in of_state if record.exc_info is None]  # those with a traceback are a call's
     said = {record.getMessage(): vars(record)["agent"] for record in of_state}
     assert len(said) == len(of_state)
     return said

@@ -24,7 +24,7 @@ from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import Turn, call_tools, say, scripted_llm
+from tests.support.scripted_llm import Turn, call_tools, garbage, say, scripted_llm
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -156,6 +156,18 @@ async def test_failing_again_and_again_is_one_line_in_the_log(tmp_path: Path, ca
         await eventually(lambda: len((tmp_path / "tries").read_text()) >= 4, what="four tries")
 
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == ["agent failed"]
+
+
+async def test_one_failed_call_is_not_logged_as_an_agent_that_is_down(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        scripted_llm(lambda _: garbage()) as llm,
+        running(write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url)) as served,
+    ):
+        assert (await ask(served.url("echo"))).is_error
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert errors == ["generation failed"]
 
 
 async def test_import_that_hangs_holds_up_neither_the_others_nor_the_stop(
