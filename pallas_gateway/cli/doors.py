@@ -37,6 +37,14 @@ _SAID = {
         "clients elsewhere are given localhost URLs, which they cannot reach; set the top-level host"
     ),
     "own_urls": "clients of the proxy are given the gateway's own URLs, which go past it; set gateway.public_url",
+    "unbound_urls": (
+        "clients are given URLs of a host on which nothing listens, as only this machine's loopback address is bound; "
+        "set gateway.host (0.0.0.0 binds every address), or gateway.public_url where a proxy stands in front"
+    ),
+    "unbound_urls_per_port": (
+        "clients are given URLs of a host on which nothing listens, as only this machine's loopback address is bound; "
+        "set gateway.host (0.0.0.0 binds every address), or remove host"
+    ),
     "plain_urls": (
         "agents on ports of their own are shown with http:// URLs, whatever gateway.public_url says; set gateway.tls, "
         "or serve all on one port"
@@ -48,8 +56,8 @@ _SAID = {
 _LOUD = ("open", "open_to_anonymous", "believes_all")
 
 type Kind = Literal[
-    "open", "open_to_anonymous", "believes_all", "local_urls", "local_urls_per_port", "own_urls", "plain_urls",
-    "closed", "idle_key", "handed_on",
+    "open", "open_to_anonymous", "believes_all", "local_urls", "local_urls_per_port", "own_urls",
+    "unbound_urls", "unbound_urls_per_port", "plain_urls", "closed", "idle_key", "handed_on",
 ]  # fmt: skip
 
 
@@ -84,6 +92,8 @@ def doors(configuration: Configuration) -> Iterator[Door]:
     """All of them."""
     if not is_loopback(configuration.bind_host):
         yield from _beyond_this_machine(configuration)
+    elif not is_loopback(configuration.deployment.host):
+        yield from _unbound(configuration)
     yield from _proxied(configuration)
     yield from _closed(configuration)
     yield from _handed_on(configuration)
@@ -102,6 +112,16 @@ def _beyond_this_machine(configuration: Configuration) -> Iterator[Door]:
         yield _door(configuration, "local_urls_per_port", "host", **fields)
     elif gateway.public_url is None and not gateway.trusted_proxies:
         yield _door(configuration, "local_urls", "gateway.public_url", at="gateway.host", **fields)
+
+
+def _unbound(configuration: Configuration) -> Iterator[Door]:
+    """`host` names another machine's view of this one, where only loopback is bound."""
+    gateway = configuration.deployment.gateway
+    fields = {"host": configuration.deployment.host, "bound": configuration.bind_host}
+    if configuration.per_port:  # there `public_url` is only the registry's
+        yield _door(configuration, "unbound_urls_per_port", "host", **fields)
+    elif gateway.public_url is None and not gateway.trusted_proxies:
+        yield _door(configuration, "unbound_urls", "host", **fields)
 
 
 def _proxied(configuration: Configuration) -> Iterator[Door]:

@@ -368,6 +368,17 @@ def test_what_serve_would_warn_of_is_a_warning_with_its_line(run: Command, folde
     ]
 
 
+def test_a_host_that_is_not_bound_is_a_warning_that_says_what_to_set(run: Command, folder: Path) -> None:
+    project_in(folder, deployment={"host": "my-host"})
+    ran = run("check")
+    assert (ran.code, ran.out) == (0, "agents.yaml is fine: 1 agent (echo)\n")
+    assert lines_of(ran.err) == [
+        "agents.yaml:3: host: warning: clients are given URLs of a host on which nothing listens, as only this "
+        "machine's loopback address is bound; set gateway.host (0.0.0.0 binds every address), or gateway.public_url "
+        "where a proxy stands in front"
+    ]
+
+
 def test_doors_are_not_judged_by_half_a_gateway_section(run: Command, folder: Path) -> None:
     project_in(folder, gateway={"host": "0.0.0.0", "auth": "on"})  # noqa: S104  read, never bound
     ran = run("check")

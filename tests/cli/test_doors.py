@@ -69,6 +69,24 @@ def test_urls_of_agents_on_their_own_ports_come_from_the_top_level_host() -> Non
     assert warned(Overrides(per_port=True), host="agents.example.com", gateway=gateway) == []
 
 
+def test_urls_of_a_host_that_is_not_bound_reach_nothing() -> None:
+    assert warned(host="agents.example.com") == ["unbound_urls host:9"]
+    assert warned(Overrides(host="localhost"), host="agents.example.com") == ["unbound_urls host:9"]
+    assert warned(host="agents.example.com", gateway=REACHABLE) == []
+    assert warned(host="localhost", gateway={"host": "127.0.0.1"}) == []
+    reachable = {"host": EVERYWHERE, "auth": {"jwt": JWT}}
+    assert warned(host="agents.example.com", gateway=reachable) == []
+
+
+def test_urls_of_agents_on_their_own_ports_reach_nothing_either_where_only_loopback_is_bound() -> None:
+    gateway = {"host": "127.0.0.1", **REACHABLE}
+    assert warned(Overrides(per_port=True), host="box", gateway=gateway) == [
+        "unbound_urls_per_port host:9",
+        "plain_urls gateway.public_url:12",
+    ]
+    assert warned(Overrides(per_port=True), host="box", gateway={"auth": {"jwt": JWT}}) == []
+
+
 def test_who_believes_everybody_is_told_which_proxies_are_too_many() -> None:
     gateway = {**REACHABLE, "trusted_proxies": ["0.0.0.0/0", "10.0.0.0/8", "2000::/3", "fc00::/7", "::1"]}
     found = [f"believes_all gateway.trusted_proxies.{index}:{line}" for index, line in ((0, 12), (2, 14))]
