@@ -47,7 +47,8 @@ class AgentStartError(GatewayError):
 
     `may_be_mended` tells whether a file it came from has changed since, so that another try is worth it at once.
     `places` are the sentences of the message, each with the key of the agent in `agents.yaml` that is wrong (such as
-    `servers.0`), for a failure that comes from there.
+    `servers.0`), for a failure that comes from there. `settings` are the same for keys of fast-agent's own files, which
+    keep every agent that reads them from starting.
     """
 
     reason = "start_failed"
@@ -59,10 +60,12 @@ class AgentStartError(GatewayError):
         reason: str | None = None,
         may_be_mended: Callable[[], bool] = lambda: False,
         places: Sequence[tuple[str, str]] = (),
+        settings: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__(message, reason=reason)
         self.may_be_mended = may_be_mended
         self.places = tuple(places)
+        self.settings = tuple(settings)
 
 
 class TokenExchangeError(GatewayError):

@@ -19,19 +19,19 @@ import typer
 from pallas_gateway.addresses import Addresses
 from pallas_gateway.cli.doors import doors
 from pallas_gateway.cli.output import stdout_for_results_only
-from pallas_gateway.config.problems import Problem
+from pallas_gateway.config.problems import Problem, suggesting
 from pallas_gateway.config.rules import OF_INSTRUCTIONS
 from pallas_gateway.config.schema import MAKINGS
 from pallas_gateway.errors import AgentStartError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pallas_gateway.config.configuration import Configuration
     from pallas_gateway.config.fastagent_file import FastAgentFile
     from pallas_gateway.config.yaml_source import UnsetVariable
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
-    from pallas_gateway.runtime.ports import AgentRuntime, StdioProgram
+    from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts, StdioProgram
 
 _MAY_BE_UNSET = ("api_key", "base_url")
 """Keys of a provider: without a value it is not used, or at its own address."""
@@ -50,6 +50,36 @@ class Findings:
         """Add a warning."""
         if warning not in self.warnings:
             self.warnings.append(warning)
+
+
+@dataclass
+class UnknownModels:
+    """Models that nobody declared, with the agents that use each: one warning for each model.
+
+    Attributes:
+        default: The project's default model, as it goes over the wire.
+    """
+
+    configuration: Configuration
+    default: str | None = None
+    users: dict[ModelFacts, list[str]] = field(default_factory=dict)
+
+    def warnings(self) -> Iterator[Problem]:
+        """Each at the default model of fast-agent's file, if it is that, else at the first agent that uses it."""
+        for model, users in self.users.items():
+            others = f"; {', '.join(users[1:])} {'use' if users[2:] else 'uses'} it, too" if users[1:] else ""
+            message = (
+                f"fast-agent does not know the model '{model.name}'{suggesting(model.meant)}; it gets text only, and "
+                "fast-agent's defaults for its limits. Declare `model_capabilities` to say what it can do"
+            )
+            fastagent, name = self.configuration.fastagent, users[0]
+            if model.name == self.default and fastagent.default_model is not None:
+                yield fastagent.problem("default_model", message)
+                continue
+            settings = self.configuration.deployment.agents[name]
+            line = self.configuration.line_of(f"agents.{name}.{'model' if settings.model else settings.makings[0]}")
+            path = f"agents.{name}"
+            yield Problem(str(self.configuration.path), line, path, f"{message}{others}")
 
 
 def inspect(configuration: Configuration, known: Sequence[Problem]) -> Findings:
@@ -127,14 +157,18 @@ async def _start_all(configuration: Configuration, bad: set[str], found: Finding
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415  as in `serve`
 
     needs_file = False
+    unknown = UnknownModels(configuration)
     async with FastAgentRuntime(
         config_file=configuration.named_fastagent_file,
         folder=configuration.folder,
         on_slow_import=_say_slow_import,
     ) as runtime:
+        unknown.default = next((one.model for one in runtime.llm_providers() if one.model is not None), None)
+        _review(configuration.fastagent, runtime, found)
         for name in configuration.deployment.agents:
             if not any(_is_of_its_start(path, name) for path in bad):
-                needs_file |= await _start(configuration, runtime, name, found) in _MAY_LACK_A_SETTING
+                needs_file |= await _start(configuration, runtime, name, found, unknown) in _MAY_LACK_A_SETTING
+    found.warnings.extend(unknown.warnings())
     if needs_file and configuration.fastagent.path is None:
         message = (
             "no such file in the working directory or beside agents.yaml; "
@@ -157,7 +191,17 @@ def _is_of_its_start(path: str, agent: str) -> bool:
     return path == f"agents.{agent}" or (its_own in keys and path.startswith(f"agents.{agent}."))
 
 
-async def _start(configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings) -> str | None:
+def _review(fastagent: FastAgentFile, runtime: FastAgentRuntime, found: Findings) -> None:
+    unset = {one.path for one in fastagent.unset}
+    told = {one.path for one in found.problems}
+    for path, message in runtime.review(fastagent.written):
+        if path not in unset and path not in told:
+            found.problems.append(fastagent.problem(path, message))
+
+
+async def _start(
+    configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings, unknown: UnknownModels
+) -> str | None:
     """Start one agent, note what is found; the reason for which it failed, if it did."""
     from pallas_gateway.plans import agent_plan  # noqa: PLC0415  as in `serve`
 
@@ -166,16 +210,13 @@ async def _start(configuration: Configuration, runtime: FastAgentRuntime, name: 
     try:
         async with runtime.start(agent_plan(configuration, Addresses(configuration), name)) as started:
             if not started.model.is_known:
-                message = (
-                    f"fast-agent does not know the model '{started.model.name}'; it gets text only, and fast-agent's "
-                    "defaults for its limits. Declare `model_capabilities` to say what it can do"
-                )
-                line = configuration.line_of(f"agents.{name}.{'model' if settings.model else made_of}")
-                found.warn(Problem(str(configuration.path), line, f"agents.{name}", message))
+                unknown.users.setdefault(started.model, []).append(name)
             _warn_of_uncalled_agents(configuration, name, started, found)
             _warn_of_commands(configuration.fastagent, started, found)
     except AgentStartError as error:
-        for key, message in error.places or ((made_of, str(error)),):
+        told = {one.message for one in found.problems}
+        is_told = bool(error.settings) and all(message in told for _, message in error.settings)
+        for key, message in error.places or (() if is_told else ((made_of, str(error)),)):
             path = f"agents.{name}.{key}"
             found.problems.append(Problem(str(configuration.path), configuration.line_of(path), path, message))
         return error.reason

@@ -1,6 +1,6 @@
 """What the gateway needs of `fastagent.config.yaml` and its secrets file; all their other keys are fast-agent's."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -76,6 +76,7 @@ class FastAgentFile:
         base_urls: `base_url` by provider.
         unset: Placeholders without a value, left in the values as written.
         secrets: Every secret in the two files, fast-agent's own keys included: never to be shown.
+        documents: The files as they were read, the one whose values count last.
     """
 
     path: Path | None = None
@@ -86,6 +87,18 @@ class FastAgentFile:
     base_urls: Mapping[str, BaseUrl] = field(default_factory=dict)
     unset: tuple[UnsetVariable, ...] = ()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    documents: tuple[Document, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def written(self) -> dict[str, object]:
+        """All that is written in the files, as one mapping; it may hold secrets."""
+        return _written(self.documents)
+
+    def problem(self, path: str, message: str) -> Problem:
+        """A problem of the key at `path`, in the file whose value counts."""
+        if not self.documents:
+            return Problem(CONFIG_NAMES[-1], None, path, message)
+        return _place(self.documents, path).problem(path, message)
 
 
 class _ForeignSection(Section):
@@ -175,9 +188,7 @@ def _not_a_mapping(document: Document) -> list[Problem]:
 
 
 def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile, list[Problem]]:
-    data: dict[str, object] = {}
-    for document in documents:
-        data = _merged(data, document.data or {})
+    data = _written(documents)
     file, errors = validated(_File, data)
     if file is None:
         found = located(_File, errors)
@@ -194,8 +205,16 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
         base_urls=MappingProxyType(_base_urls(data, {one.path for one in unset}, documents)),
         unset=unset,
         secrets=secret_values(data),
+        documents=tuple(documents),
     )
     return result, [one for one in problems if one is not None]
+
+
+def _written(documents: Iterable[Document]) -> dict[str, object]:
+    data: dict[str, object] = {}
+    for document in documents:
+        data = _merged(data, document.data or {})
+    return data
 
 
 def _merged(base: object, over: object) -> dict[str, object]:
@@ -206,7 +225,7 @@ def _merged(base: object, over: object) -> dict[str, object]:
     return merged
 
 
-def _place(documents: list[Document], path: str) -> Document:
+def _place(documents: Sequence[Document], path: str) -> Document:
     """The file whose value counts: the last that has the key, else (a required key is missing) the first."""
     return next((document for document in reversed(documents) if path in document.lines), documents[0])
 

@@ -50,12 +50,23 @@ class ConfigurationError(GatewayError):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was most likely meant to be, if one is near enough."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+    """The known word that `word` was most likely meant to be, if one is near enough; `likeness` is at most 1."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)), None)
+
+
+def misspelt(word: str, known: Iterable[str]) -> str | None:
+    """The known word of which `word` is almost certainly a misspelling: for places where unknown words are allowed."""
+    words = list(known)
+    swapped = (one for one in words if sorted(one) == sorted(word))
+    return next(swapped, None) or nearest(word, words, likeness=0.8)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a sentence, ` (did you mean 'x'?)`, or nothing when no known word is near."""
-    found = nearest(word, known)
+    return suggesting(nearest(word, known))
+
+
+def suggesting(found: str | None) -> str:
+    """The same for a word that is found already, or None."""
     return f" (did you mean '{found}'?)" if found else ""

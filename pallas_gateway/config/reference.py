@@ -106,6 +106,10 @@ fast-agent:
 | `<provider>.base_url` | address of the provider; empty or from an unset variable: the provider's own default |
 
 A server without `transport` is `stdio`; with a `url` it is `http`, or `sse` when the URL ends in `/sse`.
+
+fast-agent ignores keys that it does not know. `pallas-gateway check` reports every unknown key of a server, elsewhere
+those that are nearly a known one (`default_modle`), values that fast-agent refuses, servers with neither `url` nor
+`command`, and a `default_model` that cannot be used. Keys that begin with `x-` are yours here as well.
 """
 
 PEERS = """\

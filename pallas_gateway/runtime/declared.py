@@ -9,10 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fast_agent.core.agent_card_paths import is_agent_card_path
-from fast_agent.core.exceptions import FastAgentError
 from fast_agent.core.fastagent import FastAgent
-from fast_agent.core.model_resolution import resolve_model_reference, resolve_model_spec
-from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.mcp.common import SEP, create_namespaced_name
 from fast_agent.skills import SKILLS_DEFAULT
 
@@ -20,6 +17,7 @@ from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.cards import read_card
 from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.model_names import DEFAULT, default_model, in_settings, why_default_unusable, why_unusable
 from pallas_gateway.runtime.served import served_agent
 from pallas_gateway.runtime.settings import declare_peers, settings_of
 
@@ -55,8 +53,12 @@ def make(plan: AgentPlan, declared: Declared, config_file: Path | None) -> FastA
         wrong = list(_of_card(fast, declared.card, settings, plan))
     else:
         wrong = list(_of_instruction(fast, declared, settings, plan))
-    if wrong:
-        raise AgentStartError("; ".join(what for _, what in wrong), reason="bad_declaration", places=wrong)
+    uses_default = any(not data["config"].model for data in fast.agents.values())
+    why = why_default_unusable(settings) if uses_default else None
+    of_settings = [] if why is None else [(DEFAULT, why)]
+    if wrong or of_settings:
+        message = "; ".join([*(what for _, what in wrong), *map(in_settings, of_settings)])
+        raise AgentStartError(message, reason="bad_declaration", places=wrong, settings=of_settings)
     return fast
 
 
@@ -97,7 +99,9 @@ def _of_instruction(fast: FastAgent, declared: Declared, settings: Settings, pla
     for index, name in enumerate(declared.agents):
         if name not in _server_names(settings):
             yield f"agents.{index}", f"agent '{name}' has no port; with --agent it is reached at its own"
-    if (why := _why_unusable(declared.model, settings)) is not None:
+    if declared.model is None and default_model(settings) is None:
+        yield "model", _NO_MODEL
+    if declared.model is not None and (why := why_unusable(declared.model, settings)) is not None:
         yield "model", why
 
 
@@ -145,7 +149,7 @@ def _of_card(fast: FastAgent, card: Path, settings: Settings, plan: AgentPlan) -
     for name, data in fast.agents.items():
         config = data["config"]
         wrong = [_why_unknown(server, settings, plan) for server in config.servers]
-        wrong.append(_why_unusable(config.model, settings) if config.model else None)
+        wrong.append(why_unusable(config.model, settings) if config.model else None)
         yield from (("card", f"agent '{name}': {why}") for why in wrong if why is not None)
 
 
@@ -168,18 +172,3 @@ def _why_unknown(server: str, settings: Settings, plan: AgentPlan) -> str | None
 
 def _server_names(settings: Settings) -> Iterable[str]:
     return settings.mcp.servers if settings.mcp else ()
-
-
-def _why_unusable(model: str | None, settings: Settings) -> str | None:
-    """What fast-agent has against a model, None for the project's default."""
-    references = settings.model_references
-    try:
-        if model is not None and model.startswith("$"):
-            resolve_model_reference(model, references)  # else an unknown one would mean the default
-        found = resolve_model_spec(None, model=model, default_model=settings.default_model, model_references=references)
-        if found.model is None:
-            return _NO_MODEL
-        ModelFactory.resolve_model_spec(found.model)
-    except (FastAgentError, ValueError) as error:
-        return f"model '{model or settings.default_model}' cannot be used: {told(error)}"
-    return None

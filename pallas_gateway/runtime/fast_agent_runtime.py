@@ -14,6 +14,7 @@ from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.agent_runtime import FastAgentAgentRuntime, server_names
 from pallas_gateway.runtime.failures import told
 from pallas_gateway.runtime.making import Making
+from pallas_gateway.runtime.model_names import in_settings
 from pallas_gateway.runtime.models import register_unknown_models
 from pallas_gateway.runtime.origin import Origin, SettingsDigests
 from pallas_gateway.runtime.providers import llm_providers
@@ -22,10 +23,12 @@ from pallas_gateway.runtime.settings import (
     forget_unset_placeholders,
     prepare_servers,
     settings_for_hosting,
+    settings_of,
 )
+from pallas_gateway.runtime.settings_review import blamed_settings, review
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
@@ -87,20 +90,18 @@ class FastAgentRuntime:
             _log.warning("LLM providers are not checked", extra={"why": told(error)})
             return ()
 
+    def review(self, written: Mapping[str, object]) -> list[tuple[str, str]]:
+        """All that is wrong in fast-agent's files, which hold `written`: each a dotted key, and what is wrong there."""
+        return review(written, self._config_file)
+
     @asynccontextmanager
     async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncIterator[FastAgentAgentRuntime]:
         """Make and start one agent; see `Runtime.start`."""
         with self._making.starting(plan):
-            fast = await self._making.make(plan, anew=anew)
+            fast = await self._made(plan, anew=anew)
             entered = _Entered(fast)
             try:
-                try:
-                    async with asyncio.timeout(START_SECONDS):
-                        runtime = await self._enter(fast, plan, entered)
-                except (Exception, SystemExit) as error:
-                    failure = AgentStartError(_start_failure(plan, error))
-                    self._making.start_failed(plan, failure, error)
-                    raise failure from error
+                runtime = await self._started(fast, plan, entered)
                 _say_which_are_peers(plan.name, runtime.downstreams)
                 try:
                     yield runtime
@@ -108,6 +109,23 @@ class FastAgentRuntime:
                     await runtime.close()
             finally:
                 await entered.leave()
+
+    async def _made(self, plan: AgentPlan, *, anew: bool) -> FastAgent:
+        try:
+            return await self._making.make(plan, anew=anew)
+        except AgentStartError as error:
+            error.settings = blamed_settings(error)
+            raise
+
+    async def _started(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentAgentRuntime:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                return await self._enter(fast, plan, entered)
+        except (Exception, SystemExit) as error:
+            blamed = blamed_settings(error, settings_of(fast))
+            failure = AgentStartError(_start_failure(plan, error, blamed), settings=blamed)
+            self._making.start_failed(plan, failure, error)
+            raise failure from error
 
     async def _enter(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentAgentRuntime:
         settings = settings_for_hosting(fast, config_file=self._config_file)
@@ -172,9 +190,10 @@ def _say_which_are_peers(agent: str, downstreams: Iterable[Downstream]) -> None:
             _log.info("server is an agent of this gateway, reached at its own address", extra=extra)
 
 
-def _start_failure(plan: AgentPlan, error: BaseException) -> str:
+def _start_failure(plan: AgentPlan, error: BaseException, blamed: Iterable[tuple[str, str]]) -> str:
     if isinstance(error, TimeoutError):
         return f"agent '{plan.name}' did not start within {START_SECONDS:.0f} s"
     if isinstance(error, AgentStartError):
         return str(error)
-    return f"agent '{plan.name}' failed to start: {told(error)}"
+    why = "; ".join(map(in_settings, blamed)) or told(error)
+    return f"agent '{plan.name}' failed to start: {why}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
 from fast_agent.llm.model_factory import ModelFactory
 
+from pallas_gateway.runtime.model_names import near_model
 from pallas_gateway.runtime.ports import ModelFacts
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | No
     says_most = capabilities is not None and "max_output_tokens" in capabilities.model_fields_set
     most = capabilities.max_output_tokens if capabilities and says_most else ModelDatabase.get_max_output_tokens(name)
     takes_images = capabilities is None or capabilities.vision
-    return ModelFacts(name, _image_types(name) if takes_images else frozenset(), is_known, most)
+    images = _image_types(name) if takes_images else frozenset()
+    return ModelFacts(name, images, is_known, most, None if is_known else near_model(name))
 
 
 def facts_of(spec: str) -> ModelFacts:

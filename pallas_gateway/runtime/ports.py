@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 class ModelFacts:
     """The model an agent really uses: its `name` without the provider, and the types of images it takes, if any.
 
-    `is_known` is false for a model that neither fast-agent nor the project says anything about. `max_output_tokens` is
-    the longest answer it can write, None where nobody knows.
+    `is_known` is false for a model that neither fast-agent nor the project says anything about; `meant` is then a known
+    one with almost the same name, if there is one. `max_output_tokens` is the longest answer it can write, None where
+    nobody knows.
     """
 
     name: str
     image_types: frozenset[str] = frozenset()
     is_known: bool = True
     max_output_tokens: int | None = None
+    meant: str | None = None
 
     @property
     def vision(self) -> bool:

@@ -5,7 +5,7 @@ import shutil
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -251,9 +251,9 @@ agents:
     ran = run("check")
     assert (ran.code, ran.out) == (2, "")
     nowhere = "no server 'nowhere' under mcp.servers of fastagent.config.yaml"
-    assert [line.partition(". Model name parsed")[0] for line in lines_of(ran.err)] == [
-        "agents.yaml:4: agents.lost.model: model 'nobody.knows' cannot be used: Unknown model or provider for: "
-        "nobody.knows",
+    assert lines_of(ran.err) == [
+        "agents.yaml:4: agents.lost.model: model 'nobody.knows' cannot be used: fast-agent knows no such model or "
+        "provider; write provider.model, such as openai.gpt-4o",
         f"agents.yaml:5: agents.lost.instruction_file: no such file: {folder / 'lost.md'}",
         "agents.yaml:7: agents.lost.servers.0: no server 'helper'; to call the agent of that name, list it under "
         "agents",
@@ -328,6 +328,111 @@ def test_a_model_nobody_knows_is_a_warning_until_it_is_declared(run: Command, fo
     add_to("fastagent.config.yaml", "model_capabilities: {vision: false}")
     ran = run("check")
     assert (ran.code, ran.err) == (0, "")
+
+
+def test_a_model_that_several_agents_use_is_one_warning(run: Command, folder: Path) -> None:
+    agents = {name: Agent(model="generic.claude-sonet-4-5") for name in ("one", "two", "three")}
+    project = project_in(folder, agents)
+    (warning,) = lines_of(run("check").err)
+    assert warning == (
+        f"agents.yaml:{line_of_module(project, 'one')}: agents.one: warning: fast-agent does not know the model "
+        "'claude-sonet-4-5' (did you mean 'claude-sonnet-4-5'?); it gets text only, and fast-agent's defaults for its "
+        "limits. Declare `model_capabilities` to say what it can do; two, three use it, too"
+    )
+
+
+THREE = """\
+name: test
+agents:
+  one: {instruction: You are one.}
+  two: {instruction: You are two., model: passthrough}
+  three: {module: three}
+"""
+MODULE = module_source("three", Agent())
+
+
+def three_agents(folder: Path, fastagent: str) -> None:
+    (folder / "agents.yaml").write_text(THREE)
+    (folder / "three.py").write_text(MODULE)
+    (folder / "fastagent.config.yaml").write_text(fastagent)
+
+
+@pytest.fixture
+def _three() -> Generator[None]:
+    """Its module is forgotten afterwards."""
+    yield
+    sys.modules.pop("three", None)
+
+
+@pytest.mark.usefixtures("_three")
+@pytest.mark.parametrize(
+    ("fastagent", "problem"),
+    [
+        (
+            "# mine\ndefault_model: antropic.claude\n",
+            "2: default_model: model 'antropic.claude' cannot be used: fast-agent knows no provider 'antropic' (did "
+            "you mean 'anthropic'?); models are named such as anthropic.claude-",
+        ),
+        (
+            "default_model: sonet\n",
+            "1: default_model: model 'sonet' cannot be used: fast-agent knows no such model or provider (did you mean "
+            "'sonnet' or ",
+        ),
+        (
+            "default_model: passthrough\nlogger:\n  level: debgu\n",
+            "3: logger.level: must be 'debug', 'info', 'warning' or 'error' (did you mean 'debug'?)",
+        ),
+        (
+            "default_model: passthrough\nllm_retries: many\n",
+            "2: llm_retries: Input should be a valid integer",
+        ),
+        (
+            "default_model: passthrough\nmcp:\n  servers:\n    n:\n      comand: x\n",
+            "5: mcp.servers.n.comand: unknown key (did you mean 'command'?)",
+        ),
+        (
+            "default_model: passthrough\nmcp:\n  servers:\n    n: {forward_inbound_auth: true}\n",
+            "4: mcp.servers.n: needs a url, or a command to start",
+        ),
+        (
+            "default_model: passthrough\nmodel_capabilites: {vision: true}\n",
+            "2: model_capabilites: unknown key (did you mean 'model_capabilities'?)",
+        ),
+    ],
+)
+def test_a_mistake_in_fast_agents_file_is_told_once_at_its_line(
+    run: Command, folder: Path, fastagent: str, problem: str
+) -> None:
+    three_agents(folder, fastagent)
+    ran = run("check")
+    (line,) = lines_of(ran.err)
+    assert (ran.code, line[: len("fastagent.config.yaml:") + len(problem)]) == (2, f"fastagent.config.yaml:{problem}")
+
+
+@pytest.mark.usefixtures("_three")
+def test_a_misspelt_default_model_is_told_beside_the_agents_that_have_none(
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)
+    three_agents(folder, "default_modle: passthrough\n")
+    ran = run("check")
+    assert ran.code == 2
+    assert [line.split(": ", 2)[1] for line in lines_of(ran.err)] == [
+        "agents.one.model",
+        "agents.three.module",
+        "default_modle",
+    ]
+
+
+@pytest.mark.usefixtures("_three")
+def test_a_default_model_that_nobody_knows_is_one_warning_at_its_line(run: Command, folder: Path) -> None:
+    three_agents(folder, "# mine\ndefault_model: generic.nobody-declares-it\n")
+    ran = run("check")
+    (line,) = lines_of(ran.err)
+    assert ran.code == 0
+    assert line.startswith(
+        "fastagent.config.yaml:2: default_model: warning: fast-agent does not know the model 'nobody-"
+    )
 
 
 def test_a_command_that_is_not_there_is_a_warning_for_whoever_uses_it(run: Command, folder: Path) -> None:

@@ -19,7 +19,7 @@ from pallas_gateway.runtime.ports import AgentPlan, Declared
 from pallas_gateway.runtime.tool_filters import guarded, passes
 
 HOSTED = {"http://localhost:8201/mcp": ("helper", "http://127.0.0.1:24200/agents/helper/mcp")}
-KNOWS = "Unknown model or provider for: nobody.knows. Model name parsed as 'nobody.knows'"
+KNOWS = "fast-agent knows no such model or provider; write provider.model, such as openai.gpt-4o"
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +154,18 @@ def test_no_model_at_all_is_told() -> None:
     configure()
     says = "no model is configured; set it here, or `default_model` in fastagent.config.yaml"
     assert wrong(Declared(instruction="hi")) == [("model", says)]
+
+
+@pytest.mark.parametrize("declared", [Declared(instruction="hi"), Declared(card=Path("a.md"))])
+def test_a_default_model_that_cannot_be_used_is_told_with_its_key_in_fast_agents_file(declared: Declared) -> None:
+    write("a.md", MARKDOWN.format("servers: []"))
+    configure(default_model="antropic.claude")
+    with pytest.raises(AgentStartError) as raised:
+        made(declared)
+    ((key, what),) = raised.value.settings
+    assert (key, raised.value.places) == ("default_model", ())
+    assert what.startswith("model 'antropic.claude' cannot be used: fast-agent knows no provider 'antropic' (did you ")
+    assert str(raised.value) == f"in default_model of fastagent.config.yaml, {what}"
 
 
 def test_settings_that_are_no_yaml_are_told() -> None:
