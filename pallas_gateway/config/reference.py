@@ -103,7 +103,7 @@ fast-agent:
 | `mcp.servers.<name>.forward_inbound_auth` | `true`: gets the caller's bearer, unless it has a header of its own |
 | `mcp.servers.<name>.token_exchange` | gets a token made from it instead, see [token exchange](token-exchange.md) |
 | `logger.level` | log level when `PALLAS_LOG_LEVEL` is not set |
-| `<provider>.base_url` | address of the provider; empty or from an unset variable: the provider's own default |
+| `<provider>.base_url` | address of the provider; without one: its variable (`OPENAI_BASE_URL`, …), else its own |
 
 A server without `transport` is `stdio`; with a `url` it is `http`, or `sse` when the URL ends in `/sse`.
 

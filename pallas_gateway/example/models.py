@@ -9,6 +9,8 @@ PROVIDER_MODELS = {
     "ANTHROPIC_API_KEY": "anthropic.claude-sonnet-5-5",
     "OPENAI_API_KEY": "responses.gpt-6.1-sol",
 }
+COMPATIBLE_MODEL = "openai.gpt-6.1-sol"
+"""By chat completions, in place of OpenAI's Responses API: what servers that are compatible with OpenAI's all have."""
 
 
 def example_model(environ: Mapping[str, str]) -> str:
@@ -16,5 +18,7 @@ def example_model(environ: Mapping[str, str]) -> str:
     demo_model.register()
     if chosen := environ.get("PALLAS_EXAMPLE_MODEL", "").strip():
         return chosen
-    with_key = (model for key, model in PROVIDER_MODELS.items() if environ.get(key, "").strip())
-    return next(with_key, demo_model.SPEC)
+    key = next((key for key in PROVIDER_MODELS if environ.get(key, "").strip()), None)
+    if key == "OPENAI_API_KEY" and environ.get("OPENAI_BASE_URL", "").strip():
+        return COMPATIBLE_MODEL
+    return demo_model.SPEC if key is None else PROVIDER_MODELS[key]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from time import monotonic
@@ -125,18 +125,37 @@ def _why_not_asked(provider: LlmProvider) -> str | None:
 
 
 async def _ask(provider: LlmProvider, client: httpx.AsyncClient) -> str | None:
-    key = provider.key.reveal() if provider.key is not None else ""
-    url = str(provider.url).rstrip("/")
+    request = _request(provider, provider.key.reveal() if provider.key is not None else "")
+    response = await client.get(request.url, headers=request.headers)
+    status, body = response.status_code, _decoded(response)
     if provider.api == "anthropic":
-        model = quote(provider.model or ACCESS_MODEL, safe="")
-        headers = httpx.Headers({"x-api-key": key, "anthropic-version": _ANTHROPIC_VERSION})
-        headers.update(provider.headers)
-        response = await client.get(f"{url.removesuffix('/v1')}/v1/models/{model}", headers=headers)
-        return anthropic_error(provider.model, response.status_code, _decoded(response))
-    headers = httpx.Headers({"Authorization": f"Bearer {key}"})
+        return anthropic_error(provider.model, status, body)
+    if provider.api == "google":
+        return google_error(provider.model, status, body)
+    return openai_error(provider, status, body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    url: str
+    headers: httpx.Headers
+
+
+def _request(provider: LlmProvider, key: str) -> _Request:
+    """What to get from the provider; configured headers win."""
+    base, model = str(provider.url).rstrip("/"), quote(provider.model or ACCESS_MODEL, safe="")
+    url, credentials = f"{base}/models", {"Authorization": f"Bearer {key}"}
+    if provider.api == "anthropic":
+        url = f"{base.removesuffix('/v1')}/v1/models/{model}"
+        credentials = {"x-api-key": key, "anthropic-version": _ANTHROPIC_VERSION}
+    elif provider.api == "google":
+        one = f"/{quote(provider.model.removeprefix('models/'), safe='')}" if provider.model is not None else ""
+        url, credentials = f"{base}/v1beta/models{one}", {"x-goog-api-key": key}
+    elif provider.api == "azure":
+        url, credentials = f"{base}/openai/models?api-version={provider.api_version}", {"api-key": key}
+    headers = httpx.Headers(credentials)
     headers.update(provider.headers)
-    response = await client.get(f"{url}/models", headers=headers)
-    return openai_error(provider, response.status_code, _decoded(response))
+    return _Request(provider.key_url or url, headers)
 
 
 def anthropic_error(model: str | None, status: int, body: dict[str, Any]) -> str | None:
@@ -149,12 +168,22 @@ def anthropic_error(model: str | None, status: int, body: dict[str, Any]) -> str
     return None if "id" in body or status == HTTPStatus.TOO_MANY_REQUESTS else "what answers is not Anthropic's API"
 
 
+def google_error(model: str | None, status: int, body: dict[str, Any]) -> str | None:
+    """The same of an answer to Gemini's `GET /v1beta/models/{model}`, or of its list."""
+    if status == HTTPStatus.NOT_FOUND and "error" in body and model is not None:
+        return f"model '{model}' not found"
+    if (error := _refusal(status)) is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return error
+    return None if "name" in body or "models" in body else "what answers is not Gemini's API"
+
+
 def openai_error(provider: LlmProvider, status: int, body: dict[str, Any]) -> str | None:
     """What an answer to `GET /models` says is wrong, None for nothing."""
     is_complete = provider.name in _LISTS_ITS_MODELS
     if status in _ABSENT and not is_complete:
         return None  # it answers and took the key; not every compatible server lists its models
-    if (error := _refusal(status)) is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
+    error = _refusal(status)
+    if error is not None or status == HTTPStatus.TOO_MANY_REQUESTS or provider.key_url is not None:
         return error
     entries = body.get("data")
     if not isinstance(entries, list):
@@ -171,6 +200,8 @@ def _refusal(status: int) -> str | None:
         return None
     if status in _REFUSED:
         return f"the key was refused (HTTP {status})"
+    if status == HTTPStatus.BAD_REQUEST:  # what Gemini and xAI answer to a key that they do not know
+        return f"HTTP {status}, is the key right?"
     hint = ", is base_url right?" if status in _ABSENT else ""
     return f"HTTP {status}{hint}"
 

@@ -42,6 +42,7 @@ from pallas_gateway.runtime import (
     llm_connections,
     llm_failures,
     llm_parsing,
+    provider_addresses,
     savings,
     tool_filters,
 )
@@ -272,6 +273,7 @@ def _keep_llm_connections() -> None:
                 check_openai()
             llm_connections.keep_clients_of(module)
             llm_failures.explain_failures_of(module)
+            provider_addresses.ask_the_same_address(module)
         return llm_class
 
     ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]

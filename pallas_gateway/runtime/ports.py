@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.token_exchange import TokenExchange
     from pallas_gateway.runtime.sources import Files
 
+type Api = Literal["anthropic", "openai", "google", "azure"]
+"""What a provider speaks, as far as preflight is concerned."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
@@ -50,15 +53,18 @@ class LlmProvider:
 
     `name` is the one before the dot of a model (`openai`). `api` is what it speaks, None for one that preflight cannot
     ask. `url` is where its API begins, `key` its key, None where there is none. `model` is the project's default model
-    as it goes over the wire; it makes this the active provider, and is None for all others.
+    as it goes over the wire; it makes this the active provider, and is None for all others. `key_url` is what to ask
+    for the key, where the list of models is shown to anyone; `api_version` is Azure's.
     """
 
     name: str
-    api: Literal["anthropic", "openai"] | None
+    api: Api | None
     url: str | None = field(default=None, repr=False)
     key: Secret | None = None
     model: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    key_url: str | None = None
+    api_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

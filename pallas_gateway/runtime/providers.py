@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fast_agent.core.model_resolution import resolve_model_spec
 from fast_agent.llm.model_factory import ModelFactory
@@ -12,31 +11,49 @@ from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.runtime.ports import LlmProvider
+from pallas_gateway.runtime.provider_addresses import address_of, own_address, section_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from fast_agent.config import Settings
 
-# Where each provider is when no base_url is configured: a variable that its client reads, and its own address.
-_ADDRESSES: Mapping[str, tuple[str, str]] = {
-    "anthropic": ("ANTHROPIC_BASE_URL", "https://api.anthropic.com"),
-    "openai": ("OPENAI_BASE_URL", "https://api.openai.com/v1"),
-    "responses": ("OPENAI_BASE_URL", "https://api.openai.com/v1"),
-    "generic": ("GENERIC_BASE_URL", "http://localhost:11434/v1"),
-    "openrouter": ("OPENROUTER_BASE_URL", "https://openrouter.ai/api/v1"),
+    from pallas_gateway.runtime.ports import Api
+
+_APIS: Mapping[str, Api] = {
+    "anthropic": "anthropic",
+    "google": "google",
+    "azure": "azure",
+    **dict.fromkeys(
+        (
+            *("openai", "responses", "generic", "openrouter", "groq", "deepseek", "moonshot", "zai", "aliyun"),
+            *("xai", "metaai", "openresponses", "googleoai", "hf"),
+        ),
+        "openai",
+    ),
 }
-_LIKE_OPENAI = {"openai", "responses", "generic", "openrouter", "groq", "deepseek", "moonshot", "zai", "aliyun"}
-_ALWAYS_ASKED = ("anthropic", "openai")
+_ONLY_ACTIVE = {"responses", "googleoai", "generic"}
+"""Asked only for the default model: two are OpenAI and Google by another way, the third needs no key."""
 _NO_KEY_NEEDED = "ollama"
 """What fast-agent sends to a `generic` server without a key."""
+_AZURE_API_VERSION = "2024-10-21"
+"""fast-agent's, where none is configured."""
+_OF_ITS_KEY = {"openrouter": "https://openrouter.ai/api/v1/key", "hf": "https://huggingface.co/api/whoami-v2"}
+"""What only a right key is told, of providers that show their models to anyone."""
 
 
 def llm_providers(settings: Settings) -> tuple[LlmProvider, ...]:
-    """The active provider, and those of Anthropic and OpenAI that have a key."""
+    """The active provider, and all others that have a key of their own."""
     active = _active(settings)
-    others = [_provider(name, settings) for name in _ALWAYS_ASKED if active is None or name != active.name]
+    names = (name for name in _APIS if name not in _ONLY_ACTIVE and (active is None or name != active.name))
+    asked = {(active.url, active.key)} if active else set()  # `openai` and `responses` may be one server
+    others = [one for one in (_provider(name, settings) for name in names) if (one.url, one.key) not in asked]
     return (*((active,) if active else ()), *(other for other in others if other.key is not None))
+
+
+def providers_of(models: Iterable[tuple[str, str]], settings: Settings) -> tuple[LlmProvider, ...]:
+    """The providers of models that agents use, each model as (name of its provider, its own over the wire)."""
+    return tuple(_provider(name, settings, model=model) for name, model in sorted(set(models)))
 
 
 def _active(settings: Settings) -> LlmProvider | None:
@@ -55,16 +72,27 @@ def _active(settings: Settings) -> LlmProvider | None:
 
 
 def _provider(name: str, settings: Settings, *, model: str | None = None) -> LlmProvider:
-    block = getattr(settings, name, None)
-    key = _key(name, settings) if _api(name) else None
-    headers = getattr(block, "default_headers", None) or {}
-    return LlmProvider(name, _api(name), _url(name, block), Secret(key) if key else None, model, dict(headers))
+    section = section_of(name, settings)
+    api = None if _logs_in(section) else _APIS.get(name)
+    key = _key(name, settings) if api is not None else None
+    url = _azure_address(section) if name == "azure" else address_of(name, settings)
+    return LlmProvider(
+        name,
+        api,
+        url,
+        Secret(key) if key else None,
+        model,
+        dict(getattr(section, "default_headers", None) or {}),
+        key_url=_OF_ITS_KEY.get(name) if url == own_address(name) else None,
+        api_version=getattr(section, "api_version", None) or _AZURE_API_VERSION if name == "azure" else None,
+    )
 
 
-def _api(name: str) -> Literal["anthropic", "openai"] | None:
-    if name == "anthropic":
-        return "anthropic"
-    return "openai" if name in _LIKE_OPENAI else None
+def _logs_in(section: Any) -> bool:
+    """Google's Vertex AI, and Azure with an identity of its cloud: both log in where preflight does not."""
+    vertex = getattr(section, "vertex_ai", None) or {}
+    is_vertex = vertex.get("enabled") if isinstance(vertex, dict) else getattr(vertex, "enabled", False)
+    return bool(is_vertex or getattr(section, "use_default_azure_credential", False))
 
 
 def _key(name: str, settings: Settings) -> str | None:
@@ -73,12 +101,7 @@ def _key(name: str, settings: Settings) -> str | None:
     return configured or (_NO_KEY_NEEDED if name == "generic" else None)
 
 
-def _url(name: str, block: Any) -> str | None:
-    """Where fast-agent's client of this provider sends its requests; None if that cannot be told."""
-    configured: str | None = getattr(block, "base_url", None)
-    if configured:
-        return configured
-    if name == "generic" and block is not None:
-        return None
-    variable, own = _ADDRESSES.get(name, ("", None))
-    return os.environ.get(variable) or own
+def _azure_address(section: Any) -> str | None:
+    resource = getattr(section, "resource_name", None)
+    own = f"https://{resource}.openai.azure.com" if resource else None
+    return getattr(section, "base_url", None) or own

@@ -21,7 +21,7 @@ from pallas_gateway.config.secret_values import secret_values
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
-from pallas_gateway.runtime import platform
+from pallas_gateway.runtime import platform, provider_addresses
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.ports import Downstream, StdioProgram
 from pallas_gateway.telemetry import redaction, traces
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pallas.runtime")
 _UNSET = re.compile(r"^\$\{[^}]*\}$")
-_ADDRESS_VARIABLES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GENERIC_BASE_URL", "OPENROUTER_BASE_URL")
 
 
 def settings_of(fast: FastAgent) -> Settings:
@@ -95,7 +94,7 @@ def forget_unset_placeholders(settings: Settings) -> None:
 
     Nor may a variable that is set to nothing: the providers' clients would take it for an address.
     """
-    for variable in _ADDRESS_VARIABLES:
+    for variable in provider_addresses.VARIABLES:
         if not os.environ.get(variable, "set").strip():
             del os.environ[variable]
     for provider in (getattr(settings, name, None) for name in type(settings).model_fields):
@@ -103,6 +102,7 @@ def forget_unset_placeholders(settings: Settings) -> None:
             value = getattr(provider, field, None)
             if isinstance(value, str) and (not value.strip() or _UNSET.match(value.strip())):
                 setattr(provider, field, None)
+    provider_addresses.settle(settings)
 
 
 def declare_peers(settings: Settings, servers: Mapping[str, str]) -> None:

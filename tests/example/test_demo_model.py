@@ -163,6 +163,13 @@ async def test_calls_the_tool_it_is_told_to_like_passthrough(make_llm: MakeLLM) 
         ({"ANTHROPIC_API_KEY": " ", "OPENAI_API_KEY": ""}, "fast-agent.pallas-demo"),
         ({"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}, models.PROVIDER_MODELS["ANTHROPIC_API_KEY"]),
         ({"OPENAI_API_KEY": "k"}, models.PROVIDER_MODELS["OPENAI_API_KEY"]),
+        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://local/v1"}, models.COMPATIBLE_MODEL),
+        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": " "}, models.PROVIDER_MODELS["OPENAI_API_KEY"]),
+        ({"OPENAI_BASE_URL": "http://local/v1"}, "fast-agent.pallas-demo"),
+        (
+            {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://local/v1"},
+            models.PROVIDER_MODELS["ANTHROPIC_API_KEY"],
+        ),
         ({"OPENAI_API_KEY": "k", "PALLAS_EXAMPLE_MODEL": "pallas-demo"}, "pallas-demo"),
     ],
 )
@@ -170,7 +177,7 @@ def test_the_model_follows_from_the_environment(environ: dict[str, str], expecte
     assert models.example_model(environ) == expected
 
 
-@pytest.mark.parametrize("spec", [demo_model.SPEC, *models.PROVIDER_MODELS.values()])
+@pytest.mark.parametrize("spec", [demo_model.SPEC, models.COMPATIBLE_MODEL, *models.PROVIDER_MODELS.values()])
 def test_fast_agent_knows_every_model_the_example_may_choose(spec: str) -> None:
     demo_model.register()
     resolved = ModelFactory.resolve_model_spec(spec)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from pathlib import Path
 
 import pytest
 
+from tests.cli.program import READY_SECONDS, Ran, started
 from tests.e2e.watching import watch
 from tests.support.gateway import Project, running
+from tests.support.scripted_llm import scripted_llm
 
 TEMPLATE = Path(__file__).parents[2] / "agents.example.yaml"
 
@@ -26,3 +30,23 @@ async def test_the_declared_agent_answers_by_the_agent_that_it_may_call(
 
     assert guided.text.startswith("I asked research: “I asked library: “Peer: ")
     assert "research/send_message: library/search: completed" in guided.progress
+
+
+async def test_with_a_base_url_preflight_and_calls_ask_that_server_by_chat_completions(tmp_path: Path) -> None:
+    def serve_and_call(base_url: str) -> Ran:
+        environ = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": base_url, "PYTHONPATH": str(TEMPLATE.parent)}
+        unset = {"ANTHROPIC_API_KEY": "", "PALLAS_EXAMPLE_MODEL": ""}
+        with started(["serve", "--config", str(TEMPLATE), "--port", "0"], tmp_path, environ=environ | unset) as program:
+            program.wait_for("Try:")
+            with started(["call", "research", "Hello", "--url", program.url], tmp_path) as call:
+                ran = call.end(READY_SECONDS)
+            program.signal(signal.SIGTERM)
+            program.end()
+            return ran
+
+    async with scripted_llm(models=["gpt-6.1-sol"]) as llm:
+        ran = await asyncio.to_thread(serve_and_call, llm.base_url)
+
+    assert (ran.code, ran.out) == (0, "heard: Hello\n")
+    assert [request.model for request in llm.requests] == ["gpt-6.1-sol"]
+    assert [headers["authorization"] for headers in llm.model_list_headers] == ["Bearer k"]

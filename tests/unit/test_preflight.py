@@ -29,7 +29,13 @@ ANTHROPIC_URL, OPENAI_URL = "https://api.anthropic.com", "https://api.openai.com
 CLAUDE = LlmProvider("anthropic", "anthropic", ANTHROPIC_URL, Secret(KEY), "claude-x")
 OPENAI = LlmProvider("openai", "openai", OPENAI_URL, Secret(KEY), "gpt-x")
 GENERIC = LlmProvider("generic", "openai", "http://models.example:8080/v1", Secret(KEY), "local-x")
-AZURE = LlmProvider("azure", None, None, None, "gpt-x")
+BEDROCK = LlmProvider("bedrock", None, None, None, "claude-x")
+GEMINI = LlmProvider("google", "google", "https://generativelanguage.googleapis.com", Secret(KEY), "gemini-x")
+AZURE = LlmProvider("azure", "azure", "https://mine.openai.azure.com/", Secret(KEY), "gpt-x", api_version="2024-10-21")
+GROK = LlmProvider("xai", "openai", "https://api.x.ai/v1", Secret(KEY), "grok-x")
+OPENROUTER = LlmProvider(
+    "openrouter", "openai", "https://openrouter.ai/api/v1", Secret(KEY), key_url="https://openrouter.ai/api/v1/key"
+)
 NO_MODEL: dict[str, Any] = {"type": "error", "error": {"type": "not_found_error", "message": f"model: claude-x {KEY}"}}
 REFUSED = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
 
@@ -169,6 +175,75 @@ async def test_configured_headers_are_sent_along_and_win() -> None:
     assert request.headers.get_list("authorization") == ["Bearer theirs"]
 
 
+# Gemini
+
+
+async def test_gemini_is_asked_for_the_active_model_with_its_key() -> None:
+    error, request = await asked(GEMINI, json={"name": "models/gemini-x"})
+    assert error is None
+    assert str(request.url) == "https://generativelanguage.googleapis.com/v1beta/models/gemini-x"
+    assert request.headers["x-goog-api-key"] == KEY
+    assert "authorization" not in request.headers
+
+
+async def test_gemini_is_asked_for_its_list_where_it_is_not_active() -> None:
+    error, request = await asked(replace(GEMINI, model=None), json={"models": []})
+    assert (error, request.url.path) == (None, "/v1beta/models")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (
+            {"status_code": 400, "json": {"error": {"message": f"API key not valid: {KEY}"}}},
+            "HTTP 400, is the key right?",
+        ),
+        ({"status_code": 403, "json": REFUSED}, "the key was refused (HTTP 403)"),
+        ({"status_code": 404, "json": {"error": {"code": 404}}}, "model 'gemini-x' not found"),
+        ({"status_code": 404, "html": "<h1>nginx</h1>"}, "HTTP 404, is base_url right?"),
+        ({"status_code": 429, "json": REFUSED}, None),
+        ({"status_code": 503, "text": KEY}, "HTTP 503"),
+        ({"status_code": 200, "text": "It works!"}, "what answers is not Gemini's API"),
+    ],
+)
+async def test_what_gemini_answers_is_told_in_a_few_words(answer: Mapping[str, Any], error: str | None) -> None:
+    assert (await asked(GEMINI, **answer))[0] == error
+
+
+# Others
+
+
+async def test_azure_is_asked_for_the_models_of_its_resource() -> None:
+    error, request = await asked(AZURE, json=listing("gpt-4o"))  # a deployment may have any name
+    assert error is None
+    assert str(request.url) == "https://mine.openai.azure.com/openai/models?api-version=2024-10-21"
+    assert request.headers["api-key"] == KEY
+    assert "authorization" not in request.headers
+
+
+@pytest.mark.parametrize(
+    ("provider", "status", "error"),
+    [
+        (AZURE, 401, "the key was refused (HTTP 401)"),
+        (GROK, 400, "HTTP 400, is the key right?"),
+        (GROK, 403, "the key was refused (HTTP 403)"),
+        (OPENROUTER, 401, "the key was refused (HTTP 401)"),
+        (OPENROUTER, 429, None),
+    ],
+)
+async def test_a_wrong_key_is_known_before_a_user_meets_it(
+    provider: LlmProvider, status: int, error: str | None
+) -> None:
+    assert (await asked(provider, status_code=status, json=REFUSED))[0] == error
+
+
+async def test_a_provider_that_shows_its_models_to_anyone_is_asked_of_its_key() -> None:
+    error, request = await asked(OPENROUTER, json={"data": {"label": "mine"}})
+    assert error is None
+    assert str(request.url) == "https://openrouter.ai/api/v1/key"
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+
+
 # No answer
 
 
@@ -225,7 +300,7 @@ async def test_a_key_that_cannot_be_sent_is_told_without_showing_it(key: str) ->
 @pytest.mark.parametrize(
     ("provider", "why"),
     [
-        (AZURE, "there is no check for this provider"),
+        (BEDROCK, "there is no check for this provider"),
         (replace(OPENAI, key=None), "no key is configured"),
         (replace(GENERIC, url=None), "no base_url is configured"),
     ],
@@ -320,10 +395,10 @@ async def test_without_an_active_provider_there_is_nothing_to_say(providers: lis
 async def test_a_provider_that_was_not_checked_is_neither_up_nor_down(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="pallas.preflight")
     async with flight() as one:
-        await one.preflight.run([AZURE])
+        await one.preflight.run([BEDROCK])
         assert one.latest() == ("not checked", "there is no check for this provider")
-        assert one.up("azure") is None
-    assert lines(caplog) == [("INFO", "azure")]
+        assert one.up("bedrock") is None
+    assert lines(caplog) == [("INFO", "bedrock")]
 
 
 async def test_a_fresh_result_is_not_asked_for_again() -> None:

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 import yaml
 from fast_agent import config as fast_agent_config
+from fast_agent.llm.provider.openai import llm_azure
+from fast_agent.llm.provider_key_manager import ProviderKeyManager
+from fast_agent.llm.provider_types import Provider
 
-from pallas_gateway.runtime import platform
+from pallas_gateway.runtime import platform, provider_addresses
 from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
 from pallas_gateway.runtime.ports import LlmProvider
 
@@ -20,9 +23,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder, and an environment that knows no provider."""
     platform.prepare()
     monkeypatch.chdir(tmp_path)
-    for name in ("OPENAI", "ANTHROPIC", "GENERIC", "GROQ", "OPENROUTER"):
-        for what in ("API_KEY", "BASE_URL"):
-            monkeypatch.delenv(f"{name}_{what}", raising=False)
+    for provider in Provider:
+        monkeypatch.delenv(ProviderKeyManager.get_env_key_name(provider.config_name) or "", raising=False)
+    for variable in provider_addresses.VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)
 
 
@@ -104,12 +108,32 @@ def test_the_address_is_the_one_that_fast_agents_client_takes(
             {"default_model": "generic.local-x"},
             ("generic", "http://localhost:11434/v1", "ollama", "local-x"),
         ),
-        ({"default_model": "generic.local-x", "generic": {"api_key": KEY}}, ("generic", None, KEY, "local-x")),
+        (
+            {"default_model": "generic.local-x", "generic": {"api_key": KEY}},
+            ("generic", "http://localhost:11434/v1", KEY, "local-x"),
+        ),
         (
             {"default_model": "groq.llama-x", "groq": {"api_key": KEY}},
             ("groq", "https://api.groq.com/openai/v1", KEY, "llama-x"),
         ),
-        ({"default_model": "google.gemini-x"}, ("google", None, None, "gemini-x")),
+        (
+            {"default_model": "groq.llama-x"},
+            ("groq", "https://api.groq.com/openai/v1", None, "llama-x"),
+        ),
+        (
+            {"default_model": "google.gemini-x"},
+            ("google", "https://generativelanguage.googleapis.com", None, "gemini-x"),
+        ),
+        (
+            {"default_model": "azure.gpt-x", "azure": {"api_key": KEY, "resource_name": "mine"}},
+            ("azure", "https://mine.openai.azure.com", KEY, "gpt-x"),
+        ),
+        ({"default_model": "bedrock.x"}, ("bedrock", None, None, "x")),
+        # The Responses API takes what `openai` says where it has no section of its own
+        (
+            {"default_model": "responses.gpt-x", "openai": {"api_key": KEY, "base_url": "http://local/v1"}},
+            ("responses", "http://local/v1", KEY, "gpt-x"),
+        ),
         (
             {"default_model": "$system.fast", "model_references": {"system": {"fast": "openai.gpt-4o"}}},
             ("openai", "https://api.openai.com/v1", None, "gpt-4o"),
@@ -120,8 +144,52 @@ def test_other_providers_are_found_when_they_are_active(config: Mapping[str, Any
     assert brief(found(config)) == [provider]
 
 
-def test_a_provider_nobody_can_ask_has_no_api() -> None:
-    assert [one.api for one in found({"default_model": "google.gemini-x"})] == [None]
+@pytest.mark.parametrize(
+    ("config", "api"),
+    [
+        ({"default_model": "google.gemini-x"}, "google"),
+        ({"default_model": "google.gemini-x", "google": {"vertex_ai": {"enabled": True}}}, None),
+        ({"default_model": "azure.gpt-x"}, "azure"),
+        ({"default_model": "azure.gpt-x", "azure": {"use_default_azure_credential": True}}, None),
+        ({"default_model": "bedrock.x"}, None),
+        ({"default_model": "codexresponses.gpt-x"}, None),
+    ],
+)
+def test_a_provider_nobody_can_ask_has_no_api(config: Mapping[str, Any], api: str | None) -> None:
+    assert [one.api for one in found(config)] == [api]
+
+
+def test_every_other_provider_with_a_key_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_token")
+    keys = {name: {"api_key": KEY} for name in ("xai", "google", "groq", "responses", "generic")}
+    assert brief(found({"default_model": "passthrough", **keys})) == [
+        ("google", "https://generativelanguage.googleapis.com", KEY, None),
+        ("groq", "https://api.groq.com/openai/v1", KEY, None),
+        ("xai", "https://api.x.ai/v1", KEY, None),
+        ("hf", "https://router.huggingface.co/v1", "hf_token", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "key_url"),
+    [
+        ({"openrouter": {"api_key": KEY}}, "https://openrouter.ai/api/v1/key"),
+        ({"openrouter": {"api_key": KEY, "base_url": "http://proxy/v1"}}, None),
+        ({"hf": {"api_key": KEY}}, "https://huggingface.co/api/whoami-v2"),
+        ({"xai": {"api_key": KEY}}, None),
+    ],
+)
+def test_a_provider_that_shows_its_models_to_anyone_is_asked_of_its_key(
+    config: Mapping[str, Any], key_url: str | None
+) -> None:
+    assert [one.key_url for one in found(config)] == [key_url]
+
+
+def test_azure_is_asked_in_the_version_that_calls_use() -> None:
+    config = {"default_model": "azure.gpt-x", "azure": {"api_key": KEY, "resource_name": "mine"}}
+    assert [one.api_version for one in found(config)] == [llm_azure.DEFAULT_AZURE_API_VERSION]
+    config["azure"] = {"api_key": KEY, "resource_name": "mine", "api_version": "2025-01-01"}
+    assert [one.api_version for one in found(config)] == ["2025-01-01"]
 
 
 def test_the_model_may_come_from_the_environment_as_in_fast_agent(monkeypatch: pytest.MonkeyPatch) -> None:
