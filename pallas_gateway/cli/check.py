@@ -23,6 +23,13 @@ def check(
     config: ConfigOption = None,
     *,
     per_port: Annotated[bool, typer.Option("--per-port", help="Check for `serve --per-port` and `pallas`.")] = False,
+    online: Annotated[
+        bool,
+        typer.Option(
+            "--online",
+            help="Also ask the servers: that downstreams answer, `tools` match, keys work, models exist.",
+        ),
+    ] = False,
 ) -> None:
     """Load everything serve would load, and print every problem at once: exit 0 or 2. Warnings do not fail it."""
     try:
@@ -30,10 +37,10 @@ def check(
     except ConfigurationError as error:
         if error.readable is not None:
             make_ready(error.readable)
-        found = inspect(error.readable, error.problems) if error.readable is not None else Findings()
+        found = inspect(error.readable, error.problems, online=online) if error.readable is not None else Findings()
         _print([*error.problems, *found.problems], found.warnings)
         raise typer.Exit(2) from None
-    found = inspect(configuration, [])
+    found = inspect(configuration, [], online=online)
     _print(found.problems, found.warnings)
     if found.problems:
         raise typer.Exit(2)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,9 @@ from pallas_gateway.errors import AgentStartError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
 
+    from pallas_gateway.cli.online import Online
     from pallas_gateway.config.configuration import Configuration
     from pallas_gateway.config.fastagent_file import FastAgentFile
     from pallas_gateway.config.yaml_source import UnsetVariable
@@ -41,10 +44,14 @@ _MAY_LACK_A_SETTING = {"start_failed", "bad_declaration"}
 
 @dataclass
 class Findings:
-    """What was found, in no order; a warning that several agents give rise to is there once."""
+    """What was found, in no order; a warning that several agents give rise to is there once.
+
+    `unknown_models` are those that nobody declared, each with the agents that use it.
+    """
 
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
+    unknown_models: dict[ModelFacts, list[str]] = field(default_factory=dict)
 
     def warn(self, warning: Problem) -> None:
         """Add a warning."""
@@ -52,38 +59,11 @@ class Findings:
             self.warnings.append(warning)
 
 
-@dataclass
-class UnknownModels:
-    """Models that nobody declared, with the agents that use each: one warning for each model.
+def inspect(configuration: Configuration, known: Sequence[Problem], *, online: bool = False) -> Findings:
+    """Findings beyond the `known` problems of the files: unset variables, addresses, open doors, agents that fail.
 
-    Attributes:
-        default: The project's default model, as it goes over the wire.
+    With `online` also those that only servers and providers can tell.
     """
-
-    configuration: Configuration
-    default: str | None = None
-    users: dict[ModelFacts, list[str]] = field(default_factory=dict)
-
-    def warnings(self) -> Iterator[Problem]:
-        """Each at the default model of fast-agent's file, if it is that, else at the first agent that uses it."""
-        for model, users in self.users.items():
-            others = f"; {', '.join(users[1:])} {'use' if users[2:] else 'uses'} it, too" if users[1:] else ""
-            message = (
-                f"fast-agent does not know the model '{model.name}'{suggesting(model.meant)}; it gets text only, and "
-                "fast-agent's defaults for its limits. Declare `model_capabilities` to say what it can do"
-            )
-            fastagent, name = self.configuration.fastagent, users[0]
-            if model.name == self.default and fastagent.default_model is not None:
-                yield fastagent.problem("default_model", message)
-                continue
-            settings = self.configuration.deployment.agents[name]
-            line = self.configuration.line_of(f"agents.{name}.{'model' if settings.model else settings.makings[0]}")
-            path = f"agents.{name}"
-            yield Problem(str(self.configuration.path), line, path, f"{message}{others}")
-
-
-def inspect(configuration: Configuration, known: Sequence[Problem]) -> Findings:
-    """Findings beyond the `known` problems of the files: unset variables, addresses, open doors, agents that fail."""
     fastagent = configuration.fastagent
     found = Findings(
         [*_unset_variables(fastagent.unset), *_url_problems(fastagent), *_tls_problems(configuration)],
@@ -94,7 +74,7 @@ def inspect(configuration: Configuration, known: Sequence[Problem]) -> Findings:
     logging.disable(logging.CRITICAL)  # what goes wrong is reported with file and line
     try:
         with stdout_for_results_only():
-            asyncio.run(_start_all(configuration, {one.path for one in known}, found))
+            asyncio.run(_start_all(configuration, {one.path for one in known}, found, online=online))
     finally:
         logging.disable(logging.NOTSET)
     return found
@@ -152,23 +132,30 @@ def _tls_problems(configuration: Configuration) -> list[Problem]:
     return []
 
 
-async def _start_all(configuration: Configuration, bad: set[str], found: Findings) -> None:
+async def _start_all(configuration: Configuration, bad: set[str], found: Findings, *, online: bool) -> None:
     """Start agents as `serve` would, each for a moment; those with bad entries have been told about."""
-    from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415  as in `serve`
+    from pallas_gateway.cli.online import looking  # noqa: PLC0415  as in `serve`
+    from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415
 
     needs_file = False
-    unknown = UnknownModels(configuration)
-    async with FastAgentRuntime(
+    asking: AbstractAsyncContextManager[Online | None] = looking(configuration, found) if online else nullcontext()
+    starting = FastAgentRuntime(
         config_file=configuration.named_fastagent_file,
         folder=configuration.folder,
         on_slow_import=_say_slow_import,
-    ) as runtime:
-        unknown.default = next((one.model for one in runtime.llm_providers() if one.model is not None), None)
+    )
+    async with starting as runtime, asking as world:
+        providers = runtime.llm_providers()
+        default = next((one for one in providers if one.model is not None), None)
+        if world is not None:
+            world.default = default
         _review(configuration.fastagent, runtime, found)
         for name in configuration.deployment.agents:
             if not any(_is_of_its_start(path, name) for path in bad):
-                needs_file |= await _start(configuration, runtime, name, found, unknown) in _MAY_LACK_A_SETTING
-    found.warnings.extend(unknown.warnings())
+                needs_file |= await _start(configuration, runtime, name, found, world) in _MAY_LACK_A_SETTING
+        if world is not None:
+            await world.look_at_unused(providers)
+    found.warnings.extend(_unknown_models(configuration, found, default.model if default else None))
     if needs_file and configuration.fastagent.path is None:
         message = (
             "no such file in the working directory or beside agents.yaml; "
@@ -200,7 +187,7 @@ def _review(fastagent: FastAgentFile, runtime: FastAgentRuntime, found: Findings
 
 
 async def _start(
-    configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings, unknown: UnknownModels
+    configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings, world: Online | None
 ) -> str | None:
     """Start one agent, note what is found; the reason for which it failed, if it did."""
     from pallas_gateway.plans import agent_plan  # noqa: PLC0415  as in `serve`
@@ -210,9 +197,12 @@ async def _start(
     try:
         async with runtime.start(agent_plan(configuration, Addresses(configuration), name)) as started:
             if not started.model.is_known:
-                unknown.users.setdefault(started.model, []).append(name)
+                found.unknown_models.setdefault(started.model, []).append(name)
             _warn_of_uncalled_agents(configuration, name, started, found)
-            _warn_of_commands(configuration.fastagent, started, found)
+            if world is None:
+                _warn_of_commands(configuration.fastagent, started, found)
+            else:
+                await world.look_at(name, started)
     except AgentStartError as error:
         told = {one.message for one in found.problems}
         is_told = bool(error.settings) and all(message in told for _, message in error.settings)
@@ -221,6 +211,22 @@ async def _start(
             found.problems.append(Problem(str(configuration.path), configuration.line_of(path), path, message))
         return error.reason
     return None
+
+
+def _unknown_models(configuration: Configuration, found: Findings, default: str | None) -> Iterator[Problem]:
+    """One warning for each: at the project's default model if it is that, else at the first agent that uses it."""
+    for model, (name, *others) in found.unknown_models.items():
+        message = (
+            f"fast-agent does not know the model '{model.name}'{suggesting(model.meant)}; it gets text only, and "
+            "fast-agent's defaults for its limits. Declare `model_capabilities` to say what it can do"
+        )
+        if model.name == default and configuration.fastagent.default_model is not None:
+            yield configuration.fastagent.problem("default_model", message)
+            continue
+        too = f"; {', '.join(others)} {'use' if others[1:] else 'uses'} it, too" if others else ""
+        settings = configuration.deployment.agents[name]
+        line = configuration.line_of(f"agents.{name}.{'model' if settings.model else settings.makings[0]}")
+        yield Problem(str(configuration.path), line, f"agents.{name}", f"{message}{too}")
 
 
 def _warn_of_uncalled_agents(configuration: Configuration, name: str, started: AgentRuntime, found: Findings) -> None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from pallas_gateway.runtime import connections, platform
 from pallas_gateway.runtime.credentials import presenting
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
+from pallas_gateway.runtime.listings import tool_names
 from pallas_gateway.runtime.llm_connections import while_waiting
-from pallas_gateway.runtime.models import facts_of, model_facts
+from pallas_gateway.runtime.models import facts_of, model_facts, models_used, provider_and_model
 from pallas_gateway.runtime.observer import Observer
 from pallas_gateway.runtime.offers import Offers, alike_for_all
 from pallas_gateway.runtime.operations import Operations
 from pallas_gateway.runtime.ports import ModelFacts
+from pallas_gateway.runtime.providers import providers_of
 from pallas_gateway.runtime.served import served_agent
 from pallas_gateway.runtime.settings import settings_of
 from pallas_gateway.runtime.spares import Spare
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.runtime.origin import Origin
-    from pallas_gateway.runtime.ports import AgentPlan, Downstream
+    from pallas_gateway.runtime.ports import AgentPlan, Downstream, LlmProvider
     from pallas_gateway.runtime.sources import Files
 
 
@@ -62,6 +64,8 @@ class FastAgentAgentRuntime:
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._spare = Spare(self._create, self._tasks)
+        self._fast = fast
+        self._models_used: set[tuple[str, str]] = set()
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before anybody asks
         self._live = 0
 
@@ -78,6 +82,32 @@ class FastAgentAgentRuntime:
     def downstreams(self) -> tuple[Downstream, ...]:
         """Every MCP server the module's agents use."""
         return tuple(self._downstreams.values())
+
+    @property
+    def providers(self) -> tuple[LlmProvider, ...]:
+        """The provider of each model that an agent of the module uses, with that model."""
+        return providers_of(self._models_used, settings_of(self._fast))
+
+    def providers_named(self, spec: str) -> tuple[LlmProvider, ...]:
+        """The same of a model that callers may choose."""
+        return providers_of([provider_and_model(spec)], settings_of(self._fast))
+
+    @property
+    def tool_filters(self) -> Mapping[str, tuple[str, ...]]:
+        """By server, the patterns by which agents of the module are let use its tools."""
+        found: dict[str, tuple[str, ...]] = {}
+        for data in self._fast.agents.values():
+            for server, patterns in data["config"].tools.items():
+                found[server] = tuple(dict.fromkeys((*found.get(server, ()), *patterns)))
+        return found
+
+    async def tools_of(self, server: str) -> frozenset[str]:
+        """The tools that a downstream offers to a caller without a token, asked now.
+
+        Raises:
+            ConnectionError: they could not be listed.
+        """
+        return await tool_names(server, self._plan.name, self._fast.app.context)
 
     @property
     def instances_live(self) -> int:
@@ -98,6 +128,7 @@ class FastAgentAgentRuntime:
         session = await self._create("rehearsal")
         try:
             self._model = model_facts(session.agent_app, self._served, self._plan.model_capabilities)
+            self._models_used = models_used(session.agent_app)
             self._spare.only_if_alike(session.agent_app.registered_agents().values())
         finally:
             await session.delete()

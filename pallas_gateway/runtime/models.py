@@ -80,6 +80,19 @@ def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | No
     return ModelFacts(name, images, is_known, most, None if is_known else near_model(name))
 
 
+def models_used(app: AgentApp) -> set[tuple[str, str]]:
+    """Every model that one of the agents uses, as (name of its provider, its own over the wire)."""
+    llms = (getattr(agent, "llm", None) for agent in app.registered_agents().values())
+    used = {(llm.provider, llm.model_name) for llm in llms if llm is not None and llm.model_name}
+    return {(provider.config_name, name) for provider, name in used}
+
+
+def provider_and_model(spec: str) -> tuple[str, str]:
+    """A model that a project names, as (name of its provider, its own over the wire)."""
+    found = ModelFactory.resolve_model_spec(spec)
+    return found.provider.config_name, found.wire_model_name
+
+
 def facts_of(spec: str) -> ModelFacts:
     """What fast-agent knows of a model, or was told at the agent's start."""
     name = ModelFactory.resolve_model_spec(spec).wire_model_name

@@ -53,7 +53,8 @@ def llm_providers(settings: Settings) -> tuple[LlmProvider, ...]:
 
 def providers_of(models: Iterable[tuple[str, str]], settings: Settings) -> tuple[LlmProvider, ...]:
     """The providers of models that agents use, each model as (name of its provider, its own over the wire)."""
-    return tuple(_provider(name, settings, model=model) for name, model in sorted(set(models)))
+    asked = sorted({one for one in models if one[0] != Provider.FAST_AGENT.config_name})
+    return tuple(_provider(name, settings, model=model) for name, model in asked)
 
 
 def _active(settings: Settings) -> LlmProvider | None:

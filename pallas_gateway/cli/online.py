@@ -1,0 +1,154 @@
+"""What `check --online` finds: downstreams that do not answer, filters that match no tool, keys and models in vain."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING
+
+from pallas_gateway.config.problems import Problem, did_you_mean
+from pallas_gateway.config.rules import TOOL_SEPARATOR
+from pallas_gateway.health import preflight
+from pallas_gateway.health.probe import probe
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    import httpx
+
+    from pallas_gateway.cli.inspection import Findings
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.health.verdict import LlmResult
+    from pallas_gateway.runtime.agent_runtime import FastAgentAgentRuntime
+    from pallas_gateway.runtime.ports import Downstream, LlmProvider
+
+_END_SECONDS = 3.5
+"""How long what was begun for a probe may take to end."""
+
+
+class Online:
+    """Asks what the started agents use; each server and each model once.
+
+    Attributes:
+        default: The provider of the project's default model.
+    """
+
+    default: LlmProvider | None = None
+
+    def __init__(
+        self, configuration: Configuration, found: Findings, *, client: httpx.AsyncClient, tasks: TaskOwner
+    ) -> None:
+        self._configuration = configuration
+        self._found = found
+        self._client = client
+        self._tasks = tasks
+        self._servers: list[tuple[Downstream, bool]] = []
+        self._asked: list[LlmProvider] = []
+
+    async def look_at(self, name: str, started: FastAgentAgentRuntime) -> None:
+        """Ask the downstreams and the providers of one agent, which is started."""
+        remote = [one for one in started.downstreams if one.peer is None]  # peers are agents of this very file
+        async with asyncio.TaskGroup() as group:
+            for downstream in remote:
+                group.create_task(self._look_at_downstream(name, started, downstream))
+            for path, provider in self._providers(name, started):
+                group.create_task(self._look_at_provider(path, provider))
+
+    async def look_at_unused(self, providers: tuple[LlmProvider, ...]) -> None:
+        """Ask those that have a key and no agent: what is wrong there keeps nothing from working yet."""
+        unused = [one for one in providers if one.model is None and one.name not in {each.name for each in self._asked}]
+        for result in await asyncio.gather(*(preflight.ask(one, self._client) for one in unused)):
+            if result.status == "failed":
+                self._found.warn(self._configuration.fastagent.problem(result.provider, _sentence(result)))
+
+    async def _look_at_downstream(self, name: str, started: FastAgentAgentRuntime, downstream: Downstream) -> None:
+        known = next((answers for server, answers in self._servers if server == downstream), None)
+        if known is None:
+            result = await probe(downstream, self._client, self._tasks)
+            known = result.error is None
+            self._servers.append((downstream, known))
+            if result.error is not None:
+                self._found.problems.append(self._of_server(name, downstream.name, f"does not answer: {result.error}"))
+        patterns = started.tool_filters.get(downstream.name, ())
+        if known and patterns:
+            await self._look_at_filters(name, started, downstream, patterns)
+
+    async def _look_at_filters(
+        self, name: str, started: FastAgentAgentRuntime, downstream: Downstream, patterns: tuple[str, ...]
+    ) -> None:
+        server = downstream.name
+        if downstream.forwards_bearer:
+            message = f"the tools of '{server}' are listed for callers with a token only, so filters are not checked"
+            self._found.warn(self._of_server(name, server, message))
+            return
+        try:
+            tools = await started.tools_of(server)
+        except ConnectionError as error:
+            self._found.problems.append(self._of_server(name, server, f"its tools cannot be listed: {error}"))
+            return
+        for pattern in patterns:
+            if not any(fnmatch(tool, pattern) for tool in tools):
+                message = (
+                    f"'{server}{TOOL_SEPARATOR}{pattern}' matches no tool of the server{did_you_mean(pattern, tools)}"
+                )
+                self._found.problems.append(self._of_filter(name, f"{server}{TOOL_SEPARATOR}{pattern}", message))
+
+    def _providers(self, name: str, started: FastAgentAgentRuntime) -> Iterator[tuple[Problem, LlmProvider]]:
+        """Those of the models that the agent uses, then of those that its callers may choose, each with its place."""
+        settings = self._configuration.deployment.agents[name]
+        for provider in started.providers:
+            yield self._place_of_model(name, provider), provider
+        for index, spec in enumerate(settings.models):
+            for provider in started.providers_named(spec):
+                yield self._of_agent(name, f"models.{index}", ""), provider
+
+    def _place_of_model(self, name: str, provider: LlmProvider) -> Problem:
+        fastagent, settings = self._configuration.fastagent, self._configuration.deployment.agents[name]
+        if not settings.model and fastagent.default_model is not None and provider == self.default:
+            return fastagent.problem("default_model", "")
+        return self._of_agent(name, "model" if settings.model else settings.makings[0], "")
+
+    async def _look_at_provider(self, place: Problem, provider: LlmProvider) -> None:
+        if provider in self._asked:
+            return
+        self._asked.append(provider)
+        result = await preflight.ask(provider, self._client)
+        problem = Problem(place.file, place.line, place.path, _sentence(result))
+        if result.status == "failed":
+            self._found.problems.append(problem)
+        elif result.status == "not checked":
+            self._found.warn(problem)
+
+    def _of_server(self, agent: str, server: str, message: str) -> Problem:
+        """At its declaration; at the agent for one that a card, or a file of the module's own, declares."""
+        if server in self._configuration.fastagent.servers:
+            return self._configuration.fastagent.problem(f"mcp.servers.{server}", message)
+        return self._of_agent(agent, self._made_of(agent), f"server '{server}' {message}")
+
+    def _of_filter(self, agent: str, tool: str, message: str) -> Problem:
+        tools = self._configuration.deployment.agents[agent].tools or ()
+        return self._of_agent(agent, f"tools.{tools.index(tool)}" if tool in tools else self._made_of(agent), message)
+
+    def _of_agent(self, agent: str, key: str, message: str) -> Problem:
+        path = f"agents.{agent}.{key}"
+        return Problem(str(self._configuration.path), self._configuration.line_of(path), path, message)
+
+    def _made_of(self, agent: str) -> str:
+        return self._configuration.deployment.agents[agent].makings[0]
+
+
+@asynccontextmanager
+async def looking(configuration: Configuration, found: Findings) -> AsyncIterator[Online]:
+    """An `Online` with an HTTP client; at the end, what was begun for its probes has ended."""
+    from pallas_gateway.gateway import http_client  # noqa: PLC0415  as in `serve`
+
+    async with http_client() as client, TaskOwner(close_seconds=_END_SECONDS) as tasks:
+        yield Online(configuration, found, client=client, tasks=tasks)
+
+
+def _sentence(result: LlmResult) -> str:
+    model = f" with the model '{result.model}'" if result.model is not None else ""
+    verb = "is not checked" if result.status == "not checked" else "cannot be used"
+    return f"LLM provider '{result.provider}'{model} {verb}: {result.error}"

@@ -1,0 +1,188 @@
+"""`check --online` asks what the project uses: downstreams, their tools, keys and models."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.cli.program import READY_SECONDS, Ran, started
+from tests.support.downstreams import refusing, stateless_downstream
+from tests.support.gateway import Agent, declare_project, write_project
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import scripted_llm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.support.gateway import Project
+
+LIBRARY = {
+    "command": sys.executable,
+    "args": ["-m", "pallas_gateway.example.downstream"],
+    "env": {"PYTHONPATH": str(Path(__file__).parents[2])},
+}
+TALKS = {"instruction": "You talk."}
+
+
+@pytest.fixture(autouse=True)
+def _no_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HF_TOKEN", "OPENAI_BASE_URL", "FAST_AGENT_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def checked(project: Project, *options: str) -> Ran:
+    def check() -> Ran:
+        with started(["check", *options], project.path) as program:
+            return program.end(READY_SECONDS)
+
+    return await asyncio.to_thread(check)
+
+
+def line_of(project: Project, file: str, text: str) -> int:
+    lines = (project.path / file).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if line.strip().startswith(text))
+
+
+def openai(base_url: str, **more: Any) -> Mapping[str, Any]:
+    return {"default_model": "openai.gpt-4o", "openai": {"api_key": "not-a-key", "base_url": base_url}, **more}
+
+
+async def test_a_project_whose_servers_and_models_are_there_is_fine(tmp_path: Path) -> None:
+    async with stateless_downstream() as tools, scripted_llm(models=["gpt-4o"]) as llm:
+        agents = {"one": {**TALKS, "servers": ["tools", "library"], "tools": ["tools__add", "library__s*"]}}
+        servers = {"tools": {"url": tools.url}, "library": LIBRARY}
+        project = declare_project(tmp_path, agents, servers=servers, fastagent=openai(llm.base_url))
+        ran = await checked(project, "--online")
+    assert (ran.code, ran.out, ran.err) == (0, "agents.yaml is fine: 1 agent (one)\n", "")
+    assert llm.requests == []  # no completion
+
+
+async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_problems_at_their_lines(
+    tmp_path: Path,
+) -> None:
+    async with stateless_downstream() as tools, refusing(503) as broken:
+        with reserved_port() as port:
+            uses = {**TALKS, "servers": ["tools", "library", "dead", "broken", "absent"]}
+            agents = {
+                "one": {**uses, "tools": ["tools__ad", "tools__echo", "library__zzz", "dead__x"]},
+                "two": uses,
+            }
+            servers = {
+                "tools": {"url": tools.url},
+                "library": LIBRARY,
+                "dead": {"url": f"http://127.0.0.1:{port}/mcp"},
+                "broken": {"url": broken.url},
+                "absent": {"command": "no-such-command"},
+            }
+            project = declare_project(tmp_path, agents, servers=servers)
+            offline, ran = await checked(project), await checked(project, "--online")
+    assert offline.code == 0
+    assert (ran.code, ran.out) == (2, "")
+
+    def at(server: str) -> str:
+        line = line_of(project, "fastagent.config.yaml", f"{server}:")
+        return f"fastagent.config.yaml:{line}: mcp.servers.{server}: does not answer: "
+
+    first, second = (line_of(project, "agents.yaml", f"- {tool}") for tool in ("tools__ad", "library__zzz"))
+    assert sorted(ran.err.splitlines()) == sorted(
+        [
+            f"agents.yaml:{first}: agents.one.tools.0: 'tools__ad' matches no tool of the server (did you mean 'add'?)",
+            f"agents.yaml:{second}: agents.one.tools.2: 'library__zzz' matches no tool of the server",
+            at("absent") + "command 'no-such-command' not found",
+            at("broken") + "HTTP 503",
+            at("dead") + "connection refused",
+        ]
+    )
+
+
+async def test_a_filter_of_a_module_is_told_at_its_module(tmp_path: Path) -> None:
+    async with stateless_downstream() as tools:
+        agent = Agent(servers=["tools"], decorator="tools={'tools': ['zzz']}")
+        project = write_project(tmp_path, {"one": agent}, servers={"tools": {"url": tools.url}})
+        ran = await checked(project, "--online")
+    line = line_of(project, "agents.yaml", "module:")
+    assert (ran.code, ran.err) == (
+        2,
+        f"agents.yaml:{line}: agents.one.module: 'tools__zzz' matches no tool of the server\n",
+    )
+
+
+async def test_a_server_that_lists_its_tools_for_callers_alone_is_a_warning(tmp_path: Path) -> None:
+    async with refusing(401) as guarded:
+        agents = {"one": {**TALKS, "servers": ["guarded"], "tools": ["guarded__zzz"]}}
+        servers = {"guarded": {"url": guarded.url, "forward_inbound_auth": True}}
+        project = declare_project(tmp_path, agents, servers=servers)
+        ran = await checked(project, "--online")
+    assert ran.code == 0
+    assert ran.err.endswith(
+        "mcp.servers.guarded: warning: the tools of 'guarded' are listed for callers with a token only, so filters are "
+        "not checked\n"
+    )
+
+
+async def test_a_key_that_is_refused_is_one_problem_at_the_default_model(tmp_path: Path) -> None:
+    async with refusing(401) as provider:
+        fastagent = openai(provider.url)
+        project = declare_project(tmp_path, {"one": TALKS, "two": TALKS}, fastagent=fastagent)
+        offline, ran = await checked(project), await checked(project, "--online")
+    assert offline.code == 0
+    line = line_of(project, "fastagent.config.yaml", "default_model:")
+    assert (ran.code, ran.err) == (
+        2,
+        f"fastagent.config.yaml:{line}: default_model: LLM provider 'openai' with the model 'gpt-4o' cannot be used: "
+        "the key was refused (HTTP 401)\n",
+    )
+
+
+async def test_a_model_that_does_not_exist_is_a_problem_of_the_agent_that_names_it(tmp_path: Path) -> None:
+    async with scripted_llm(models=["gpt-4o"]) as llm:
+        agents: dict[str, dict[str, Any]] = {
+            "one": {**TALKS, "model": "openai.gpt-4.1"},
+            "two": {**TALKS, "models": ["openai.gpt-4o", "openai.o3-mini"], "caller_params": ["model"]},
+        }
+        project = declare_project(tmp_path, agents, fastagent=openai(llm.base_url))
+        ran = await checked(project, "--online")
+    places = [line_of(project, "agents.yaml", text) for text in ("model: ", "- openai.o3-mini")]
+    missing = "LLM provider 'openai' with the model '{0}' cannot be used: model '{0}' not found"
+    assert ran.code == 2
+    assert ran.err.splitlines() == [
+        f"agents.yaml:{places[0]}: agents.one.model: {missing.format('gpt-4.1')}",
+        f"agents.yaml:{places[1]}: agents.two.models.1: {missing.format('o3-mini')}",
+    ]
+
+
+async def test_a_key_that_no_agent_uses_is_a_warning(tmp_path: Path) -> None:
+    async with refusing(401) as provider:
+        fastagent = {"groq": {"api_key": "not-a-key", "base_url": provider.url}}
+        project = declare_project(tmp_path, {"one": TALKS}, fastagent=fastagent)
+        ran = await checked(project, "--online")
+    line = line_of(project, "fastagent.config.yaml", "groq:")
+    assert (ran.code, ran.err) == (
+        0,
+        f"fastagent.config.yaml:{line}: groq: warning: LLM provider 'groq' cannot be used: the key was refused (HTTP "
+        "401)\n",
+    )
+
+
+async def test_a_provider_that_cannot_be_asked_is_a_warning(tmp_path: Path) -> None:
+    fastagent = {"default_model": "tensorzero.x", "tensorzero": {"api_key": "not-a-key"}}
+    agents = {"one": {**TALKS, "model_capabilities": {"vision": False}}}
+    project = declare_project(tmp_path, agents, fastagent=fastagent)
+    ran = await checked(project, "--online")
+    assert ran.code == 0
+    assert ran.err.endswith("is not checked: there is no check for this provider\n")
+
+
+async def test_other_problems_come_along(tmp_path: Path) -> None:
+    with reserved_port() as port:
+        agents = {"one": {**TALKS, "servers": ["dead"], "titel": "One"}}
+        project = declare_project(tmp_path, agents, servers={"dead": {"url": f"http://127.0.0.1:{port}/mcp"}})
+        ran = await checked(project, "--online")
+    assert ran.code == 2
+    assert [line.split(": ")[1] for line in ran.err.splitlines()] == ["agents.one.titel", "mcp.servers.dead"]
+    assert yaml.safe_load((project.path / "agents.yaml").read_text())["agents"]["one"]["titel"] == "One"
