@@ -46,7 +46,7 @@ _MAY_LACK_A_SETTING = {"start_failed", "bad_declaration"}
 class Findings:
     """What was found, in no order; a warning that several agents give rise to is there once.
 
-    `unknown_models` are those that nobody declared, each with the agents that use it.
+    `unknown_models` are undeclared models that fast-agent does not know, each with the agents that use it.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -180,9 +180,9 @@ def _is_of_its_start(path: str, agent: str) -> bool:
 
 def _review(fastagent: FastAgentFile, runtime: FastAgentRuntime, found: Findings) -> None:
     unset = {one.path for one in fastagent.unset}
-    told = {one.path for one in found.problems}
+    reported = {one.path for one in found.problems}
     for path, message in runtime.review(fastagent.written):
-        if path not in unset and path not in told:
+        if path not in unset and path not in reported:
             found.problems.append(fastagent.problem(path, message))
 
 
@@ -204,9 +204,9 @@ async def _start(
             else:
                 await world.look_at(name, started)
     except AgentStartError as error:
-        told = {one.message for one in found.problems}
-        is_told = bool(error.settings) and all(message in told for _, message in error.settings)
-        for key, message in error.places or (() if is_told else ((made_of, str(error)),)):
+        reported = {one.message for one in found.problems}
+        is_reported = bool(error.settings) and all(message in reported for _, message in error.settings)
+        for key, message in error.places or (() if is_reported else ((made_of, str(error)),)):
             path = f"agents.{name}.{key}"
             found.problems.append(Problem(str(configuration.path), configuration.line_of(path), path, message))
         return error.reason

@@ -1,4 +1,4 @@
-"""What `check --online` finds: downstreams that do not answer, filters that match no tool, keys and models in vain."""
+"""Checks that need a network: downstreams answer, tool filters match, keys are accepted, models exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.ports import Downstream, LlmProvider
 
 _END_SECONDS = 3.5
-"""How long what was begun for a probe may take to end."""
+"""Time limit for ending the programs and sessions that probes opened."""
 
 
 class Online:
@@ -141,7 +141,7 @@ class Online:
 
 @asynccontextmanager
 async def looking(configuration: Configuration, found: Findings) -> AsyncIterator[Online]:
-    """An `Online` with an HTTP client; at the end, what was begun for its probes has ended."""
+    """An `Online` with an HTTP client; at the end, the programs and sessions of its probes are ended."""
     from pallas_gateway.gateway import http_client  # noqa: PLC0415  as in `serve`
 
     async with http_client() as client, TaskOwner(close_seconds=_END_SECONDS) as tasks:

@@ -68,5 +68,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def suggesting(found: str | None) -> str:
-    """The same for a word that is found already, or None."""
+    """` (did you mean 'x'?)` for a known word, nothing for None."""
     return f" (did you mean '{found}'?)" if found else ""

@@ -142,7 +142,7 @@ class _Request:
 
 
 def _request(provider: LlmProvider, key: str) -> _Request:
-    """What to get from the provider; configured headers win."""
+    """The request that asks the provider; configured headers win."""
     base, model = str(provider.url).rstrip("/"), quote(provider.model or ACCESS_MODEL, safe="")
     url, credentials = f"{base}/models", {"Authorization": f"Bearer {key}"}
     if provider.api == "anthropic":
@@ -169,7 +169,7 @@ def anthropic_error(model: str | None, status: int, body: dict[str, Any]) -> str
 
 
 def google_error(model: str | None, status: int, body: dict[str, Any]) -> str | None:
-    """The same of an answer to Gemini's `GET /v1beta/models/{model}`, or of its list."""
+    """Return the error in an answer to Gemini's `GET /v1beta/models/{model}` or its list, None if there is none."""
     if status == HTTPStatus.NOT_FOUND and "error" in body and model is not None:
         return f"model '{model}' not found"
     if (error := _refusal(status)) is not None or status == HTTPStatus.TOO_MANY_REQUESTS:

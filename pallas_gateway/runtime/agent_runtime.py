@@ -89,7 +89,7 @@ class FastAgentAgentRuntime:
         return providers_of(self._models_used, settings_of(self._fast))
 
     def providers_named(self, spec: str) -> tuple[LlmProvider, ...]:
-        """The same of a model that callers may choose."""
+        """The provider of a model that callers may choose, with that model."""
         return providers_of([provider_and_model(spec)], settings_of(self._fast))
 
     @property

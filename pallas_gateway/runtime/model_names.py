@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 DEFAULT = "default_model"
 _VARIABLE = "FAST_AGENT_MODEL"
 _UNKNOWN = "Unknown model or provider"
-"""How fast-agent's message about such a model begins."""
+"""The beginning of fast-agent's message about such a model."""
 _MOST_SUGGESTIONS = 3
 _ALIKE = 0.8
 
 
 def why_unusable(spec: str, settings: Settings) -> str | None:
-    """What fast-agent has against a model that an agent names; None if it can be used."""
+    """Return the reason why fast-agent cannot use a model that an agent names, None if it can."""
     try:
         if spec.startswith("$"):
             resolve_model_reference(spec, settings.model_references)  # else an unknown one would mean the default
@@ -42,7 +42,7 @@ def default_model(settings: Settings) -> str | None:
 
 
 def why_default_unusable(settings: Settings) -> str | None:
-    """What fast-agent has against the project's default model; None if it can be used, or there is none."""
+    """Return the reason why the default model cannot be used, None if it can be or there is none."""
     model, source = _default(settings)
     if model is None:
         return None
@@ -50,7 +50,7 @@ def why_default_unusable(settings: Settings) -> str | None:
 
 
 def in_settings(place: tuple[str, str]) -> str:
-    """What is wrong at a key of fast-agent's files, as a clause."""
+    """Return a problem at a key of fast-agent's files as a clause."""
     # Not `key: clause`, which for a key like `client_secret` would look like the secret itself.
     return f"in {place[0]} of fastagent.config.yaml, {place[1]}"
 
@@ -78,7 +78,7 @@ def _why_unresolved(model: str, what: str) -> str | None:
 
 
 def _why_unknown(model: str) -> str:
-    """What fast-agent does not know of it, with the nearest names that it knows."""
+    """Name the unknown part of a model, with the nearest known names."""
     provider, separator, _ = model.partition(".")
     providers = [one.config_name for one in Provider]
     suggestions = get_close_matches(model.partition("?")[0], _known_names(), n=_MOST_SUGGESTIONS)

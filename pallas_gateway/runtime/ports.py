@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.sources import Files
 
 type Api = Literal["anthropic", "openai", "google", "azure"]
-"""What a provider speaks, as far as preflight is concerned."""
+"""The protocol in which preflight asks a provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class ModelFacts:
     """The model an agent really uses: its `name` without the provider, and the types of images it takes, if any.
 
     `is_known` is false for a model that neither fast-agent nor the project says anything about; `meant` is then a known
-    one with almost the same name, if there is one. `max_output_tokens` is the longest answer it can write, None where
-    nobody knows.
+    one with almost the same name, if there is one. `max_output_tokens` is the longest answer it can write, None if
+    that is unknown.
     """
 
     name: str
@@ -54,7 +54,7 @@ class LlmProvider:
     `name` is the one before the dot of a model (`openai`). `api` is what it speaks, None for one that preflight cannot
     ask. `url` is where its API begins, `key` its key, None where there is none. `model` is the project's default model
     as it goes over the wire; it makes this the active provider, and is None for all others. `key_url` is what to ask
-    for the key, where the list of models is shown to anyone; `api_version` is Azure's.
+    to check the key, for a provider whose list of models needs none; `api_version` is Azure's.
     """
 
     name: str

@@ -55,7 +55,7 @@ def own_address(name: str) -> str | None:
 
 
 def address_of(name: str, settings: Settings) -> str | None:
-    """Where fast-agent's client of this provider sends its requests; None if that cannot be told."""
+    """Where fast-agent's client of this provider sends its requests; None if that is unknown."""
     configured: str | None = getattr(section_of(name, settings), "base_url", None)
     return configured or _of_environment(name) or own_address(name)
 

@@ -39,7 +39,7 @@ _NO_KEY_NEEDED = "ollama"
 _AZURE_API_VERSION = "2024-10-21"
 """fast-agent's, where none is configured."""
 _OF_ITS_KEY = {"openrouter": "https://openrouter.ai/api/v1/key", "hf": "https://huggingface.co/api/whoami-v2"}
-"""What only a right key is told, of providers that show their models to anyone."""
+"""Addresses that require the key, of providers whose list of models does not."""
 
 
 def llm_providers(settings: Settings) -> tuple[LlmProvider, ...]:

@@ -1,4 +1,4 @@
-"""What is wrong in fast-agent's own files: values that it refuses, keys that it would not read, a model it cannot use.
+"""Problems in fast-agent's own files: refused values, keys that it would not read, an unusable default model.
 
 fast-agent passes over most keys that it does not know, and users may keep keys of their own there. So an unknown key is
 wrong where fast-agent reads every key (in a server), and elsewhere only if it is a known one misspelt.
