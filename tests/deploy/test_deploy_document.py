@@ -19,11 +19,16 @@ TEXT = (ROOT / "docs" / "deploy.md").read_text()
 SNIPPETS = re.findall(r"^<!-- (\S+) -->\n```\w+\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^\$ ([^#\n]+)", TEXT, re.MULTILINE)
 PYTHON = """#!/bin/sh
-# Stands for `python3 -m venv FOLDER`; the pip it makes notes what it is asked for.
+# Stands for a Python: says that it is usable and where it is; the pip of `-m venv FOLDER` notes what it is asked for.
+if [ "$1" = -c ]; then
+    echo "$0"
+    exit
+fi
 mkdir -p "$3/bin"
 printf '#!/bin/sh\\necho pip "$@" >> "$NOTES"\\n' > "$3/bin/pip"
 chmod +x "$3/bin/pip"
 """
+OLD_PYTHON = "#!/bin/sh\nexit 1\n"  # as .ci/python.sh sees one: not usable
 SYSTEMCTL = '#!/bin/sh\necho systemctl "$@" >> "$NOTES"\n'
 
 
@@ -57,12 +62,8 @@ def test_the_overlay_is_rendered_as_the_document_says() -> None:
 
 
 def test_the_steps_for_one_box_put_everything_where_the_unit_looks_for_it(tmp_path: Path) -> None:
-    stand_ins, root, notes = tmp_path / "bin", tmp_path / "root", tmp_path / "notes"
-    stand_ins.mkdir()
-    for name, text in (("python3", PYTHON), ("systemctl", SYSTEMCTL)):
-        (stand_ins / name).write_text(text)
-        (stand_ins / name).chmod(0o755)
-    environ = {**os.environ, "PATH": f"{stand_ins}:{os.environ['PATH']}", "ROOT": str(root), "NOTES": str(notes)}
+    root, notes = tmp_path / "root", tmp_path / "notes"
+    environ = _with_stand_ins(tmp_path, {"python3.14": PYTHON, "systemctl": SYSTEMCTL})
     subprocess.run([DEPLOY / "systemd" / "install.sh"], cwd=ROOT, env=environ, check=True, timeout=60)
 
     unit = (root / "etc/systemd/system/pallas-gateway.service").read_text()
@@ -76,3 +77,35 @@ def test_the_steps_for_one_box_put_everything_where_the_unit_looks_for_it(tmp_pa
         "systemctl enable pallas-gateway",
     ]  # fmt: skip
     assert (root / "opt/pallas-gateway/bin/pip").exists()
+
+
+def test_the_program_is_installed_with_a_python_that_is_new_enough_whatever_python3_is(tmp_path: Path) -> None:
+    environ = _with_stand_ins(tmp_path, {"python3": OLD_PYTHON, "python3.14": OLD_PYTHON, "python3.13": PYTHON})
+    command = [str(DEPLOY / "install.sh"), str(tmp_path / "opt")]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    installs = [line for line in (tmp_path / "notes").read_text().splitlines() if line.startswith("pip install")]
+    assert len(installs) == 3
+    assert all("--no-deps" in line for line in installs)
+
+
+def test_a_python_in_a_home_directory_is_warned_about(tmp_path: Path) -> None:
+    at_home = PYTHON.replace('echo "$0"', "echo /root/python/bin/python3.14")
+    environ = _with_stand_ins(tmp_path, {"python3.14": at_home})
+    source = (DEPLOY / "install.sh").read_text().replace('"$python" -m venv', "python3.14 -m venv")
+    command = ["sh", "-c", source, "install.sh", str(tmp_path / "opt")]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "uses /root/python/bin/python3.14, which the systemd unit cannot read" in done.stderr
+
+
+def _with_stand_ins(folder: Path, programs: dict[str, str]) -> dict[str, str]:
+    """An environment whose `PATH` begins with these programs; what they were asked is in `notes`."""
+    (folder / "bin").mkdir()
+    for name, text in programs.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, "ROOT": str(folder / "root"), "NOTES": str(folder / "notes")}
+    environ.pop("PYTHON", None)
+    return environ
