@@ -19,7 +19,10 @@ LOOPBACK = "127.0.0.1"
 ALL_AGENTS = "*"
 """Stands for all agents at once where else the name of one does; no agent can be called that."""
 _ALL_AGENTS_PATH = "/mcp"
+WELL_KNOWN = "/.well-known/mcp/server.json"
+"""The path of the registry."""
 _ANY = {"0.0.0.0", "::", ""}  # noqa: S104  compared with, never bound
+_LOOPBACK_NAMES = {LOOPBACK, "::1", "localhost"}
 _LOCAL_NAMES = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104  as projects write a peer's host
 
 
@@ -46,6 +49,12 @@ class Addresses:
     def public(self, agent: str) -> str:
         """The URL at which clients reach an agent."""
         return self.configuration.agent_url(agent)
+
+    @property
+    def shared_base(self) -> str:
+        """What the URLs begin with that belong to no single agent; with one agent alone they are on its port."""
+        alone = self.configuration.only_agent
+        return self.public(alone).removesuffix("/mcp") if alone else self.configuration.public_base_url
 
     @property
     def all_agents(self) -> str | None:
@@ -135,6 +144,14 @@ class Addresses:
         if self.nested_port is not None:
             return f"http://{LOOPBACK}:{self.nested_port}"
         return f"http://{_bracketed(self._own_host)}:{self.registry_port}"
+
+
+def for_this_machine(configuration: Configuration) -> str:
+    """The base URL at which a client on this machine reaches the gateway: loopback, if it listens there without TLS."""
+    if configuration.scheme == "http" and configuration.bind_host in _LOOPBACK_NAMES | _ANY:
+        host = "[::1]" if ":" in configuration.bind_host else LOOPBACK
+        return f"http://{host}:{configuration.gateway_port}"
+    return configuration.public_base_url
 
 
 def keep_off_proxies(hosts: Iterable[str]) -> None:

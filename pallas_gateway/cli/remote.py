@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from pallas_gateway.addresses import keep_off_proxies
+from pallas_gateway.addresses import WELL_KNOWN, keep_off_proxies
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "http://127.0.0.1:24200"
 URL_VARIABLE = "PALLAS_GATEWAY_URL"
-WELL_KNOWN = "/.well-known/mcp/server.json"
 REGISTRY_SECONDS = 10.0
 _REFUSING = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
 CALL_SECONDS = 3600.0

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pallas_gateway import interpreter
-from pallas_gateway.addresses import LOOPBACK
+from pallas_gateway.addresses import WELL_KNOWN, for_this_machine
 from pallas_gateway.agents.hosted_agent import State
 from pallas_gateway.cli.doors import warn_of_doors
 from pallas_gateway.cli.output import result, stdout_for_results_only, table
 from pallas_gateway.cli.project import ConfigOption, load_project
-from pallas_gateway.cli.remote import DEFAULT_URL, WELL_KNOWN
+from pallas_gateway.cli.remote import DEFAULT_URL
 from pallas_gateway.config.loader import Overrides
 from pallas_gateway.telemetry import logs
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pallas_gateway.gateway import Gateway
 
 _log = logging.getLogger("pallas.cli")
-_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
 def serve(
@@ -135,7 +134,7 @@ def _announce(gateway: Gateway) -> None:
     if gateway.addresses.all_agents is not None:
         result(f"At once:  {gateway.addresses.all_agents}")
     if gateway.configuration.deployment.gateway.openai_api:
-        result(f"OpenAI:   {_base_url(gateway)}/v1")
+        result(f"OpenAI:   {gateway.addresses.shared_base}/v1")
     if is_whole:
         _announce_command(gateway)
 
@@ -148,19 +147,10 @@ def _announce_command(gateway: Gateway) -> None:
         result(f"Try:      pallas-gateway call {ready.name} 'Hello'{options}")
 
 
-def _base_url(gateway: Gateway) -> str:
-    """The address of what is not one agent's; with one agent alone it is on that one's port."""
-    alone = gateway.configuration.only_agent
-    return gateway.addresses.public(alone).removesuffix("/mcp") if alone else gateway.configuration.public_base_url
-
-
 def _agents(gateway: Gateway) -> list[HostedAgent]:
     return list(gateway.agents.values())
 
 
 def _url_option(gateway: Gateway) -> str:
-    host = "[::1]" if gateway.configuration.bind_host == "::1" else LOOPBACK
-    address = f"http://{host}:{gateway.configuration.gateway_port}"
-    local = gateway.configuration.scheme == "http" and gateway.configuration.bind_host in (*_LOOPBACK, "0.0.0.0")  # noqa: S104  compared with
-    url = address if local else gateway.configuration.public_base_url
+    url = for_this_machine(gateway.configuration)
     return "" if url == DEFAULT_URL else f" --url {url}"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _AGENT_PATH = re.compile(r"/agents/([^/]+)/mcp/?")
 _OWN_PORT_PATH = re.compile(r"/mcp/?")
 _INITIALIZE = re.compile(rb'"method"\s*:\s*"initialize"')
+NOTHING_HERE = "nothing here"
 _LOOKED_AT = 65_536  # bytes of a request in which its method is looked for
 
 
@@ -70,7 +71,7 @@ def named_by_path(path: str) -> str | None:
 
 def no_agent(name: str | None) -> str:
     """Why a path leads to no agent."""
-    return f"no agent {quoted(name)}" if name else "nothing here"
+    return f"no agent {quoted(name)}" if name else NOTHING_HERE
 
 
 def is_agent_path(path: str, *, on_own_port: bool) -> bool:

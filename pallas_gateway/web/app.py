@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from pallas_gateway.addresses import WELL_KNOWN
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import NOTHING
-from pallas_gateway.web import agent_routes, metrics, openai_api, probes, protected_resource, refusals, registry
+from pallas_gateway.web import (
+    agent_routes,
+    front_page,
+    metrics,
+    openai_api,
+    probes,
+    protected_resource,
+    refusals,
+    registry,
+    switched_off,
+)
 from pallas_gateway.web.access import AccessGate, AllAgentsGate, metrics_refusal, viewer_of
 from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.guards import AnswerAfterBody, DrainGate, cross_origin, host_and_origin_guard
+from pallas_gateway.web.switched_off import THREADS_PREFIX, SwitchedOff
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -27,7 +40,6 @@ if TYPE_CHECKING:
     type Endpoint = Callable[[Request], Awaitable[Response]]
 
 _log = logging.getLogger("pallas.web")
-_THREADS_PREFIX = "/api/v1/"
 
 
 def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
@@ -67,6 +79,7 @@ class _Table:
         serve = DrainGate(self._serve_agent, gateway)
         access = AccessGate(serve, gateway, self._named, shows_metadata=self._has_agents)
         self._agents = host_and_origin_guard(access, gateway.configuration)
+        self._is_main = _is_main(gateway, routes)
         self._threads = _threads_api(gateway, routes)
         self._has_all = (routes.agents_by_path or routes.nested_only) and not gateway.configuration.per_port
         gate_of_all = AllAgentsGate(DrainGate(self._serve_all, gateway), gateway)
@@ -95,9 +108,11 @@ class _Table:
             return self._all_agents
         if agent_routes.is_agent_path(path, on_own_port=self._routes.agent is not None):
             return self._agents
-        if self._threads is not None and path.startswith(_THREADS_PREFIX):
+        if self._threads is not None and path.startswith(THREADS_PREFIX):
             return self._threads
-        return agent_routes.not_found(scope, "nothing here")
+        if self._is_main and (why := switched_off.reason(self._gateway.configuration, path)) is not None:
+            return SwitchedOff(self._gateway, why)
+        return agent_routes.not_found(scope, agent_routes.NOTHING_HERE)
 
     def _named(self, path: str) -> str | None:
         """The agent a path on this port is for."""
@@ -112,13 +127,20 @@ class _Table:
         elif self._routes.agents_by_path or self._is_nested_call(scope):
             await agent_routes.serve_by_path(self._gateway, scope, receive, send)
         else:
-            await agent_routes.not_found(scope, "no agent on this port")(scope, receive, send)
+            await agent_routes.not_found(scope, self._why_not_here(scope["path"]))(scope, receive, send)
+
+    def _why_not_here(self, path: str) -> str:
+        """The address of an agent that a port of its own serves, for a caller that may view it."""
+        name, configuration = self._named(path), self._gateway.configuration
+        if name is None or self._routes.nested_only or name not in configuration.hosted_agents:
+            return "no agent on this port"
+        return f"agent '{name}' has a port of its own (gateway.per_port): {configuration.agent_url(name)}"
 
     async def _serve_all(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._routes.agents_by_path or self._is_nested_call(scope):
             await agent_routes.serve_all(self._gateway, scope, receive, send)
         else:
-            await agent_routes.not_found(scope, "nothing here")(scope, receive, send)
+            await agent_routes.not_found(scope, agent_routes.NOTHING_HERE)(scope, receive, send)
 
     def _is_nested_call(self, scope: Scope) -> bool:
         if not self._routes.nested_only:
@@ -127,10 +149,13 @@ class _Table:
         return self._gateway.running.parent_of(token) is not None
 
 
+def _is_main(gateway: Gateway, routes: PortRoutes) -> bool:
+    """The port of all agents, which is the registry's, or of the only one there is."""
+    return routes.registry or (routes.agent is not None and gateway.configuration.only_agent is not None)
+
+
 def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
-    """On the port of all agents, which is the registry's, or of the only one there is."""
-    is_here = routes.registry or (routes.agent is not None and gateway.configuration.only_agent is not None)
-    if not is_here or not gateway.configuration.deployment.gateway.openai_api:
+    if not _is_main(gateway, routes) or not gateway.configuration.deployment.gateway.openai_api:
         return None
     from pallas_gateway.web.openai_api.api import OpenAiApi  # noqa: PLC0415  nobody pays for it who has it off
 
@@ -138,9 +163,7 @@ def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
 
 
 def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
-    """On the port of all agents, which is the registry's, or of the only one there is."""
-    is_here = routes.registry or (routes.agent is not None and gateway.configuration.only_agent is not None)
-    if gateway.threads is None or not is_here:
+    if gateway.threads is None or not _is_main(gateway, routes):
         return None
     from pallas_gateway.web.threads_api.api import ThreadsApi  # noqa: PLC0415  nobody pays for it who has it off
     from pallas_gateway.web.threads_api.errors import error_body  # noqa: PLC0415  likewise
@@ -158,10 +181,23 @@ class _OpenEndpoints:
         """Those of one port, by path."""
         if routes.nested_only:
             return {}
-        endpoints: dict[str, Endpoint] = {"/livez": self._live, "/readyz": self._ready, "/metrics": self._metrics}
+        endpoints: dict[str, Endpoint] = {
+            "/": partial(self._front_page, routes),
+            "/livez": self._live,
+            "/readyz": self._ready,
+            "/metrics": self._metrics,
+            **dict.fromkeys(front_page.documents(), self._document),
+        }
         if routes.registry:
-            endpoints |= {"/.well-known/mcp/server.json": self._well_known, "/v0.1/servers": self._list}
+            endpoints |= {WELL_KNOWN: self._well_known, "/v0.1/servers": self._list}
         return endpoints
+
+    async def _front_page(self, routes: PortRoutes, request: Request) -> Response:
+        viewer = await viewer_of(self._gateway, request.scope)
+        return front_page.respond(self._gateway, routes, request, viewer)
+
+    async def _document(self, request: Request) -> Response:
+        return front_page.respond_document(request.scope["path"])
 
     async def _live(self, _: Request) -> Response:
         return probes.live()

@@ -114,7 +114,7 @@ async def test_an_unknown_agent_is_404_as_json(method: str, path: str, tmp_path:
     assert "no agent" in answer.json()["error"]
 
 
-@pytest.mark.parametrize("path", ["/", "/agents", "/agents/", "/agents/echo", f"{MCP}/more", "/agents//mcp"])
+@pytest.mark.parametrize("path", ["/agents", "/agents/", "/agents/echo", f"{MCP}/more", "/agents//mcp"])
 async def test_what_is_not_served_is_404_as_json(path: str, tmp_path: Path) -> None:
     async with echo_gateway(tmp_path) as (_, http):
         answers = [await http.get(path), await post(http, path=path)]

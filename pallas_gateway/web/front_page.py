@@ -1,0 +1,126 @@
+"""`GET /`: the agents, their states and addresses, as a page or as JSON; and the documents that the page links to.
+
+The page shows a viewer what the registry and `/readyz` show. It has no script and loads nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse
+
+from pallas_gateway.addresses import WELL_KNOWN
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.identity.grants import Grants
+    from pallas_gateway.listeners import PortRoutes
+
+_DOCUMENTS = Path(__file__).parents[1] / "docs"
+_STYLE = (
+    ":root{color-scheme:light dark}"
+    "body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:64rem;padding:0 1rem}"
+    "table{border-collapse:collapse;width:100%}th,td{border-bottom:1px solid;padding:.4rem .6rem;text-align:left;"
+    "vertical-align:top}code{overflow-wrap:anywhere}"
+)
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_HEADERS = {
+    "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+    "Vary": "Accept, Authorization",  # what is shown depends on who asks
+}
+
+
+def respond(gateway: Gateway, routes: PortRoutes, request: Request, viewer: Grants) -> Response:
+    """The page, or its content as JSON for a client that accepts JSON and no HTML."""
+    content = document(gateway, routes, viewer)
+    if _wants_json(request.headers.get("accept", "")):
+        return JSONResponse(content, headers=_HEADERS)
+    return HTMLResponse(_page(content), headers=_HEADERS)
+
+
+def document(gateway: Gateway, routes: PortRoutes, viewer: Grants) -> dict[str, Any]:
+    """The agents of a port that the viewer may see, and the addresses of what they share, None where it is off."""
+    names = gateway.agents if routes.agent is None else [name for name in gateway.agents if name == routes.agent]
+    agents = [_agent(gateway, name) for name in names if viewer.may_view(name)]
+    configuration = gateway.configuration
+    alone = configuration.only_agent is not None
+    base = gateway.addresses.shared_base
+    return {
+        "registry": None if alone else f"{configuration.public_base_url}{WELL_KNOWN}",
+        "all_agents": gateway.addresses.all_agents if agents else None,
+        "openai_api": f"{base}/v1" if agents and configuration.deployment.gateway.openai_api else None,
+        "threads_api": f"{base}/api/v1" if agents and gateway.threads is not None else None,
+        "agents": agents,
+    }
+
+
+@cache
+def documents() -> dict[str, Path]:
+    """The files of the documentation, by the path at which they are served."""
+    return {f"/docs/{file.name}": file for file in sorted(_DOCUMENTS.glob("*.md"))}
+
+
+def respond_document(path: str) -> Response:
+    """One document as plain text."""
+    return PlainTextResponse(documents()[path].read_text(encoding="utf-8"), headers=_HEADERS)
+
+
+def _agent(gateway: Gateway, name: str) -> dict[str, Any]:
+    agent = gateway.agents[name]
+    return {
+        "name": name,
+        "title": agent.settings.shown_title(name),
+        "description": agent.settings.description,
+        "state": agent.status.state.value,
+        "reason": agent.status.reason,
+        "url": gateway.addresses.public(name),
+    }
+
+
+def _wants_json(accept: str) -> bool:
+    types = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    return "application/json" in types and "text/html" not in types
+
+
+def _page(content: dict[str, Any]) -> str:
+    labels = {
+        "registry": "Registry",
+        "all_agents": "All agents (MCP)",
+        "openai_api": "OpenAI API",
+        "threads_api": "Threads API",
+    }
+    addresses = "".join(
+        f"<li>{label}: <code>{escape(content[key])}</code></li>" for key, label in labels.items() if content[key]
+    )
+    links = "".join(f'<li><a href="{escape(path[1:])}">{escape(path[6:-3])}</a></li>' for path in documents())
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Pallas Gateway</title>'
+        '<meta name="viewport" content="width=device-width">'
+        f"<style>{_STYLE}</style></head><body><h1>Pallas Gateway</h1><h2>Agents</h2>{_agents(content['agents'])}"
+        f"<h2>Addresses</h2><ul>{addresses}</ul><h2>Documentation</h2><ul>{links}</ul></body></html>\n"
+    )
+
+
+def _agents(agents: list[dict[str, Any]]) -> str:
+    if not agents:
+        return "<p>This page shows the agents that a caller may view. A caller without a token may view none here.</p>"
+    rows = "".join(
+        f"<tr><td>{escape(one['title'])}<br><code>{escape(one['name'])}</code></td>"
+        f"<td>{escape(': '.join(filter(None, (one['state'], one['reason']))))}</td>"
+        f"<td><code>{escape(one['url'])}</code></td><td>{escape(one['description'] or '')}</td></tr>"
+        for one in agents
+    )
+    return f"<table><tr><th>Agent<th>State<th>MCP URL<th>Description</tr>{rows}</table>"

@@ -1,0 +1,53 @@
+"""The 404 of a route that the configuration switches off: it names the setting, to callers that may view an agent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.web import agent_routes, openai_api, refusals
+from pallas_gateway.web.access import caller_of
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.gateway import Gateway
+
+THREADS_PREFIX = "/api/v1/"
+
+
+def reason(configuration: Configuration, path: str) -> str | None:
+    """Why a path of the port of all agents (or of the only one) is not served; None if no setting would change that."""
+    gateway = configuration.deployment.gateway
+    if openai_api.is_path(path) and not gateway.openai_api:
+        return "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
+    if f"{path}/".startswith(THREADS_PREFIX) and gateway.threads is None:
+        return "the threads API is off; `gateway.threads` in agents.yaml, the URL of a database, enables it"
+    if agent_routes.is_all_agents_path(path) and configuration.per_port:
+        return "each agent is at /mcp on a port of its own; without `gateway.per_port` (--per-port) all are here"
+    return None
+
+
+class SwitchedOff:
+    """Answers 404 for one such path."""
+
+    def __init__(self, gateway: Gateway, why: str) -> None:
+        """Tell callers of `gateway` that may view an agent `why`."""
+        self._gateway = gateway
+        self._why = why
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        why = self._why if await self._may_know(scope) else agent_routes.NOTHING_HERE
+        await agent_routes.not_found(scope, why)(scope, receive, send)
+
+    async def _may_know(self, scope: Scope) -> bool:
+        try:
+            caller = await caller_of(self._gateway, scope)
+        except TokenRejectedError as error:
+            refusals.note(self._gateway, scope, "invalid_token", str(error))
+            return False
+        except VerificationUnavailableError:
+            return False
+        return any(map(caller.grants.may_view, self._gateway.servers))
