@@ -139,16 +139,21 @@ async def _drain(gateway: Gateway, service: ServiceManager) -> None:
         await gateway.end_calls()
 
 
-def listen_to_signals(stop: asyncio.Event, reload: asyncio.Event) -> None:
-    """The first SIGTERM or SIGINT sets `stop`, the second ends the process at once; SIGHUP sets `reload`."""
+def listen_to_signals(stop: asyncio.Event, reload: asyncio.Event, on_interrupt: Callable[[], None]) -> None:
+    """The first SIGTERM or SIGINT sets `stop`, the second ends the process at once; SIGHUP sets `reload`.
+
+    `on_interrupt` is called if the first one is a SIGINT.
+    """
     loop = asyncio.get_running_loop()
 
-    def on_signal() -> None:
+    def on_signal(number: signal.Signals) -> None:
         if stop.is_set():
             _log.warning("stopped at once by a second signal, running calls are cut off")
             os._exit(1)  # without any clean-up: it may be what does not end
         stop.set()
+        if number == signal.SIGINT:
+            on_interrupt()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal, number)
     loop.add_signal_handler(signal.SIGHUP, reload.set)

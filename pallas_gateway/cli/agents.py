@@ -8,22 +8,33 @@ from typing import Annotated
 
 import typer
 
+from pallas_gateway.cli.address import UrlOption, gateway_url
 from pallas_gateway.cli.output import problem, result, table
-from pallas_gateway.cli.remote import DEFAULT_URL, NOTHING_SHOWN, BearerOption, UrlOption, fetch_agents
+from pallas_gateway.cli.remote import NOTHING_SHOWN, BearerOption, RemoteAgent, fetch_agents, fetch_states
 
 
 def agents(
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = None,
     bearer: BearerOption = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the registry's entries as JSON.")] = False,
 ) -> None:
-    """List what a running gateway serves."""
-    found = asyncio.run(fetch_agents(url, bearer))
+    """List what a running gateway serves, with the state of each agent."""
+    found = asyncio.run(_fetch(gateway_url(url), bearer))
     if as_json:
-        result(json.dumps([agent.document for agent in found], indent=2))
+        result(json.dumps([{**agent.document, "state": state} for agent, state, _ in found], indent=2))
         return
     if not found:
         problem(NOTHING_SHOWN[0].upper() + NOTHING_SHOWN[1:])
         return
-    table("AGENT", "TITLE", "URL", "DESCRIPTION", rows=[(a.name, a.title, a.url, a.description) for a in found])
+    rows = [(agent.name, state, agent.title, agent.url, agent.description) for agent, state, _ in found]
+    table("AGENT", "STATE", "TITLE", "URL", "DESCRIPTION", rows=rows)
+    if reasons := [f"{agent.name}: {reason}" for agent, _, reason in found if reason]:
+        result("\n".join(["", *reasons]))
+
+
+async def _fetch(url: str, bearer: str | None) -> list[tuple[RemoteAgent, str, str]]:
+    """Each agent with its state and the reason for it."""
+    agents = await fetch_agents(url, bearer)
+    state_of = await fetch_states(url, bearer)
+    return [(agent, *state_of(agent)) for agent in agents]

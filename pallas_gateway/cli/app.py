@@ -6,6 +6,8 @@ Exit codes: 0 fine, 1 the thing asked about is not fine, 2 bad usage or bad conf
 from __future__ import annotations
 
 import sys
+from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -26,16 +28,22 @@ from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 app = typer.Typer(
     name="pallas-gateway",
     help="Every fast-agent agent of a project as an MCP server of its own, behind one port.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in (init, serve, check, agents, health, call, chat, schema, export, apply):
     app.command()(command)
 app.add_typer(token, name="token")
+
+
+older = typer.Typer(pretty_exceptions_enable=False)
+older.command(help=f"pallas-gateway serve --per-port: each agent at /mcp on its own port. {serve.__doc__}")(serve)
 
 
 def _show_version(wanted: bool) -> None:
@@ -54,8 +62,17 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run `pallas-gateway`; ends the process with the command's exit code."""
+    _run(partial(app, arguments))
+
+
+def pallas_main() -> None:
+    """Run the older `pallas`: `pallas-gateway serve --per-port`, `--agent NAME` likewise."""
+    _run(partial(older, ["--per-port", *sys.argv[1:]], prog_name="pallas"))
+
+
+def _run(command: Callable[[], object]) -> None:
     try:
-        app(arguments)
+        command()
     except ConfigurationError as error:
         for one in error.problems:
             problem(str(one))
@@ -69,8 +86,3 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:  # while a command was still loading; what runs ends itself
         problem("cancelled")
         sys.exit(1)
-
-
-def pallas_main() -> None:
-    """Run the older `pallas`: `pallas-gateway serve --per-port`, `--agent NAME` likewise."""
-    main(["serve", "--per-port", *sys.argv[1:]])

@@ -13,14 +13,13 @@ import typer
 
 from pallas_gateway.agent_server.outlet import STREAM_META_KEY
 from pallas_gateway.agent_server.tools import PARAMS_META_KEY
+from pallas_gateway.cli.address import UrlOption, gateway_url
 from pallas_gateway.cli.attachments import image_of, read
 from pallas_gateway.cli.live import EventView, View, stream_payload, terminal_view
 from pallas_gateway.cli.output import problem, result
 from pallas_gateway.cli.parameters import PARAMS, SettingsOption, offered_by, values_of, without_effect
 from pallas_gateway.cli.remote import (
-    DEFAULT_URL,
     BearerOption,
-    UrlOption,
     connected,
     fetch_agents,
     find_agent,
@@ -42,7 +41,7 @@ def call(
     settings: SettingsOption = None,
     conversation_id: Annotated[str | None, typer.Option(help="Your own identifier, logged and returned.")] = None,
     bearer: BearerOption = None,
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = None,
     *,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what agents and their tools do.")] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is written.")] = False,
@@ -58,7 +57,7 @@ def call(
         arguments["history"] = _history(history)
     if conversation_id is not None:
         arguments["conversation_id"] = conversation_id
-    request = _Request(agent, arguments, url, bearer, settings=settings or (), stream=stream)
+    request = _Request(agent, arguments, gateway_url(url), bearer, settings=settings or (), stream=stream)
     try:
         if as_json:
             _call_with_events(request)

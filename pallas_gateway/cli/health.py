@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from pallas_gateway.cli.address import UrlOption, gateway_url
 from pallas_gateway.cli.health_view import Answer, Memory, print_answers, rows_of, watching
 from pallas_gateway.cli.output import result
 from pallas_gateway.cli.remote import (
-    DEFAULT_URL,
     NOTHING_SHOWN,
     BearerOption,
+    NoAccessError,
     RefusedError,
     RemoteAgent,
     UnavailableError,
     UnreachableError,
-    UrlOption,
     connected,
     fetch_agents,
     find_agent,
@@ -34,6 +34,7 @@ from pallas_gateway.errors import GatewayError
 if TYPE_CHECKING:
     from pallas_gateway.cli.health_view import Answers
 
+NO_ACCESS = "no access"
 ROUND_SECONDS = 20.0
 """How long one agent may take to answer; the gateway's own limits are far below."""
 
@@ -46,17 +47,17 @@ class NoAgentsError(GatewayError):
 
 def health(
     agent: Annotated[str | None, typer.Argument(help="One agent; without it, all.")] = None,
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = None,
     bearer: BearerOption = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two rounds of --watch.")] = 5.0,
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Ask again and again, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
-    """Ask agents of a running gateway how they are: exit 0 if all are ok, else 1."""
+    """Ask agents of a running gateway how they are: exit 0 if all that you may see are ok, else 1."""
     if watch and as_json:
         raise UsageError("--watch draws a table; use --json without it.")
-    asking = Asking(agent, url, bearer)
+    asking = Asking(agent, gateway_url(url), bearer)
     if watch:
         _watch(asking, interval)
     else:
@@ -84,8 +85,9 @@ class Asking:
 
     @property
     def is_well(self) -> bool:
-        """Whether every agent was ok when last asked, which was just now."""
-        return self.problem is None and all(answer.status == "ok" for answer in self.latest.values())
+        """Whether every agent that the caller may see was ok when last asked, which was just now, and there was one."""
+        seen = {answer.status for answer in self.latest.values()} - {NO_ACCESS}
+        return self.problem is None and seen == {"ok"}
 
     async def ask_again(self) -> None:
         """One more round; a gateway that is gone is a `problem`, and the latest answers stay.
@@ -154,6 +156,8 @@ async def _document_of(agent: RemoteAgent, bearer: str | None) -> dict[str, Any]
     try:
         async with asyncio.timeout(ROUND_SECONDS), connected(agent, bearer=bearer) as client:
             answer = await client.call_tool("get_health", {})
+    except NoAccessError as error:
+        return {"status": NO_ACCESS, "message": str(error)}
     except (UnreachableError, RefusedError) as error:
         return {"status": "error", "message": str(error)}
     except TimeoutError:

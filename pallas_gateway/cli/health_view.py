@@ -30,7 +30,7 @@ class Answer:
 
     @property
     def status(self) -> str:
-        """`ok`, `degraded` or `error`."""
+        """`ok`, `degraded` or `error`; `no access` where the caller may not see the agent."""
         return str(self.document.get("status"))
 
 

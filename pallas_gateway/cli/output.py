@@ -27,6 +27,13 @@ def problem(text: str) -> None:
     sys.stderr.write(f"{cleaned_data(text)}\n")
 
 
+def say_how_to_stop_at_once() -> None:
+    """The answer to the first Ctrl-C at a terminal; a file or a collector that takes stderr gets the log alone."""
+    with contextlib.suppress(OSError, ValueError):  # a terminal that has gone is no reason not to stop
+        if sys.stderr.isatty():
+            problem("Stopping once running calls have ended. Press Ctrl-C again to stop at once.")
+
+
 @contextlib.contextmanager
 def stdout_for_results_only() -> Iterator[TextIO]:
     """What agent modules, their libraries and the programs they start print goes to stderr; yields the real stdout."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -12,12 +13,13 @@ from urllib.parse import urlsplit
 import typer
 
 from pallas_gateway.addresses import WELL_KNOWN, keep_off_proxies
+from pallas_gateway.cli.address import DEFAULT_URL, URL_VARIABLE
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     import httpx
     import httpx2
@@ -25,16 +27,11 @@ if TYPE_CHECKING:
     from mcp.client.session import LoggingFnT
     from mcp_types import Tool
 
-DEFAULT_URL = "http://127.0.0.1:24200"
-URL_VARIABLE = "PALLAS_GATEWAY_URL"
 REGISTRY_SECONDS = 10.0
 _REFUSING = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
 CALL_SECONDS = 3600.0
 """Longest silence of a stream; the gateway's own limits end a call long before."""
 
-UrlOption = Annotated[
-    str, typer.Option("--url", envvar=URL_VARIABLE, help="Base URL of the gateway.", show_default=True)
-]
 BearerOption = Annotated[
     str | None, typer.Option("--bearer", envvar="PALLAS_BEARER", help="Token to send as Authorization: Bearer.")
 ]
@@ -50,6 +47,12 @@ class RefusedError(GatewayError):
     """What answers refuses the request itself, as no agent of this gateway would."""
 
     reason = "refused"
+
+
+class NoAccessError(RefusedError):
+    """The caller has no grant for the agent."""
+
+    reason = "no_access"
 
 
 # The client's words where a stream ends too early; its code for that, -32000, is one that servers use for anything.
@@ -121,6 +124,25 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
         raise UnreachableError(f"What answers at {base_url}{WELL_KNOWN} is not a registry.") from error
 
 
+async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[RemoteAgent], tuple[str, str]]:
+    """The state of each listed agent and the reason for it, of `/readyz`; `unknown` where that is not served."""
+    import httpx  # noqa: PLC0415
+
+    try:
+        async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
+            response = await client.get(f"{base_url.rstrip('/')}/readyz", headers=_authorization(bearer))
+        not_up: dict[str, Any] = response.json()["not_up"]
+        down = {_slug(name): (str(one["state"]), str(one["reason"] or "")) for name, one in not_up.items()}
+    except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
+        return lambda _: ("unknown", "")
+    return lambda agent: down.get(_slug(agent.name), ("ready", ""))
+
+
+def _slug(name: str) -> str:
+    """An agent's name as a registry of agents on their own ports has it."""
+    return name.replace("_", "-")
+
+
 def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
     urls = [remote["url"] for remote in server["remotes"] if remote["type"] == "streamable-http"]
     url = urls[0]
@@ -158,9 +180,8 @@ def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:
     Raises:
         UsageError: there is none; names the nearest.
     """
-    slug = name.replace("_", "-")  # a registry of agents on their own ports knows no other name
     for agent in agents:
-        if agent.name == name or agent.name.replace("_", "-") == slug:
+        if _slug(agent.name) == _slug(name):
             return agent
     if not agents:
         raise UsageError(f"No agent '{name}': {NOTHING_SHOWN}")
@@ -195,12 +216,11 @@ async def connected(
     headers = _authorization(bearer)
     responses: list[httpx2.Response] = []
 
-    async def note(response: httpx2.Response) -> None:
-        responses[:] = [response]
-
     try:
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]}) as http,
+            httpx2.AsyncClient(
+                headers=headers, timeout=timeout, event_hooks={"response": [partial(_keep, responses)]}
+            ) as http,
             Client(
                 streamable_http_client(agent.url, http_client=http),
                 logging_callback=on_message,
@@ -219,10 +239,30 @@ async def connected(
             if str(first) in _CUT_OFF:
                 why = "the gateway, or the connection to it, went away before the answer was whole"
                 raise UnreachableError(f"Agent '{agent.name}' at {agent.url}: {why}.") from error
-            # The client puts a phrase in the place of the status.
-            why = _why_refused(responses[0], bearer) if responses and responses[0].is_error else str(first)
-            raise RefusedError(f"Agent '{agent.name}' refused at {agent.url}: {why}") from error
+            raise _refusal(agent, responses, str(first), bearer) from error
         raise
+
+
+async def _keep(last: list[httpx2.Response], response: httpx2.Response) -> None:
+    last[:] = [response]
+    if response.is_error:
+        await response.aread()
+
+
+def _refusal(agent: RemoteAgent, last: list[httpx2.Response], why: str, bearer: str | None) -> RefusedError:
+    """The error for the last answer of an agent's endpoint; `why` is what the client says of it, without the status."""
+    kind = RefusedError
+    if last and last[0].is_error:
+        why = _why_refused(last[0], bearer)
+        kind = NoAccessError if _has_no_access(last[0], bearer) else RefusedError
+    return kind(f"Agent '{agent.name}' refused at {agent.url}: {why}")
+
+
+def _has_no_access(response: httpx2.Response, bearer: str | None) -> bool:
+    """The agent is in the registry and not for this caller: 404 in the gateway's own words, or 401 without a token."""
+    if response.status_code == HTTPStatus.NOT_FOUND and bearer:
+        return '"no agent ' in response.text
+    return response.status_code == HTTPStatus.UNAUTHORIZED and not bearer
 
 
 def _authorization(bearer: str | None) -> dict[str, str]:

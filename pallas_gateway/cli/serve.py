@@ -17,10 +17,10 @@ import typer
 from pallas_gateway import interpreter
 from pallas_gateway.addresses import WELL_KNOWN, for_this_machine
 from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.cli.address import DEFAULT_URL
 from pallas_gateway.cli.doors import warn_of_doors
-from pallas_gateway.cli.output import result, stdout_for_results_only, table
+from pallas_gateway.cli.output import result, say_how_to_stop_at_once, stdout_for_results_only, table
 from pallas_gateway.cli.project import ConfigOption, load_project
-from pallas_gateway.cli.remote import DEFAULT_URL
 from pallas_gateway.config.loader import Overrides
 from pallas_gateway.telemetry import logs
 
@@ -92,7 +92,7 @@ async def _serve(configuration: Configuration, on_ready: Callable[[Gateway], Non
 
     after = interpreter.set_aside_what_stays
     stop, reloads = asyncio.Event(), Reloads(reread.read, reread.asked, watch=reread.watch, after=after)
-    server.listen_to_signals(stop, reloads.asked)
+    server.listen_to_signals(stop, reloads.asked, say_how_to_stop_at_once)
     async with FastAgentRuntime(config_file=configuration.named_fastagent_file, folder=configuration.folder) as runtime:
         await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads)
 

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pallas_gateway.cli.output import say_how_to_stop_at_once
 from pallas_gateway.cli.project import load_project
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.config.restarting import applicable
@@ -99,13 +100,15 @@ def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, 
     """SIGTERM and SIGINT stop all workers, the second one at once; SIGHUP has them read the configuration again."""
     loop, metrics, rereading = asyncio.get_running_loop(), start.metrics, start.rereading
 
-    def on_stop() -> None:
+    def on_stop(number: signal.Signals) -> None:
         if stop.is_set():
             _log.warning("workers stopped at once by a second signal, running calls are cut off")
             fleet.kill()
             shutil.rmtree(metrics, ignore_errors=True)
             os._exit(1)  # as a single process does
         stop.set()
+        if number == signal.SIGINT:
+            say_how_to_stop_at_once()
 
     def on_hangup() -> None:
         service.reloading()
@@ -117,7 +120,7 @@ def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, 
             service.ready()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_stop)
+        loop.add_signal_handler(number, on_stop, number)
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
 
 

@@ -31,12 +31,15 @@ def test_agents_lists_what_a_gateway_serves(asking: Command, gateway: Program) -
     ran = asking("agents")
     url = gateway.url
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.splitlines() == [
-        f"AGENT           TITLE           {'URL'.ljust(len(url) + 25)}   DESCRIPTION",
-        f"echo            Echo            {url}/agents/echo/mcp            Repeats what it is told.",
-        f"tech_research   Tech Research   {url}/agents/tech_research/mcp   Tech Research",
-        f"broken          Broken          {url}/agents/broken/mcp          Broken",
+    *lines, nothing, reason = ran.out.splitlines()
+    assert lines == [
+        f"AGENT           STATE    TITLE           {'URL'.ljust(len(url) + 25)}   DESCRIPTION",
+        f"echo            ready    Echo            {url}/agents/echo/mcp            Repeats what it is told.",
+        f"tech_research   ready    Tech Research   {url}/agents/tech_research/mcp   Tech Research",
+        f"broken          failed   Broken          {url}/agents/broken/mcp          Broken",
     ]
+    assert nothing == ""
+    assert reason.startswith("broken: module 'test_project_")
 
 
 def test_agents_as_json_is_the_registrys_own_entries(asking: Command) -> None:
@@ -44,6 +47,7 @@ def test_agents_as_json_is_the_registrys_own_entries(asking: Command) -> None:
     assert (ran.code, ran.err) == (0, "")
     names = [entry["name"] for entry in ran.json]
     assert names == [f"com.example.test/{name}" for name in ("echo", "tech-research", "broken")]
+    assert [entry["state"] for entry in ran.json] == ["ready", "ready", "failed"]
 
 
 def test_the_gateways_address_may_be_an_option_and_end_in_a_slash(run: Command, gateway: Program) -> None:

@@ -1,12 +1,13 @@
 """The commands there are, and the program's name for them."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from pallas_gateway import __version__
-from tests.cli.program import GATEWAY, Command
+from tests.cli.program import GATEWAY, PALLAS, Command
 
 
 def test_help_names_every_command(run: Command) -> None:
@@ -30,6 +31,21 @@ def test_a_commands_help_names_its_options(run: Command, command: str, options: 
     ran = run(command, "--help")
     assert (ran.code, ran.err) == (0, "")
     assert [option for option in options if option not in ran.out] == []
+
+
+def test_help_of_pallas_shows_the_command_that_works() -> None:
+    ran = subprocess.run([sys.executable, *PALLAS, "--help"], capture_output=True, text=True, check=True)
+    assert "Usage: pallas [OPTIONS]" in ran.stdout
+    assert "pallas serve" not in ran.stdout.replace("pallas-gateway serve", "")
+
+
+def test_the_shell_completes_commands() -> None:
+    asked = {"_PALLAS_GATEWAY_COMPLETE": "complete_bash", "COMP_WORDS": "pallas-gateway he", "COMP_CWORD": "1"}
+    code = "import sys; sys.argv[0] = 'pallas-gateway'; from pallas_gateway.cli.app import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.split() == ["health"]
 
 
 def test_python_m_is_the_same_program() -> None:

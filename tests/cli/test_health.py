@@ -15,7 +15,10 @@ from pallas_gateway.cli import health as command
 from pallas_gateway.cli.health import Asking, NoAgentsError, ask_for_ever
 from pallas_gateway.cli.health_view import Answer, Answers, Memory, Row, drawn, print_answers, rows_of, watching
 from pallas_gateway.cli.remote import RefusedError, UnavailableError, UnreachableError
+from pallas_gateway.identity.static_keys import hash_of
+from tests.cli.odd_server import odd_server, registry_of
 from tests.cli.program import Command, Program, started
+from tests.support.gateway import Agent, write_project
 
 WELL: dict[str, Any] = {"status": "ok", "agent": {"state": "ready", "since": "2026-11-03T11:58:40.123456Z"}}
 TOOLS = {
@@ -236,3 +239,56 @@ def test_a_table_that_lives_is_no_json(asking: Command) -> None:
 def test_health_as_json_is_the_documents_themselves(asking: Command) -> None:
     document = json.loads(asking("health", "echo", "--json").out)["echo"]
     assert (document["status"], document["agent"]["state"]) == ("ok", "ready")
+
+
+KEYS = [
+    {"name": "narrow", "sha256": hash_of("narrow"), "grants": ["view:agents:echo"]},
+    {"name": "idle", "sha256": hash_of("idle"), "grants": ["view:metrics"]},
+]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[Program]:
+    """A gateway whose open registry lists agents to callers that may not view them all."""
+    folder = tmp_path_factory.mktemp("guarded") / "project"
+    agents = {"echo": Agent(), "other": Agent()}
+    write_project(folder, agents, gateway={"auth": {"tokens": KEYS}})
+    with started(["serve"], folder) as program:
+        program.wait_for("Try:")
+        yield program
+
+
+def test_agents_that_the_caller_may_not_see_are_no_access_and_do_not_fail(run: Command, guarded: Program) -> None:
+    ran = run("health", "--url", guarded.url, "--bearer", "narrow", "--json")
+    assert {name: answer["status"] for name, answer in ran.json.items()} == {"echo": "ok", "other": "no access"}
+    assert "the token has no grant for it" in ran.json["other"]["message"]
+    assert ran.code == 0
+    ran = run("health", "--url", guarded.url, "--bearer", "narrow")
+    assert [line[:17].split(maxsplit=1) for line in ran.out.splitlines()[1:]] == [
+        ["echo", "ok"],
+        ["other", "no access"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["other", "--bearer", "narrow"], "no access"),
+        (["--bearer", "idle"], "no access"),
+        ([], "no access"),
+    ],
+)
+def test_where_no_agent_may_be_seen_health_fails(
+    arguments: list[str], status: str, run: Command, guarded: Program
+) -> None:
+    ran = run("health", *arguments, "--url", guarded.url, "--json")
+    assert {answer["status"] for answer in ran.json.values()} == {status}
+    assert ran.code == 1
+
+
+def test_an_endpoint_that_is_not_there_is_an_error_and_not_a_matter_of_access(run: Command) -> None:
+    """As behind an ingress that passes on the registry alone."""
+    with odd_server({"GET": (200, registry_of("echo")), "POST": (404, {"error": "no such page"})}) as server:
+        ran = run("health", "--url", server.url, "--bearer", "any", "--json")
+    assert {answer["status"] for answer in ran.json.values()} == {"error"}
+    assert ran.code == 1

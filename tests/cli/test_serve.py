@@ -18,6 +18,7 @@ from tests.cli.program import PALLAS, Command, Program, started
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Say, hang, scripted_llm
+from tests.support.terminal import CTRL_C, at_terminal
 from tests.support.waiting import Gate
 
 NOISY = "print('noise from a module')\n" + module_source("echo", Agent())
@@ -53,6 +54,30 @@ def test_serve_prints_where_everything_is_and_nothing_else(gateway: Program) -> 
 def test_what_is_printed_to_try_works(asking: Command, gateway: Program) -> None:
     words = gateway.out.splitlines()[-1].removeprefix("Try:      pallas-gateway ").replace("'", "").split()
     assert asking(*words).out == "Hello\n"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_ctrl_c_says_that_a_second_one_stops_at_once_and_it_does(workers: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with scripted_llm(lambda request: Say(("never", "told"), gate=gate)) as llm:
+        project = write_project(tmp_path / "project", {"slow": Agent()}, llm_url=llm.base_url)
+        async with (
+            at_terminal(["serve", "--workers", workers], project.path, {"PALLAS_LOG_FILE": ""}) as terminal,
+            httpx.AsyncClient(timeout=30) as client,
+        ):
+            await terminal.shows("Registry: ")
+            url = await terminal.shows("/.well-known")
+            await terminal.shows("Try:")
+            body = tools_call("send_message", {"message": "hi"})
+            calling = asyncio.create_task(client.post(f"{url}/agents/slow/mcp", **body))
+            await gate.wait_for_entered(timeout_seconds=20)
+            await terminal.press(CTRL_C)
+            await terminal.shows("Stopping once running calls have ended. Press Ctrl-C again to stop at once.")
+            assert not calling.done()
+            await terminal.press(CTRL_C)
+            assert await terminal.ends() == 1  # the drain alone would take longer than `ends` waits
+            with pytest.raises(httpx.HTTPError):
+                await calling
 
 
 async def test_a_second_signal_ends_serve_at_once_while_a_call_hangs(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pallas_gateway.cli.address import UrlOption, gateway_url
 from pallas_gateway.cli.chat.wanted import CANCELLED, Wanted
 from pallas_gateway.cli.output import problem
 from pallas_gateway.cli.parameters import SettingsOption
-from pallas_gateway.cli.remote import DEFAULT_URL, BearerOption, UrlOption
+from pallas_gateway.cli.remote import BearerOption
 from pallas_gateway.cli.usage import UsageError, refuse_empty
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def chat(
         typer.Option(envvar=STORE_VARIABLE, help="Where threads are kept; :memory: keeps none.", show_default=False),
     ] = None,
     bearer: BearerOption = None,
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = None,
     *,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the latest thread, or with NAME.")] = False,
 ) -> None:
@@ -51,7 +52,13 @@ def chat(
     if said is not None:
         refuse_empty(said, images=bool(image))
     wanted = Wanted(
-        agent, url, bearer, thread=name or thread, resume=resume, images=image or (), settings=settings or ()
+        agent,
+        gateway_url(url),
+        bearer,
+        thread=name or thread,
+        resume=resume,
+        images=image or (),
+        settings=settings or (),
     )
     try:
         is_fine = asyncio.run(_chat(wanted, db, said))
