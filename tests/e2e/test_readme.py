@@ -1,0 +1,40 @@
+"""The README: its Python program is run as it stands there, and the 421 that it tells of is tried."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+
+from pallas_gateway.config.loader import Overrides
+from tests.support.gateway import Agent, running, write_project
+from tests.support.listener import reserved_port
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+PROGRAMS = [text for text in re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL) if "mcp" in text]
+
+
+async def test_the_python_program_calls_the_agent(tmp_path: Path) -> None:
+    program, _ = PROGRAMS
+    async with running(write_project(tmp_path, {"concierge": Agent()})) as served:
+        text = program.replace("http://localhost:24200", served.base_url)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", text, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, err.decode()
+    assert out.decode().splitlines()[-1].startswith("What is a peer? {'input': ")
+
+
+async def test_per_port_a_name_that_the_gateway_does_not_know_gets_421_too(tmp_path: Path) -> None:
+    with ExitStack() as reserved:
+        registry, one = (reserved.enter_context(reserved_port()) for _ in range(2))
+        agents = {"one": Agent(settings={"port": one})}
+        project = write_project(tmp_path, agents, deployment={"registry_port": registry}, gateway={"host": "127.0.0.1"})
+        async with running(project, overrides=Overrides(per_port=True)), httpx.AsyncClient(trust_env=False) as http:
+            answer = await http.post(f"http://127.0.0.1:{one}/mcp", headers={"Host": f"box.example.com:{one}"}, json={})
+    assert answer.status_code == 421
