@@ -54,7 +54,7 @@ def apply(
 
 def _wanted(file: str) -> Definitions:
     if file != STDIN:
-        return read_definitions(text_of(Path(file))[1], file)
+        return read_definitions(text_of(Path(file), "no such file; -f names a file as `export` prints it")[1], file)
     try:
         return read_definitions(sys.stdin.buffer.read().decode("utf-8-sig"), "stdin")
     except UnicodeDecodeError:

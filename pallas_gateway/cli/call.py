@@ -13,6 +13,7 @@ import typer
 
 from pallas_gateway.agent_server.outlet import STREAM_META_KEY
 from pallas_gateway.agent_server.tools import PARAMS_META_KEY
+from pallas_gateway.calls.conversation import parse_history
 from pallas_gateway.cli.address import UrlOption, gateway_url
 from pallas_gateway.cli.attachments import image_of, read
 from pallas_gateway.cli.live import EventView, View, stream_payload, terminal_view
@@ -26,6 +27,8 @@ from pallas_gateway.cli.remote import (
     message_tool,
 )
 from pallas_gateway.cli.usage import UsageError, refuse_empty
+
+_SHOWN_ROWS = 5
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,4 +132,14 @@ def _history(path: Path) -> list[Any]:
         raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(rows, list):
         raise UsageError(f"{path}: must be a list of {{role, content}} objects.")
+    _tell_of_skipped(path, rows)
     return rows
+
+
+def _tell_of_skipped(path: Path, rows: list[Any]) -> None:
+    """Entries that the gateway will skip, by its own rule; it says which in its log alone."""
+    _, skipped = parse_history(rows)
+    for row in skipped[:_SHOWN_ROWS]:
+        problem(f"({path}: entry {row.index} is skipped: {row.why})")
+    if len(skipped) > _SHOWN_ROWS:
+        problem(f"({path}: {len(skipped) - _SHOWN_ROWS} more entries are skipped)")

@@ -32,8 +32,8 @@ def export(
     result(rendered(agents if agent is None else {agent: agents[agent]}).removesuffix("\n"))
 
 
-def text_of(path: Path) -> tuple[bytes, str]:
-    """What stands in a file, as bytes and as text.
+def text_of(path: Path, missing: str = MISSING) -> tuple[bytes, str]:
+    """The content of a file, as bytes and as text; `missing` is what is said of agents.yaml if it is not there.
 
     Raises:
         ConfigurationError: it cannot be read.
@@ -42,7 +42,7 @@ def text_of(path: Path) -> tuple[bytes, str]:
         content = path.read_bytes()
         return content, content.decode("utf-8-sig")
     except FileNotFoundError:
-        why = MISSING
+        why = missing
     except OSError as error:
         why = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:

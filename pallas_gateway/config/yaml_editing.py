@@ -122,15 +122,16 @@ class _Edits:
                 self._replace(own[key], value)
 
     def _insert(self, mapping: Node, key: str, value: Any) -> None:
-        """After the last line that belongs to the mapping's present keys."""
+        """After the last line that belongs to the mapping's present keys, with what is commented out below the last."""
         pairs = list(mapping.value)
-        place = self._end_of_line(self._end(*pairs[-1]))
+        place = self._end_of_comments(*pairs[-1])
         entry = _indented(_dumped({key: value}), pairs[0][0].start_mark.column)
         self._changes.append((place, place, self._newline + self._with_newlines(entry)))
 
     def _remove(self, pair: Pair) -> None:
         start = self._text.rfind("\n", 0, pair[0].start_mark.index) + 1
-        end = self._text.find("\n", self._end(*pair))
+        is_scalar = isinstance(pair[1], ScalarNode) or self._is_alias(*pair)
+        end = self._text.find("\n", self._end(*pair) if is_scalar else self._end_of_comments(*pair))
         self._changes.append((start, len(self._text) if end < 0 else end + 1, ""))
 
     def _replace(self, pair: Pair, value: Any) -> None:
@@ -159,6 +160,18 @@ class _Edits:
                 return self._end_of(last)
         end: int = node.end_mark.index
         return len(self._text[:end].rstrip()) if end > node.start_mark.index else end
+
+    def _end_of_comments(self, key: ScalarNode, node: Node) -> int:
+        """The end of the value's last line, or of the last comment below it that is indented further than its key."""
+        end = place = self._end_of_line(self._end(key, node))
+        while (place := self._text.find("\n", place) + 1) > 0:
+            line = self._text[place : self._end_of_line(place)]
+            words = line.lstrip()
+            if words.startswith("#") and len(line) - len(words) > key.start_mark.column:
+                end = place + len(line)
+            elif words:
+                break
+        return end
 
     def _end_of_line(self, place: int) -> int:
         end = self._text.find("\n", place)

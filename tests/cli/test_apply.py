@@ -143,6 +143,61 @@ def test_only_the_lines_that_change_are_others_afterwards(
     assert run("apply", "-f", file.parent / "new.yaml").out == "agents.yaml: nothing changes\n"
 
 
+COMMENTED = """\
+agents:
+  assistant:
+    instruction: Help.
+    # agents: [reviewer]   # others that it may call
+
+    # model: openai.gpt-5-mini
+
+  # reviewer:
+  #   module: agents.reviewer
+  limited:
+    module: agents.limited
+    default_params:
+      temperature: 1
+      # max_tokens: 300
+    # port: 8201
+  last:
+    module: agents.last
+    # title: Last
+
+# gateway:
+#   port: 24200
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        ("{new: {module: m}}", "    # title: Last\n", "    # title: Last\n  new:\n    module: m\n"),
+        (
+            "{assistant: {instruction: Help., port: 8202}}",
+            "    instruction: Help.\n",
+            "    instruction: Help.\n    port: 8202\n",
+        ),
+        (
+            "{limited: {module: agents.limited, default_params: {temperature: 1}, title: L}}",
+            "      # max_tokens: 300\n",
+            "      # max_tokens: 300\n    title: L\n",
+        ),
+        (
+            "{limited: {module: agents.limited}}",
+            "    default_params:\n      temperature: 1\n      # max_tokens: 300\n",
+            "",
+        ),
+    ],
+)
+def test_keys_that_are_commented_out_stay_with_their_block(
+    text: str, before: str, after: str, run: Command, file: Path
+) -> None:
+    file.write_text(f"name: demo\n{COMMENTED}")
+    assert run("apply", "-f", definitions(file.parent, f"agents: {text}"), "-y").code == 0
+    assert before in COMMENTED
+    assert file.read_text() == f"name: demo\n{COMMENTED.replace(before, after)}"
+
+
 def test_text_of_several_lines_is_the_same_text_at_the_end_of_a_file(run: Command, file: Path) -> None:
     file.write_text("name: demo\nagents:\n  a:\n    module: a")
     for text in ("one\\ntwo", "one\\ntwo\\n", "one\\n\\n", "# one\\n  two"):
@@ -217,7 +272,8 @@ def test_an_agent_that_others_lean_on_is_left_to_people(run: Command, file: Path
 
 def test_a_file_that_is_not_there_or_no_text_is_said_so(run: Command, file: Path) -> None:
     new = definitions(file.parent, "agents: {a: {module: a}}")
-    assert "no such file" in run("apply", "-f", file.parent / "nowhere.yaml").err
+    nowhere = file.parent / "nowhere.yaml"
+    assert run("apply", "-f", nowhere).err == f"{nowhere}: no such file; -f names a file as `export` prints it\n"
     assert "cannot be read" in run("apply", "-f", file.parent).err
     new.write_bytes(b"\xff")
     assert "is not UTF-8 text" in run("apply", "-f", new).err
