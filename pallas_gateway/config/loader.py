@@ -143,7 +143,8 @@ def _rule_problems(
 
 def _tls_problems(document: Document, deployment: Deployment, bad: set[str]) -> Iterator[Problem]:
     tls = deployment.gateway.tls
-    for key, name in (("certfile", tls.certfile), ("keyfile", tls.keyfile)) if tls else ():
+    files = {tls.keyfile: "keyfile", tls.certfile: "certfile"} if tls else {}  # both may be one file
+    for name, key in reversed(files.items()):
         path = f"gateway.tls.{key}"
         if path not in bad and not (Path(document.file).parent / name).is_file():
             yield document.problem(path, f"no file '{name}' beside {Path(document.file).name}")

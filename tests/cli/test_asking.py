@@ -139,14 +139,15 @@ def test_a_message_may_come_from_standard_input(asking: Command, monkeypatch: py
 
 
 def test_entries_of_history_that_are_skipped_are_named(asking: Command) -> None:
-    rows = [{"role": "user", "content": "one"}, {"role": "system", "content": "x"}, {"role": "user"}, *(["no"] * 5)]
+    fine = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    rows = [*fine, {"role": "system", "content": "x"}, {"role": "user"}, *(["no"] * 5)]
     Path("history.json").write_text(json.dumps(rows))
     ran = asking("call", "echo", "and now?", "--history", "history.json")
     assert (ran.code, ran.out) == (0, "and now?\n")
     assert ran.err.splitlines() == [
-        "(history.json: entry 1 is skipped: role must be 'user' or 'assistant', got 'system')",
-        "(history.json: entry 2 is skipped: content is missing)",
-        *(f"(history.json: entry {n} is skipped: entry must be an object, got str)" for n in (3, 4, 5)),
+        "(history.json: entry 2 is skipped: role must be 'user' or 'assistant', got 'system')",
+        "(history.json: entry 3 is skipped: content is missing)",
+        *(f"(history.json: entry {n} is skipped: entry must be an object, got str)" for n in (4, 5, 6)),
         "(history.json: 2 more entries are skipped)",
         "echo step 1 (llm)",
     ]

@@ -44,6 +44,7 @@ PARAMETERS = {
 }
 SEND_MESSAGE = {
     "name": "send_message",
+    "description": "Ask\n\x07it.",
     "inputSchema": {
         "type": "object",
         "properties": {"message": {"type": "string"}, "params": {"type": ["object", "null"], "properties": PARAMETERS}},
@@ -458,7 +459,7 @@ async def test_a_thread_is_exported_and_nothing_is_overwritten(capsys: pytest.Ca
     assert (turn["state"], turn["message"], turn["answer"]) == ("complete", "hello", "done")
 
 
-async def test_tools_shows_how_the_agent_is_and_what_it_used(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_tools_shows_the_tools_how_the_agent_is_and_what_it_used(capsys: pytest.CaptureFixture[str]) -> None:
     health = {
         "status": "degraded",
         "message": "Unreachable: db",
@@ -477,9 +478,31 @@ async def test_tools_shows_how_the_agent_is_and_what_it_used(capsys: pytest.Capt
             says = Said(talk, capsys)
             assert (await says("hi")).splitlines() == ["done", "echo: I look.", 'echo → db/query {"q": 1}']
             shown = (await says("/tools")).splitlines()
-    assert shown[1].split(maxsplit=2) == ["echo", "degraded", "Unreachable: db"]
-    assert shown[4].split()[:3] == ["echo", "db", "unreachable"]
+    assert [line.split(maxsplit=1) for line in shown[:2]] == [["TOOL", "DOES"], ["send_message", "Ask it."]]
+    assert shown[4].split(maxsplit=2) == ["echo", "degraded", "Unreachable: db"]
+    assert shown[7].split()[:3] == ["echo", "db", "unreachable"]
     assert shown[-1].split() == ["db/query", "1"]
+
+
+async def test_resume_says_how_many_turns_are_not_shown_and_how_many_no_longer_go_along(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    registry = registry_of("echo")
+    registry["servers"][0]["server"]["capabilities"] = {"context_window": 1000, "max_output_tokens": 100}
+    with odd_server({**agent(), "GET": (200, registry)}) as server:
+        async with talking(server) as talk:
+            says = Said(talk, capsys)
+            await says("x" * 2000)
+            for _ in range(4):
+                await says("y" * 1000)
+            await says("/save long")
+            await says("/clear")
+            shown = (await says("/resume long")).splitlines()
+            asked = await says("y" * 1000)
+    left_out = "of this thread no longer go along: the model's context window of 1,000 tokens has no room for more)"
+    assert shown[:2] == ["Thread long, 5 turns.", "(2 earlier turns not shown; /export shows all)"]
+    assert shown[-1] == f"(the oldest 2 turns {left_out}"
+    assert asked.splitlines()[-1] == f"(the oldest 3 turns {left_out}"
 
 
 async def test_help_and_unknown_commands_say_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -591,6 +591,16 @@ def test_a_providers_bad_address_is_told_with_its_place(file: str, run: Command,
     assert lines_of(ran.err) == [f"{file}:{line}: openai.base_url: must be an http:// or https:// URL with a host"]
 
 
+@pytest.mark.parametrize(("key", "there"), [("certfile", "key.pem"), ("keyfile", "cert.pem")])
+def test_a_certificate_that_is_not_there_is_one_line(key: str, there: str, run: Command, folder: Path) -> None:
+    (folder / there).write_text("garbage")
+    project_in(folder, gateway={"tls": {"certfile": "cert.pem", "keyfile": "key.pem"}})
+    [line] = [line for line in run("check").err.splitlines() if "tls" in line]
+    assert line.endswith(
+        f"gateway.tls.{key}: no file '{'cert' if key == 'certfile' else 'key'}.pem' beside agents.yaml"
+    )
+
+
 def test_a_certificate_that_is_none_is_a_problem(run: Command, folder: Path) -> None:
     for name in ("cert.pem", "key.pem"):
         (folder / name).write_text("garbage")

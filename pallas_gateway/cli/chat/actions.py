@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pallas_gateway.cli.attachments import image_of
 from pallas_gateway.cli.chat import export
 from pallas_gateway.cli.chat.commands import COMMANDS, KEYS, Order, name_in, path_and_text, two_words
+from pallas_gateway.cli.chat.screen import harmless
 from pallas_gateway.cli.health_view import Answer, print_answers
 from pallas_gateway.cli.output import table
 from pallas_gateway.cli.parameters import (
@@ -56,8 +57,11 @@ def resumed(talk: Talk, name: str | None) -> None:
     talk.turn_to(thread)
     turns = talk.turns()
     talk.screen.note(f"Thread {thread.label}, {len(turns)} turn{'' if len(turns) == 1 else 's'}.")
+    if (hidden := len(turns) - export.RECALLED_TURNS) > 0:
+        talk.screen.note(f"({hidden} earlier turn{'' if hidden == 1 else 's'} not shown; /export shows all)")
     for line in export.recalled(turns, talk.line.agent):
         talk.screen.note(line)
+    talk.tell_what_fits()
     if talk.parameters:
         talk.screen.note(f"Its parameters: {_shown(talk.parameters)}")
 
@@ -121,12 +125,19 @@ async def _tools(talk: Talk, _rest: str) -> None:
     began = monotonic()
     async with talk.line.open() as connection:
         talk.offer = connection.offer
+        tools = await connection.tools()
         document = await connection.health()
+    table("TOOL", "DOES", rows=[(harmless(tool.name), harmless(_in_a_line(tool.description))) for tool in tools])
+    talk.screen.say("")
     print_answers({talk.line.agent: Answer(document, monotonic() - began)})
     used = Counter(tool for turn in talk.turns() for tool in turn.tools)
     if used:
         talk.screen.say("")
         table("USED IN THIS THREAD", "TIMES", rows=[(tool, str(times)) for tool, times in used.most_common()])
+
+
+def _in_a_line(text: str | None) -> str:
+    return " ".join((text or "").split())
 
 
 async def _image(talk: Talk, rest: str) -> None:

@@ -35,7 +35,7 @@ COMMANDS = {
         Command("set", "[NAME [VALUE]]", "set a parameter of the next calls; alone: show which there are", "parameter"),
         Command("unset", "[NAME]", "take a parameter back; alone: all", "parameter"),
         Command("system", "[append|override] [TEXT|off]", "add to the agent's instruction, or replace it", "system"),
-        Command("tools", "", "how the agent and its servers are, and what it used in this thread"),
+        Command("tools", "", "the agent's tools, how it and its servers are, and what it used in this thread"),
         Command("image", "PATH [TEXT]|off", "send an image with TEXT, or with the next message", "image"),
         Command("clear", "", "begin a new thread; the present one is kept"),
         Command("save", "NAME", "give the thread a name"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from mcp.client import Client
-    from mcp_types import CallToolResult, LoggingMessageNotificationParams
+    from mcp_types import CallToolResult, LoggingMessageNotificationParams, Tool
 
 
 class Hearer(Protocol):
@@ -103,6 +103,10 @@ class Connection:
         meta: Any = {STREAM_META_KEY: "delta"} if live else {}
         result = await self._client.call_tool(self.offer.tool, arguments, progress_callback=on_progress, meta=meta)
         return _answer(result)
+
+    async def tools(self) -> list[Tool]:
+        """What the agent offers its clients; those of its downstreams are its own affair."""
+        return list((await self._client.list_tools()).tools)
 
     async def health(self) -> dict[str, Any]:
         """The document of `get_health`, or one with its error."""

@@ -129,6 +129,10 @@ class Talk:
             self.screen.note(f"({_turns(count)} of another chat came before this one; /export shows them)")
         self.known = number
 
+    def tell_what_fits(self) -> None:
+        """Say of a thread that is resumed how many of its turns are left out of the next call."""
+        self._tell_left_out(trimmed(self.turns(), self.offer.window, message="", images=0))
+
     def _tell_left_out(self, sent: Trimmed) -> None:
         if sent.dropped > self.left_out and self.offer.window is not None:
             tokens = f"{self.offer.window.context_window:,} tokens"
