@@ -139,7 +139,7 @@ def _history(path: Path) -> list[Any]:
 def _tell_of_skipped(path: Path, rows: list[Any]) -> None:
     """Entries that the gateway will skip, by its own rule; it says which in its log alone."""
     _, skipped = parse_history(rows)
-    for row in skipped[:_SHOWN_ROWS]:
+    for row in skipped.first[:_SHOWN_ROWS]:
         problem(f"({path}: entry {row.index} is skipped: {row.why})")
-    if len(skipped) > _SHOWN_ROWS:
-        problem(f"({path}: {len(skipped) - _SHOWN_ROWS} more entries are skipped)")
+    if skipped.count > _SHOWN_ROWS:
+        problem(f"({path}: {skipped.count - _SHOWN_ROWS} more entries are skipped)")

@@ -37,8 +37,6 @@ class Settings(hypercorn.config.Config):
     """Hypercorn's settings. Connections accepted with them are the gateway's own `Connection`."""
 
     keep_alive_timeout = IDLE_SECONDS
-    keep_alive_max_requests = 1 << 62
-    """No limit: over HTTP/2, reaching it cuts off every call of the connection."""
     accesslog = None
     include_server_header = False
 
@@ -101,7 +99,10 @@ class Connection(TCPServer):
                 self._abort()
 
     def _unsent(self) -> int:
-        return self.writer.transport.get_write_buffer_size()
+        try:
+            return self.writer.transport.get_write_buffer_size()
+        except AttributeError:  # how asyncio's TLS transport says that it has been closed
+            return 0
 
     def _abort(self) -> None:
         """End the connection at once, dropping what its client does not read; `_read_data` notifies the apps."""

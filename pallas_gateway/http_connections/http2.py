@@ -100,6 +100,7 @@ class Http2(H2Protocol):
         return stream is not None and not stream.closed
 
     async def _answer(self, request: RequestReceived, method: str, path: bytes) -> None:
+        """Start the app. Requests are not counted: Hypercorn cuts off all calls of a connection after a thousand."""
         stream_id = request.stream_id
         stream = HTTPStream(
             self.app,

@@ -89,6 +89,11 @@ async def resets(client: Http2Client) -> None:
         await client.reset(await client.request(MCP, end=False))
 
 
+async def more_than_a_thousand_requests(client: Http2Client) -> None:
+    for _ in range(1002):
+        await client.until_ended(await client.request(b"/livez"))
+
+
 FAULTS: tuple[tuple[Fault, tuple[int, ...]], ...] = (
     (non_ascii_path, (400,)),
     (non_ascii_method, (400,)),
@@ -102,8 +107,9 @@ FAULTS: tuple[tuple[Fault, tuple[int, ...]], ...] = (
     (data_after_the_end, (200,)),
     (priorities, ()),
     (resets, ()),
+    (more_than_a_thousand_requests, ()),
 )
-"""Each fault, with the status of its answer; one without is reset."""
+"""Each fault, or what Hypercorn takes for one, with the status of its answer; one without is reset."""
 
 
 @pytest.mark.parametrize(("fault", "statuses"), FAULTS, ids=lambda one: getattr(one, "__name__", ""))

@@ -275,7 +275,11 @@ TAKEN: dict[str, dict[str, Any]] = {
 
 
 async def test_what_cannot_be_answered_is_refused_with_what_to_change(tmp_path: Path) -> None:
-    async with talking(tmp_path, max_body_bytes=4000) as (staged, _, client), httpx.AsyncClient() as http:
+    as_json = {"content-type": "application/json"}
+    async with (
+        talking(tmp_path, max_body_bytes=4000) as (staged, _, client),
+        httpx.AsyncClient(headers=as_json) as http,
+    ):
         url = f"{staged.served.base_url}/v1/chat/completions"
 
         async def post(changes: dict[str, Any]) -> httpx.Response:

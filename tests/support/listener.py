@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypercorn.asyncio import serve
-from hypercorn.config import Config
+
+from pallas_gateway.http_connections.connection import Settings
 
 from .asgi import AsgiApp, Receive, Scope, Send
 
@@ -121,8 +122,8 @@ def _bound_socket(port: int) -> socket.socket:
     return sock
 
 
-def _config(descriptor: int) -> Config:
-    config = Config()
+def _config(descriptor: int) -> Settings:
+    config = Settings()  # as the gateway's: Hypercorn's own keeps connections of clients that hung up
     config.bind = [f"fd://{descriptor}"]
     config.errorlog = logging.getLogger("hypercorn.error")
     config.keep_alive_timeout = 600  # or a slow test races its own idle connections being closed

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import socket
 from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,17 +18,19 @@ from hypercorn.events import Event, RawData, Updated
 
 from pallas_gateway.config.loader import load_deployment
 from pallas_gateway.errors import PlatformError
+from pallas_gateway.http_connections import limits
 from pallas_gateway.http_connections.connection import Connection, Settings
 from pallas_gateway.http_connections.platform import require
 from pallas_gateway.http_server import Accepting
 from pallas_gateway.listeners import bind
 from tests.e2e.certificates import TLS_FILES, write_certificate
-from tests.support.asgi import plain_lifespan, respond_json
+from tests.support.asgi import plain_lifespan, respond_json, until_disconnect
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import HOST
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
@@ -161,6 +165,52 @@ async def test_pieces_come_at_once_after_large_answers_that_nobody_waited_for(tm
         assert await reader.readuntil(b"0\r\n\r\n") == b"4\r\nlast\r\n0\r\n\r\n"
         writer.close()
         await server.__aexit__()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+async def test_a_client_that_reads_nothing_is_reset_and_its_app_learns_of_it(
+    tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "UNREAD_SECONDS", 0.05)
+    context = write_certificate(tmp_path)
+    gateway = {"tls": {key: f"../{name}" for key, name in TLS_FILES.items()}} if tls else {}
+    app = Endless()
+    async with accepting(app, tmp_path / "project", **gateway) as (server, port):
+        with await asyncio.to_thread(_asked, port, context if tls else None) as client:
+            await asyncio.wait_for(app.has_left.wait(), 20)
+            ended = errno.ECONNRESET
+            await eventually(lambda: client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == ended, what="a reset")
+        await server.__aexit__()
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def _asked(port: int, context: ssl.SSLContext | None) -> socket.socket:
+    """A connection whose client has asked and reads nothing."""
+    client = socket.create_connection((HOST, port), timeout=20)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+    connection = context.wrap_socket(client, server_hostname="localhost") if context else client
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return connection
+
+
+class Endless:
+    """An app that answers without end, until its client has left."""
+
+    def __init__(self) -> None:
+        self.has_left = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+            return
+        await receive()
+        leaving = asyncio.create_task(until_disconnect(receive))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not leaving.done():
+            await send({"type": "http.response.body", "body": bytes(1_000_000), "more_body": True})
+            await asyncio.wait({leaving}, timeout=0)
+        self.has_left.set()
 
 
 class Slow:
