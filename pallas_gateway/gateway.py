@@ -83,13 +83,15 @@ class Gateway:
         Raises:
             ThreadsSchemaError: `gateway.threads` was used by a newer gateway.
         """
-        await self._open.enter_async_context(self._http)
-        if self.threads is not None:  # closed after the calls have ended: their answers are still to be written
-            await self._open.enter_async_context(self.threads)
-        await self._open.enter_async_context(self.answers)
-        await self._open.enter_async_context(self._roster)
-        await self._open.enter_async_context(self._background)
-        await self._open.enter_async_context(self._calls)
+        async with AsyncExitStack() as opening:
+            await opening.enter_async_context(self._http)
+            if self.threads is not None:  # closed after the calls have ended: their answers are still to be written
+                await opening.enter_async_context(self.threads)
+            await opening.enter_async_context(self.answers)
+            await opening.enter_async_context(self._roster)
+            await opening.enter_async_context(self._background)
+            await opening.enter_async_context(self._calls)
+            self._open = opening.pop_all()  # what was opened before a failure is closed
         self._background.spawn(self.all_agents.transport.run(), name="server of all agents", report=True)
         if self.authenticator is not None:
             self.authenticator.begin()
@@ -97,9 +99,11 @@ class Gateway:
 
     async def __aexit__(self, *_: object) -> None:
         """End what still runs and release everything."""
-        await self._calls.cancel_all()
-        self.all_agents.transport.close()
-        await self._open.aclose()
+        try:
+            await self._calls.cancel_all()
+        finally:
+            self.all_agents.transport.close()
+            await self._open.aclose()
 
     @asynccontextmanager
     async def hosting(self) -> AsyncIterator[None]:

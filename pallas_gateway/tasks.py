@@ -32,9 +32,11 @@ class TaskOwner:
 
     async def __aexit__(self, *_: object) -> None:
         """Let what runs finish within `close_seconds`, then cancel it and wait for it to end."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._close_seconds)
-        await self.cancel_all()
+        try:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=self._close_seconds)
+        finally:  # also when the caller is cancelled meanwhile
+            await self.cancel_all()
 
     async def wait_until_idle(self) -> None:
         """Return once nothing runs; what is started meanwhile is waited for too."""

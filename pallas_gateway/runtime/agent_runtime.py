@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pallas_gateway.runtime import connections, platform
@@ -139,10 +139,11 @@ class FastAgentAgentRuntime:
 
     async def close(self) -> None:
         """End the answers still under way, whose callers are told, and wait (bounded) for the disposals."""
-        await self._answers.cancel_all()
-        await self._spare.close()
-        await self._tasks.__aexit__()
-        await self._offers.close()
+        async with AsyncExitStack() as closing:  # the rest is closed although one of them fails
+            closing.push_async_callback(self._offers.close)
+            await closing.enter_async_context(self._tasks)
+            closing.push_async_callback(self._spare.close)
+            await self._answers.cancel_all()
 
     @asynccontextmanager
     async def open(self, call: Call, credentials: Credentials, channel: Hearer) -> AsyncIterator[FastAgentInstance]:

@@ -8,11 +8,13 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
+from pallas_gateway import gateway
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.threads import service
 from pallas_gateway.threads.database import Database
@@ -20,6 +22,7 @@ from pallas_gateway.threads.migrating import VERSION_TABLE
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.service import Threads
 from pallas_gateway.threads.tables import METADATA
+from tests.support.gateway import Agent, running, write_project
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -68,6 +71,30 @@ async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database
 
     with pytest.raises(ThreadsSchemaError, match=r"at version 9999, .* knows up to 0001.* update this one"):
         await threads_at(database_url).__aenter__()
+
+
+async def test_a_gateway_that_cannot_use_its_database_closes_what_it_has_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database(Secret("sqlite:///threads.db"), tmp_path)
+    newer = text("CREATE TABLE pallas_threads_version AS SELECT '9999' AS version_num")
+    await database.write(lambda connection: connection.execute(newer))
+    await database.close()
+    opened, make = list[httpx.AsyncClient](), gateway.http_client
+
+    def noted() -> httpx.AsyncClient:
+        opened.append(make())
+        return opened[-1]
+
+    monkeypatch.setattr(gateway, "http_client", noted)
+    project = write_project(
+        tmp_path / "project", {"echo": Agent()}, gateway={"threads": f"sqlite:///{tmp_path}/threads.db"}
+    )
+
+    with pytest.raises(ThreadsSchemaError):
+        async with running(project):
+            pass
+    assert [client.is_closed for client in opened] == [True]
 
 
 async def test_a_relative_path_is_below_the_folder_of_the_configuration(tmp_path: Path) -> None:

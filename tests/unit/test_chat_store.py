@@ -325,3 +325,18 @@ def test_this_process_runs_and_one_of_its_number_before_it_does_not() -> None:
     assert is_running(f"{number}:")
     assert not is_running(f"{number}:1")
     assert not is_running("")
+
+
+def test_a_change_that_cannot_be_committed_is_rolled_back(path: Path) -> None:
+    def change(store: Store) -> None:
+        with store._changing():
+            store._connection.execute("PRAGMA defer_foreign_keys = ON")  # so that the commit fails
+            store._connection.execute(
+                "INSERT INTO turn (thread_id, number, state, owner, message, images, params, began_at) "
+                "VALUES (99, 1, 'pending', '', '', '[]', '{}', '')"
+            )
+
+    with opened(path) as store:
+        with pytest.raises(StoreError, match="FOREIGN KEY"):
+            change(store)
+        assert store.open_thread(HERE).id == 1

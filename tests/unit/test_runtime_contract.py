@@ -13,6 +13,7 @@ import pytest
 
 from pallas_gateway.calls.call import Message, Reply
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.runtime.agent_runtime import FastAgentAgentRuntime
 from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime, _Entered
 from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts, Runtime
 from pallas_gateway.tasks import TaskOwner
@@ -368,3 +369,19 @@ async def test_a_start_that_is_cancelled_half_way_leaves_the_harness() -> None:
     await entered.leave()
     assert starting.cancelled()
     assert harness.left == 1
+
+
+async def test_what_cannot_be_closed_keeps_nothing_else_of_an_agent_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail_to_close() -> None:
+        raise ZeroDivisionError
+
+    async with on_fast_agent(folder) as subject:
+        starting = subject.start("echo")
+        agent = await starting.__aenter__()
+        assert isinstance(agent, FastAgentAgentRuntime)
+        monkeypatch.setattr(agent._spare, "close", fail_to_close)
+        with pytest.raises(ZeroDivisionError):
+            await starting.__aexit__(None, None, None)
+        assert agent._offers._is_closed

@@ -195,3 +195,16 @@ async def test_the_failure_of_a_completed_task_is_the_callers() -> None:
     async with TaskOwner() as tasks:
         with pytest.raises(ValueError, match="broken"):
             await completed(tasks.spawn(failing(), name="work"))
+
+
+async def test_an_owner_whose_closing_is_cancelled_cancels_its_tasks() -> None:
+    work, tasks = Work(), TaskOwner()
+    task = tasks.spawn(work(), name="work")
+    await work.gate.wait_for_entered()
+    closing = asyncio.create_task(tasks.__aexit__())
+    await tick()
+    closing.cancel()
+    await asyncio.wait({closing}, timeout=10)
+    assert closing.cancelled()
+    assert task.cancelled()
+    assert work.cleaned_up.is_set()

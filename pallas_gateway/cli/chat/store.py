@@ -252,10 +252,10 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:  # also when it could not be committed
+                    self._connection.execute("ROLLBACK")
 
 
 @contextmanager
