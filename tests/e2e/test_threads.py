@@ -270,6 +270,27 @@ async def test_a_client_that_aborts_in_the_middle_of_a_slow_write_locks_nothing(
     assert [one["status"] for one in told if one["role"] == "assistant"] == ["complete", "error", "complete"]
 
 
+async def test_a_first_message_whose_client_leaves_while_it_waits_for_a_place_leaves_no_thread(tmp_path: Path) -> None:
+    async with serving(tmp_path, max_in_flight=1, queue_seconds=60) as api:
+        first = asyncio.create_task(api.chat("wait"))
+        await api.gate.wait_for_entered()
+        waiting = asyncio.create_task(api.chat("hi", agent="other"))
+
+        async def threads() -> list[Any]:
+            return list((await api.get("/agents/other/threads")).json()["threads"])
+
+        await eventually(threads, what="the waiting message's thread")
+        waiting.cancel()
+
+        async def is_gone() -> bool:
+            return not await threads()
+
+        await eventually(is_gone, what="the end of the thread")
+        api.gate.open()
+        answered = await first
+    assert answered.status_code == 200
+
+
 async def abort(api: Api, number: int = 1, *, statement: str = "", **body: Any) -> None:
     """Send a message and hang up once the gateway executes the statement of that number, or has answered.
 
