@@ -109,7 +109,8 @@ which peers know the agent."""
     """Agents that are started first. Each can be called as a server of its name."""
 
     max_iterations: Count = 15
-    """Most turns of the agent loop in one call; a partial answer is returned at the limit."""
+    """Most LLM turns of the agent's loop in one call; a partial answer is returned at the limit. Each agent of a \
+workflow, and each that is used as a tool, has the limit for its own loop."""
 
     loop_repeat_threshold: CountOrZero = 3
     """The loop is halted after this many identical tool rounds in a row; 0 switches the loop guard off."""

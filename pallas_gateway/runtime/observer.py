@@ -125,6 +125,7 @@ class Observer:
         loop = self._loop_of(runner)
         loop.iteration += 1
         self.iterations += 1
+        _answer_in_last_turn(runner, loop.iteration)
         if loop.halted is None:  # else the model is not asked
             self._turns.begin(runner, agent=loop.emitter.agent)
         self._step(loop, "llm")
@@ -222,8 +223,9 @@ class Observer:
                 self.accumulators.append(accumulator)
             # A copy of its own: workflows hand one object to several loops, and a halt changes it.
             params = runner.request_params or RequestParams()
-            asked = params.max_iterations if "max_iterations" in params.model_fields_set else self._plan.max_iterations
-            limit = min(asked, self._plan.max_iterations)
+            follow_ups = self._plan.max_iterations - 1  # fast-agent counts the turns that follow the first
+            asked = params.max_iterations if "max_iterations" in params.model_fields_set else follow_ups
+            limit = min(asked, follow_ups)
             # Private: the loop's limit and result mode are read from here, and None means fast-agent's 9999 turns.
             runner._request_params = params.model_copy(update={"max_iterations": limit})
         return loop
@@ -262,6 +264,15 @@ class Observer:
             self._channel.payload(payload)
         elif params.logger == assistant_stream.LOGGER:
             _log.debug("peer's chunk not relayed", extra={"server": server})
+
+
+def _answer_in_last_turn(runner: ToolRunner, turn: int) -> None:
+    """Have the last turn answer in the schema that is wanted: fast-agent would ask for that in one turn more."""
+    llm, params = getattr(runner.agent, "llm", None), runner.request_params
+    if llm is None or params is None or turn <= params.max_iterations:
+        return
+    if llm.resolve_structured_tool_policy(llm.get_request_params(params)) == "defer":
+        params.structured_tool_policy = "no_tools"
 
 
 async def _say_if_partial(_: ToolRunner, message: PromptMessageExtended) -> None:

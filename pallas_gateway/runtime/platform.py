@@ -77,6 +77,7 @@ _RELIED_ON: ReliedOn = (
     (AgentHarness, "_load_environment_agent_cards", ("self",)),
     (LlmDecorator, "set_model", ("self", "model")),
     (LlmDecorator, "_default_request_params", ()),
+    (fastagent_llm.FastAgentLLM, "resolve_structured_tool_policy", ("self", "request_params")),
     (Logger, "event", ("self", "etype", "ename", "message", "context", "data")),
     (ToolRunner, "_advance_iteration", ("self",)),
     (fastagent_llm, "_mcp_metadata_var", ()),

@@ -648,9 +648,9 @@ async def chain() -> None: ...
 
 
 @pytest.mark.parametrize("workflow", ["", CHAIN], ids=["alone", "in a chain"])
-@pytest.mark.parametrize(("asked", "follow_ups"), [(None, 4), (2, 2), (200, 4)])
+@pytest.mark.parametrize(("asked", "turns"), [(None, 4), (2, 3), (200, 4)])
 async def test_a_module_may_ask_for_fewer_iterations_than_configured_but_not_for_more(
-    asked: int | None, follow_ups: int, workflow: str, tmp_path: Path
+    asked: int | None, turns: int, workflow: str, tmp_path: Path
 ) -> None:
     params = f", request_params=RequestParams(max_iterations={asked}, temperature=0.25)" if asked else ""
     source = ASKING.format(params=params, alone=not workflow) + workflow
@@ -660,9 +660,9 @@ async def test_a_module_may_ask_for_fewer_iterations_than_configured_but_not_for
         async with running(project) as served:
             answers = [await ask(served.url("scribe"), "go on") for _ in range(2)]
 
-        # What fast-agent limits are follow-ups: the first turn is not one.
-        assert [answer.meta["iterations"] for answer in answers] == [follow_ups + 1] * 2
-        assert len(llm.requests) == 2 * (follow_ups + 1)
+        # What a module asks fast-agent for are turns after the first.
+        assert [answer.meta["iterations"] for answer in answers] == [turns] * 2
+        assert len(llm.requests) == 2 * turns
         assert {request.body.get("temperature") for request in llm.requests} == {0.25 if asked else None}
     assert not any(answer.is_error for answer in answers)
     assert all("reached its limit of steps" in answer.text for answer in answers)
