@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Image, Message
+from pallas_gateway.calls.image_bytes import why_not
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
 
@@ -164,13 +165,23 @@ def _image(index: int, image: object) -> Image:
         raise MalformedError(f"image {index} is not valid base64") from None
     if not decoded:
         raise MalformedError(f"image {index} is empty")
+    if (why := why_not(mime_type, decoded)) is not None:
+        raise MalformedError(f"image {index} {why}")
     return Image(data, mime_type)
+
+
+_OTHER_NAMES = {
+    "image/jpg": "image/jpeg",
+    "image/pjpeg": "image/jpeg",
+    "image/x-png": "image/png",
+    "image/x-ms-bmp": "image/bmp",
+}
 
 
 def _canonical(mime_type: str) -> str:
     """`image/JPG; q=1` → `image/jpeg`."""
     bare = mime_type.partition(";")[0].strip().lower()
-    return {"image/jpg": "image/jpeg"}.get(bare, bare)
+    return _OTHER_NAMES.get(bare, bare)
 
 
 def _text(image: Mapping[str, Any], key: str, index: int) -> str:

@@ -6,6 +6,7 @@ import base64
 import mimetypes
 from typing import TYPE_CHECKING
 
+from pallas_gateway.calls.image_bytes import image_type_of, why_not
 from pallas_gateway.cli.usage import UsageError
 
 if TYPE_CHECKING:
@@ -13,15 +14,18 @@ if TYPE_CHECKING:
 
 
 def image_of(path: Path) -> dict[str, str]:
-    """An image as the message tool takes it: `data` in base64, and `mime_type` by the file's name.
+    """An image as the message tool takes it: `data` in base64, and `mime_type` by its bytes, else by the file's name.
 
     Raises:
-        UsageError: it cannot be read, or is no image by its name.
+        UsageError: it cannot be read, or is no image.
     """
-    mime_type = mimetypes.guess_type(path.name)[0] or ""
+    data = read(path)
+    mime_type = image_type_of(data) or mimetypes.guess_type(path.name)[0] or ""
     if not mime_type.startswith("image/"):
-        raise UsageError(f"{path}: not a known image type; name it .png, .jpg, .webp or .gif.")
-    return {"data": base64.b64encode(read(path)).decode(), "mime_type": mime_type}
+        raise UsageError(f"{path}: not a known image type; send a PNG, JPEG, WebP or GIF file.")
+    if (why := why_not(mime_type, data)) is not None:
+        raise UsageError(f"{path}: the file {why}.")
+    return {"data": base64.b64encode(data).decode(), "mime_type": mime_type}
 
 
 def read(path: Path) -> bytes:

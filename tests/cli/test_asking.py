@@ -170,6 +170,14 @@ def test_images_are_sent_along(asking: Command) -> None:
     )
 
 
+def test_a_file_that_is_no_image_is_refused_whatever_its_name_says(asking: Command) -> None:
+    Path("a.png").write_bytes(b"%PDF-1.7")
+    for command in (("call", "echo", "look"), ("chat", "echo", "-m", "look")):
+        ran = asking(*command, "--image", "a.png")
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err == "a.png: the file is no image/png file, by its first bytes.\n"
+
+
 def test_parameters_are_of_the_kind_the_agents_schema_wants(run: Command) -> None:
     asked: list[dict[str, Any]] = []
 
@@ -200,7 +208,7 @@ def test_parameters_reach_the_agent_and_what_had_no_effect_is_told(asking: Comma
         (["call", "echo", "hi", "--image", "no.png"], "no.png: No such file or directory"),
         (
             ["call", "echo", "hi", "--image", "a.txt"],
-            "a.txt: not a known image type; name it .png, .jpg, .webp or .gif.",
+            "a.txt: not a known image type; send a PNG, JPEG, WebP or GIF file.",
         ),
         (["call", "echo", "hi", "--history", "no.json"], "no.json: No such file or directory"),
         (

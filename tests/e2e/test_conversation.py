@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
+GIF = base64.b64encode(b"GIF89a and so on").decode()
+JPEG = base64.b64encode(b"\xff\xd8\xff and so on").decode()
 IMAGE = {"data": PNG, "mime_type": "image/png"}
 IMAGE_URL = f"data:image/png;base64,{PNG}"
 SYSTEM = ("system", "You are scribe.")
@@ -118,6 +120,8 @@ MALFORMED_ROWS: list[tuple[Any, str]] = [
     ({"role": "user", "content": "text", "images": [{"data": PNG}]}, "mime_type"),
     ({"role": "user", "content": "text", "images": [IMAGE, {"data": "§§", "mime_type": "image/png"}]}, "image 1"),
     ({"role": "assistant", "content": "text", "images": [{"data": PNG, "mime_type": "text/html"}]}, "text/html"),
+    ({"role": "user", "content": "text", "images": [IMAGE, {**IMAGE, "data": "JVBERi0="}]}, "image 1 is no image/png"),
+    ({"role": "user", "content": "text", "images": [{**IMAGE, "mime_type": "image/gif"}]}, "of type image/png, not"),
 ]
 
 
@@ -357,7 +361,7 @@ async def test_an_image_of_a_type_that_the_model_does_not_take_is_refused_saying
     async with scripted_llm() as llm:
         project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
         async with running(project) as served:
-            gif = {"data": PNG, "mime_type": "image/gif"}
+            gif = {"data": GIF, "mime_type": "image/gif"}
             answer = await ask(served.url("scribe"), "look", version=version, images=[IMAGE, gif])
             refused = served.metric("pallas_calls_refused_total", agent="scribe", reason="images_unsupported")
 
@@ -371,7 +375,7 @@ async def test_an_image_of_a_type_that_the_model_does_not_take_is_refused_saying
 
 
 async def test_history_keeps_the_images_of_the_types_that_the_model_takes(tmp_path: Path) -> None:
-    gif = {"data": PNG, "mime_type": "image/gif"}
+    gif = {"data": GIF, "mime_type": "image/gif"}
     history = [{"role": "user", "content": "two", "images": [gif, IMAGE]}, {"role": "assistant", "content": "thanks"}]
     async with scripted_llm() as llm:
         project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
@@ -385,12 +389,13 @@ async def test_history_keeps_the_images_of_the_types_that_the_model_takes(tmp_pa
     ("written", "meant"), [("IMAGE/PNG", "image/png"), ("image/jpg", "image/jpeg"), ("image/png; q=1", "image/png")]
 )
 async def test_an_images_type_may_be_written_in_other_ways(written: str, meant: str, tmp_path: Path) -> None:
+    data = JPEG if meant == "image/jpeg" else PNG
     async with scripted_llm() as llm:
         project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
         async with running(project) as served:
-            answer = await ask(served.url("scribe"), "look", images=[{"data": PNG, "mime_type": written}])
+            answer = await ask(served.url("scribe"), "look", images=[{"data": data, "mime_type": written}])
 
-        assert images_seen(llm.requests[0]) == [[f"data:{meant};base64,{PNG}"]]
+        assert images_seen(llm.requests[0]) == [[f"data:{meant};base64,{data}"]]
     assert not answer.is_error
 
 
@@ -433,6 +438,8 @@ async def test_images_in_the_history_of_a_model_without_vision_are_dropped_with_
         ([{"data": PNG[:-1], "mime_type": "image/png"}], "base64"),
         ([{"data": IMAGE_URL, "mime_type": "image/png"}], "base64"),
         ([{"data": PNG, "mime_type": "application/pdf"}], "application/pdf"),
+        ([IMAGE, {"data": "JVBERi0xLjc=", "mime_type": "image/png"}], "image 1 is no image/png file"),
+        ([IMAGE, {"data": PNG, "mime_type": "image/jpeg"}], "image 1 is of type image/png, not image/jpeg"),
         ([{"data": PNG, "mime_type": ["image/png"]}], "mime_type"),
     ],
 )

@@ -336,7 +336,7 @@ async def test_twenty_megabytes_of_images_reach_the_model_under_the_default_limi
         sizes.append([len(part["image_url"]["url"]) for part in parts if part["type"] == "image_url"])
         return say("seen")
 
-    data = base64.b64encode(bytes(3_000_000)).decode()  # 4 MB of text
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(3_000_000 - 8)).decode()  # 4 MB of text
     image = {"data": data, "mime_type": "image/png"}
     async with scripted_llm(measured) as llm:
         project = write_project(tmp_path, {"echo": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
-PNG = base64.b64encode(b"\x89PNG not really").decode()
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n not really").decode()
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}", "detail": "low"}}
 ON = {"openai_api": True}
 COST = Usage(prompt=20, completion=7, cached=5, reasoning=2)
@@ -230,6 +230,10 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str | None]]] = {
     ),
     "an image elsewhere": (
         {"messages": [{"role": "user", "content": [{**IMAGE, "image_url": {"url": "http://169.254.169.254/"}}]}]},
+        ("bad_image", "messages[0].content"),
+    ),
+    "a file that is no image": (
+        {"messages": [{"role": "user", "content": [{**IMAGE, "image_url": "data:image/png;base64,JVBERi0="}]}]},
         ("bad_image", "messages[0].content"),
     ),
     "an image that is none": (

@@ -463,6 +463,11 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
     "an unknown key": ({"message": "hi", "massage": 1}, 400, "bad_input"),
     "a thread that is none": ({"message": "hi", "threadId": "x"}, 400, "bad_input"),
     "a broken image": ({"message": "hi", "images": [{"data": "!", "mime_type": "image/png"}]}, 400, "bad_image"),
+    "a file that is no image": (
+        {"message": "hi", "images": [{"data": "JVBERi0=", "mime_type": "image/png"}]},
+        400,
+        "bad_image",
+    ),
     "an image for a model without vision": ({"message": "hi", "images": [PICTURE]}, 422, "images_unsupported"),
     "an unknown parameter": ({"message": "hi", "params": {"heat": 1}}, 400, "bad_params"),
 }
@@ -507,7 +512,7 @@ async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_
         "an unknown parameter": 400,
     }
     assert raw["another method"].headers["allow"] == "POST"
-    assert refusals == [5, 1, 1]
+    assert refusals == [5, 2, 1]
     assert left == []
 
 

@@ -21,8 +21,13 @@ from pallas_gateway.calls.conversation import (
 )
 from pallas_gateway.errors import CallRefusedError
 
-PNG = {"data": "aGk=", "mime_type": "image/png"}
-IMAGE, GIF = Image("aGk=", "image/png"), Image("aGk=", "image/gif")
+DATA = {
+    "image/png": "iVBORw0KGgo=",
+    "image/jpeg": base64.b64encode(b"\xff\xd8\xff\xe0").decode(),
+    "image/svg+xml": base64.b64encode(b"<svg/>").decode(),
+}
+PNG = {"data": DATA["image/png"], "mime_type": "image/png"}
+IMAGE, GIF = Image(DATA["image/png"], "image/png"), Image("R0lGODlh", "image/gif")
 steadily = settings(derandomize=True, deadline=None, database=None)  # the same on every run, however busy the machine
 texts = st.text(st.characters())  # halves of surrogate pairs too, which JSON can spell
 json_values = st.recursive(
@@ -31,7 +36,10 @@ json_values = st.recursive(
     max_leaves=12,
 )
 images = st.fixed_dictionaries(
-    {"data": st.binary(min_size=1).map(lambda data: base64.b64encode(data).decode()), "mime_type": st.just("image/png")}
+    {
+        "data": st.binary().map(lambda data: base64.b64encode(b"\x89PNG\r\n\x1a\n" + data).decode()),
+        "mime_type": st.just("image/png"),
+    }
 )
 good_rows = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant"]), "content": st.text()},
@@ -87,10 +95,18 @@ def well_formed(message: Message) -> bool:
         ({"role": "user", "content": "hi", "images": [{**PNG, "data": "ä"}]}, "image 0 is not valid base64"),
         ({"role": "user", "content": "hi", "images": [{**PNG, "data": "abc"}]}, "image 0 is not valid base64"),
         ({"role": "user", "content": "hi", "images": [{**PNG, "data": "===="}]}, "image 0 is not valid base64"),
-        ({"role": "user", "content": "hi", "images": [{"data": "aGk="}]}, "image 0 has no mime_type"),
+        ({"role": "user", "content": "hi", "images": [{"data": PNG["data"]}]}, "image 0 has no mime_type"),
         (
             {"role": "user", "content": "hi", "images": [{**PNG, "mime_type": "text/html"}]},
             "image 0 has mime_type 'text/html', which is not an image type",
+        ),
+        (
+            {"role": "user", "content": "hi", "images": [PNG, {**PNG, "data": "aGk="}]},
+            "image 1 is no image/png file, by its first bytes",
+        ),
+        (
+            {"role": "user", "content": "hi", "images": [{**PNG, "mime_type": "image/webp"}]},
+            "image 0 is of type image/png, not image/webp",
         ),
     ],
 )
@@ -214,6 +230,8 @@ def test_the_current_turn_takes_its_images() -> None:
         ("aGk=", "images must be a list, got str"),
         ([PNG, {**PNG, "data": "no!"}], "image 1 is not valid base64"),
         ([{**PNG, "mime_type": "application/pdf"}], "image 0 has mime_type 'application/pdf'"),
+        ([PNG, {**PNG, "data": "aGVsbG8="}], "image 1 is no image/png file, by its first bytes. Send images as"),
+        ([{**PNG, "mime_type": "image/gif"}], "image 0 is of type image/png, not image/gif. Send images as"),
     ],
 )
 def test_a_malformed_image_of_the_current_turn_refuses_the_call_and_says_which(images: object, says: str) -> None:
@@ -247,7 +265,8 @@ def test_any_json_value_as_images_is_taken_or_refused(value: object) -> None:
     ],
 )
 def test_an_images_type_is_taken_under_its_canonical_name(sent: str, taken: str) -> None:
-    assert current_message("see", [{**PNG, "mime_type": sent}]).images == (Image("aGk=", taken),)
+    data = DATA[taken]
+    assert current_message("see", [{"data": data, "mime_type": sent}]).images == (Image(data, taken),)
 
 
 @pytest.mark.parametrize("sent", ["png", ";image/png", "text/html; image/png", " "])

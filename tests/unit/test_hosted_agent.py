@@ -38,7 +38,7 @@ from tests.support.memory_runtime import (
 )
 from tests.support.waiting import Gate, eventually, tick
 
-IMAGE, GIF = Image("aGk=", "image/png"), Image("aGk=", "image/gif")
+IMAGE, GIF = Image("iVBORw0KGgo=", "image/png"), Image("R0lGODlh", "image/gif")
 BLIND = ModelFacts("blind")
 SEEING = ModelFacts("eyes", frozenset({"image/png", "image/webp"}))
 

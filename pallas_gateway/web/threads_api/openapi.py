@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway import __version__
+from pallas_gateway.calls.image_bytes import BASE64_PATTERNS
 from pallas_gateway.calls.parameters import params_schema
 from pallas_gateway.web.threads_api.requests import CURSOR, DEFAULT_LIMIT, LAST_TURN, LONGEST_TITLE, MOST, THREAD_ID
 
@@ -38,7 +39,9 @@ def document(agents: Sequence[HostedAgent]) -> Json:
 def _sent_image(agents: Sequence[HostedAgent]) -> Json:
     """An image of a type that any agent's model takes; of those that are up, as far as that is known."""
     types = sorted({kind for agent in agents if agent.model is not None for kind in agent.model.image_types})
-    return _image({"type": "string", **({"enum": types} if types else {"pattern": _IMAGE_TYPE})})
+    if not types:
+        return _image({"type": "string", "pattern": _IMAGE_TYPE})
+    return {"anyOf": [_image({"const": kind}, BASE64_PATTERNS.get(kind, _BASE64)) for kind in types]}
 
 
 def _params(agents: Sequence[HostedAgent]) -> Json:
@@ -72,12 +75,14 @@ def _or_null(schema: Json) -> Json:
     return {"anyOf": [schema, _NULL]}
 
 
-def _image(mime_type: Json) -> Json:
-    data = {"type": "string", "description": "Base64.", "minLength": 4, "pattern": _BASE64}
+_BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$"
+
+
+def _image(mime_type: Json, pattern: str = _BASE64) -> Json:
+    data = {"type": "string", "description": "Base64.", "minLength": 4, "pattern": pattern}
     return _object({"data": data, "mime_type": mime_type})
 
 
-_BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$"
 _IMAGE_TYPE = r"^image/[a-z0-9.+-]{1,60}$"
 _ANSWER: Json = {
     "threadId": _ref("ThreadId"),

@@ -1,0 +1,56 @@
+"""Which image a file is, by its first bytes. Pure.
+
+Sources: the formats' own specifications, as collected in the MIME Sniffing Standard (https://mimesniff.spec.whatwg.org/).
+"""
+
+from __future__ import annotations
+
+import re
+
+_MARKS = {
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/gif": re.compile(rb"GIF8[79]a"),
+    "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
+    "image/avif": re.compile(rb".{4}ftypavi[fs]", re.DOTALL),
+    "image/heic": re.compile(rb".{4}ftyphe[iv][cxms]", re.DOTALL),
+    "image/tiff": re.compile(rb"II\*\0|MM\0\*"),
+}
+"""Marks that nothing else begins with."""
+_REST = r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+BASE64_PATTERNS = {
+    "image/png": rf"^iVBORw0KGg(o=|[o-r][A-Za-z0-9+/]{_REST.removesuffix('$')})$",
+    "image/jpeg": rf"^/9j/{_REST}",
+    "image/gif": rf"^R0lGOD[dl]h{_REST}",
+    "image/webp": rf"^UklGR[g-v][A-Za-z0-9+/]{{4}}[159BFJNRVZdhlptx]XRUJQ{_REST}",
+}
+"""The same marks in base64, as regular expressions of JSON Schema; of the types that models take."""
+_WEAK_MARKS = {
+    "image/heif": re.compile(rb".{4}ftyp", re.DOTALL),
+    "image/bmp": re.compile(rb"BM"),
+    "image/x-icon": re.compile(rb"\0\0[\1\2]\0"),
+    "image/vnd.microsoft.icon": re.compile(rb"\0\0[\1\2]\0"),
+    "image/svg+xml": re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]{0,40}<|\xff\xfe<|\xfe\xff\0<"),
+}
+"""Marks that every file of the type has, and other files may have."""
+_SEVERAL = frozenset({"image/avif", "image/heic", "image/heif"})
+"""Types of one container, whose files may be of several of them at once."""
+_LONGEST_MARK = 64
+
+
+def image_type_of(data: bytes) -> str | None:
+    """The type of an image that is certain by its first bytes, None if none is."""
+    begin = data[:_LONGEST_MARK]
+    return next((kind for kind, mark in _MARKS.items() if mark.match(begin)), None)
+
+
+def why_not(mime_type: str, data: bytes) -> str | None:
+    """Why data are no image of a type, to follow "the image"; None if they may be one."""
+    found = image_type_of(data)
+    if found is not None:
+        is_same = found == mime_type or {found, mime_type} <= _SEVERAL
+        return None if is_same else f"is of type {found}, not {mime_type:.40}"
+    mark = _MARKS.get(mime_type) or _WEAK_MARKS.get(mime_type)
+    if mark is None or (mime_type in _SEVERAL and _WEAK_MARKS["image/heif"].match(data[:_LONGEST_MARK])):
+        return None
+    return None if mark.match(data[:_LONGEST_MARK]) else f"is no {mime_type} file, by its first bytes"
