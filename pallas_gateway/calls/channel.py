@@ -160,8 +160,10 @@ class Channel:
             sender.cancel()
 
     def _put(self, entry: ProgressEvent | Payload) -> None:
-        if self._lost or self._closing:
-            return
+        if not self._lost and not self._closing:
+            self._append(entry)
+
+    def _append(self, entry: ProgressEvent | Payload) -> None:
         self._waiting.append(entry)
         self._something.set()
         if len(self._waiting) > LONGEST_BACKLOG:
@@ -178,7 +180,7 @@ class Channel:
     def _flush_live(self, turn: tuple[str, int]) -> None:
         """The live text of a turn goes out before what comes after it."""
         if live := self._live.pop(turn, None):
-            self._waiting.append(assistant_stream.delta(live.emitter, live.iteration, live.text))
+            self._append(assistant_stream.delta(live.emitter, live.iteration, live.text))
 
     async def _send_all(self) -> None:
         now = asyncio.get_running_loop().time

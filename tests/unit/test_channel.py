@@ -295,6 +295,23 @@ async def test_no_chunk_is_dropped_as_long_as_the_client_is_not_lost() -> None:
     assert outlet.words == ["on its way", *chunks]
 
 
+async def test_live_text_before_chunks_keeps_the_backlog_within_its_limit() -> None:
+    gate = Gate()
+    outlet = FakeOutlet(gate)
+    channel = a_channel(outlet)
+    chunks = [f"chunk {number}" for number in range(LONGEST_BACKLOG - 1)]
+    async with TaskOwner() as tasks, channel.open(tasks):
+        channel.progress("on its way")
+        await gate.wait_for_entered()
+        for number, text in enumerate(chunks):
+            channel.live_text(HARPER, number, "live")
+            channel.payload(said(text, iteration=number))
+        gate.open()
+
+    assert len(outlet.taken) == LONGEST_BACKLOG + 1  # and the one on its way
+    assert [word for word in outlet.words if word.startswith("chunk")] == chunks
+
+
 async def test_a_finished_call_waits_for_a_stuck_client_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "FLUSH_SECONDS", 0.02)
     gate = Gate()
