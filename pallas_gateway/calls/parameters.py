@@ -7,7 +7,7 @@ one language; what a provider makes of them is the runtime's business.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -27,6 +27,8 @@ type JsonObject = dict[str, Any]
 
 _LONGEST_REASON = 200
 """Characters of why a value cannot be taken; a key of the client's own may stand in it."""
+MOST_LEVELS = 100
+"""Of objects and lists inside one another; libraries copy and encode a schema by recursion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +219,29 @@ _RANGES = {
 
 
 def _refuse_unsendable(asked: Mapping[str, Any], settings: AgentSettings) -> None:
-    """What is no JSON, or no text, which the provider's client would only find out later."""
+    """What is no JSON, no text, or too deep, which the provider's client would only find out later."""
+    if _has_more_levels(asked, MOST_LEVELS):
+        raise _refused(f"Argument 'params' is nested more than {MOST_LEVELS} levels deep.", settings)
     try:
         json.dumps(asked, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         why = "Argument 'params' holds what cannot be sent on: NaN, an infinite number or half a surrogate pair."
         raise _refused(why, settings) from None
+
+
+def _has_more_levels(value: object, most: int) -> bool:
+    level: list[object] = [value]
+    for _ in range(most):
+        level = [inner for one in level for inner in _entries(one)]
+        if not level:
+            return False
+    return True
+
+
+def _entries(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _refuse_foreign(read: CallParameters, settings: AgentSettings) -> None:

@@ -99,6 +99,24 @@ async def test_a_million_empty_objects_are_refused_unparsed_at_every_door(path: 
     assert all(TOO_MANY_VALUES in answer.text for answer in answers)
 
 
+@pytest.mark.parametrize("depth", [200, 3000, 100_000])
+async def test_no_depth_of_nesting_is_more_than_a_refusal(depth: int, tmp_path: Path) -> None:
+    deep = '{"a":' * depth + "1" + "}" * depth
+    response_format = f'{{"type": "json_schema", "json_schema": {{"name": "x", "schema": {deep}}}}}'
+    bodies_of = {
+        "/v1/chat/completions": f'{{"model": "scribe", "messages": [{json.dumps(ROW)}], "response_format": %s}}',
+        "/api/v1/agents/scribe/chat": '{"message": "hi", "params": {"response_format": %s}}',
+    }
+    async with serving(tmp_path) as (served, llm), httpx.AsyncClient(base_url=served.base_url) as http:
+        headers = {"content-type": "application/json"}
+        answers = [
+            await http.post(path, content=body % response_format, headers=headers) for path, body in bodies_of.items()
+        ]
+
+        assert llm.requests == []
+    assert [answer.status_code for answer in answers] == [400] * 2
+
+
 def test_the_gate_of_callers_who_may_only_look_parses_no_such_body() -> None:
     body = b'{"method": "tools/list", "more": [' + b"{}," * 1_000_000  # which is no JSON, if it is parsed
     assert bodies.is_call(body)

@@ -121,6 +121,19 @@ def test_anything_else_is_refused_by_a_sentence_that_ends_with_what_is_allowed(a
     assert str(refused.value).endswith("system_override (a text), model (openai.gpt-4.1).")
 
 
+@pytest.mark.parametrize(("levels", "refused"), [(90, False), (110, True), (5_000, True), (100_000, True)])
+def test_a_schema_is_nested_only_so_deep(levels: int, refused: bool) -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"items": schema}
+    asked = {"response_format": a_format(schema=schema)}
+    if refused:
+        with pytest.raises(CallRefusedError, match=r"^Argument 'params' is nested more than 100 levels deep\."):
+            parse(asked, ALL)
+    else:
+        assert parse(asked, ALL).response_format == asked["response_format"]
+
+
 @pytest.mark.parametrize("name", ["stop", "tools_allowlist"])
 def test_of_a_list_that_is_too_long_no_entry_is_judged(name: str) -> None:
     _, errors = validated(CallParameters, {name: [7] * 10_000})
