@@ -70,9 +70,10 @@ async def start_response(
     await send({"type": "http.response.start", "status": status, "headers": raw})
 
 
-async def send_part(send: Send, body: str) -> None:
+async def send_part(send: Send, body: bytes | str) -> None:
     """Send a piece of the body, with more to come."""
-    await send({"type": "http.response.body", "body": body.encode(), "more_body": True})
+    part = body if isinstance(body, bytes) else body.encode()
+    await send({"type": "http.response.body", "body": part, "more_body": True})
 
 
 async def end_body(send: Send) -> None:

@@ -2,6 +2,7 @@
 
 Streamed and not, tool calls, usage, failures of every kind; it records what it was asked and who hung up on it.
 It is no model of a model: it never looks at the tools or at the history unless the script does.
+The package `providers` plays the same scripts in the wire formats of other providers.
 """
 
 import asyncio
@@ -69,6 +70,7 @@ class LlmRequest:
     number: int
     body: Json
     headers: dict[str, str] = field(repr=False)
+    path: str = ""
 
     @property
     def model(self) -> str:
@@ -149,14 +151,32 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class EndEarly:
+    """The beginning of a streamed answer and a properly ended body: what a proxy makes of a server that died."""
+
+    pieces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ErrorEvent:
+    """The beginning of a streamed answer, then the provider's own report of an error inside the stream."""
+
+    pieces: tuple[str, ...]
+    message: str
+
+
+type Played = Say | CallTools | Reply | Cut | EndEarly | ErrorEvent
+
+
+@dataclass(frozen=True)
 class Hang:
     """Nothing until the gate lets it through, then `then`."""
 
     gate: Gate
-    then: Say | CallTools | Reply | Cut
+    then: Played
 
 
-Turn = Say | CallTools | Reply | Cut | Hang
+type Turn = Played | Hang
 Script = Callable[[LlmRequest], Turn]
 
 
@@ -203,7 +223,17 @@ def cut(pieces: Sequence[str] = ("once upon",)) -> Cut:
     return Cut(tuple(pieces))
 
 
-def hang(gate: Gate, then: Say | CallTools | Reply | Cut | None = None) -> Hang:
+def end_early(pieces: Sequence[str] = ("once upon",)) -> EndEarly:
+    """Stream `pieces`, then end the body as if that were all."""
+    return EndEarly(tuple(pieces))
+
+
+def error_event(message: str, pieces: Sequence[str] = ("once upon",)) -> ErrorEvent:
+    """Stream `pieces`, then an error in the provider's own form."""
+    return ErrorEvent(tuple(pieces), message)
+
+
+def hang(gate: Gate, then: Played | None = None) -> Hang:
     """Say nothing until `gate` opens (label: the last user text), then `then` (default: `say("released")`)."""
     return Hang(gate, then if then is not None else say("released"))
 
@@ -258,7 +288,7 @@ class ScriptedLlm:
         """Serve one ASGI scope."""
         if scope["type"] == "lifespan":
             await plain_lifespan(receive, send)
-        elif (scope["method"], scope["path"]) == ("POST", "/v1/chat/completions"):
+        elif self._is_turn(scope):
             await self._chat(scope, receive, send)
         elif scope["method"] == "GET" and scope["path"].startswith("/v1/models"):
             self.model_list_headers.append(headers_of(scope))
@@ -266,6 +296,15 @@ class ScriptedLlm:
         else:
             self.surprises.append(f"{scope['method']} {scope['path']}")
             await respond_json(send, 404, {"error": {"message": f"no such path: {scope['path']}"}})
+
+    def _is_turn(self, scope: Scope) -> bool:
+        return (scope["method"], scope["path"]) == ("POST", "/v1/chat/completions")
+
+    def _request_of(self, number: int, body: Json, scope: Scope) -> LlmRequest:
+        return LlmRequest(number, body, headers_of(scope), scope["path"])
+
+    async def _play(self, turn: Played, request: LlmRequest, send: Send) -> None:
+        await _play(turn, request, send)
 
     async def _models(self, name: str, send: Send) -> None:
         entries = [{"id": m, "object": "model", "created": CREATED, "owned_by": "tests"} for m in self.models]
@@ -282,7 +321,7 @@ class ScriptedLlm:
             body = json.loads(await read_body(receive))
         except ClientGoneError:
             return
-        request = LlmRequest(len(self.requests) + 1, body, headers_of(scope))
+        request = self._request_of(len(self.requests) + 1, body, scope)
         self.requests.append(request)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -303,7 +342,7 @@ class ScriptedLlm:
         if isinstance(turn, Hang):
             await turn.gate.enter(request.last_user_text)
             turn = turn.then
-        await _play(turn, request, send)
+        await self._play(turn, request, send)
 
     async def _until(self, predicate: Callable[[], object], timeout_seconds: float, what: str) -> None:
         await self._changes.until(predicate, timeout_seconds, what=f"{what} ({len(self.requests)} asked so far)")
@@ -346,23 +385,24 @@ async def _unless_gone(answer: Coroutine[Any, Any, None], receive: Receive) -> b
     return finished
 
 
-async def _play(turn: Say | CallTools | Reply | Cut, request: LlmRequest, send: Send) -> None:
+async def _play(turn: Played, request: LlmRequest, send: Send) -> None:
     if isinstance(turn, Reply):
         await respond(send, turn.status, turn.body, content_type=turn.content_type, headers=turn.headers)
-    elif request.is_streamed or isinstance(turn, Cut):
+    elif request.is_streamed or isinstance(turn, (Cut, EndEarly, ErrorEvent)):
         await _play_stream(turn, request, send)
     else:
-        await _hold_at_gate(turn)
+        await hold_at_gate(turn)
         await respond_json(send, 200, _completion(turn, request))
 
 
-async def _hold_at_gate(turn: Say | CallTools) -> None:
+async def hold_at_gate(turn: Say | CallTools) -> None:
+    """Wait as long as the streamed pieces of `turn` would."""
     if isinstance(turn, Say) and turn.gate is not None:
         for number in range(2, len(turn.pieces) + 1):
             await turn.gate.enter(f"piece {number}")
 
 
-async def _play_stream(turn: Say | CallTools | Cut, request: LlmRequest, send: Send) -> None:
+async def _play_stream(turn: Say | CallTools | Cut | EndEarly | ErrorEvent, request: LlmRequest, send: Send) -> None:
     await start_response(send, 200, content_type="text/event-stream")
     for number, delta in enumerate(_deltas(turn, request), start=1):
         if isinstance(turn, Say) and turn.gate is not None and number > 1:
@@ -370,6 +410,13 @@ async def _play_stream(turn: Say | CallTools | Cut, request: LlmRequest, send: S
         await send_part(send, _event(_chunk(request, delta)))
     if isinstance(turn, Cut):
         return  # ending without the last body part makes Hypercorn drop the connection
+    if isinstance(turn, EndEarly):
+        await end_body(send)
+        return
+    if isinstance(turn, ErrorEvent):
+        await send_part(send, _event({"error": {"message": turn.message, "type": "server_error", "code": None}}))
+        await end_body(send)
+        return
     await send_part(send, _event(_chunk(request, {}, finish_reason=_finish_reason(turn))))
     if turn.usage is not None and (request.body.get("stream_options") or {}).get("include_usage"):
         await send_part(send, _event({**_envelope(request, "chunk"), "choices": [], "usage": turn.usage.as_json()}))
@@ -377,7 +424,7 @@ async def _play_stream(turn: Say | CallTools | Cut, request: LlmRequest, send: S
     await end_body(send)
 
 
-def _deltas(turn: Say | CallTools | Cut, request: LlmRequest) -> list[Json]:
+def _deltas(turn: Say | CallTools | Cut | EndEarly | ErrorEvent, request: LlmRequest) -> list[Json]:
     if isinstance(turn, CallTools):
         deltas: list[Json] = [{"content": turn.text}] if turn.text else []
         deltas += _tool_call_deltas(turn, request)
@@ -392,7 +439,7 @@ def _tool_call_deltas(turn: CallTools, request: LlmRequest) -> list[Json]:
     """As OpenAI streams them: first the name, then the arguments in pieces, one call after the other."""
     deltas: list[Json] = []
     for index, (name, arguments) in enumerate(turn.calls):
-        head: Json = {"id": _call_id(request, index), "type": "function", "function": {"name": name, "arguments": ""}}
+        head: Json = {"id": call_id(request, index), "type": "function", "function": {"name": name, "arguments": ""}}
         half = len(arguments) // 2
         rest: list[Json] = [{"function": {"arguments": part}} for part in (arguments[:half], arguments[half:]) if part]
         deltas.extend({"tool_calls": [{"index": index, **part}]} for part in [head, *rest])
@@ -404,7 +451,7 @@ def _completion(turn: Say | CallTools, request: LlmRequest) -> Json:
     if isinstance(turn, CallTools):
         message["content"] = turn.text or None
         message["tool_calls"] = [
-            {"id": _call_id(request, index), "type": "function", "function": {"name": name, "arguments": arguments}}
+            {"id": call_id(request, index), "type": "function", "function": {"name": name, "arguments": arguments}}
             for index, (name, arguments) in enumerate(turn.calls)
         ]
     choice = {"index": 0, "message": message, "finish_reason": _finish_reason(turn), "logprobs": None}
@@ -426,7 +473,8 @@ def _finish_reason(turn: Say | CallTools) -> str:
     return "tool_calls" if isinstance(turn, CallTools) else turn.finish_reason
 
 
-def _call_id(request: LlmRequest, index: int) -> str:
+def call_id(request: LlmRequest, index: int) -> str:
+    """The id of the tool call number `index` (from 0) that answers `request`."""
     return f"call_{request.number}_{index + 1}"
 
 

@@ -1,0 +1,173 @@
+"""Anthropic's Messages API, made of the types of its own library."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from anthropic.types.beta import (
+    BetaInputJSONDelta,
+    BetaMessage,
+    BetaMessageDeltaUsage,
+    BetaRawContentBlockDeltaEvent,
+    BetaRawContentBlockStartEvent,
+    BetaRawContentBlockStopEvent,
+    BetaRawMessageDeltaEvent,
+    BetaRawMessageStartEvent,
+    BetaRawMessageStopEvent,
+    BetaTextBlock,
+    BetaTextDelta,
+    BetaToolUseBlock,
+    BetaUsage,
+)
+from anthropic.types.beta.beta_raw_message_delta_event import Delta
+from pydantic import BaseModel
+
+from tests.support.providers.provider import Streamed, split, texts_of
+from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, call_id, text_of
+
+_STOP: dict[str, Any] = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    500: "api_error",
+    529: "overloaded_error",
+}
+
+
+@dataclass(frozen=True)
+class AnthropicRequest(LlmRequest):
+    """A request for a message."""
+
+    @property
+    def messages(self) -> list[Json]:
+        """The conversation, without results of tools."""
+        return [message for message in self.body["messages"] if text_of(message)]
+
+    @property
+    def tools(self) -> list[str]:
+        """Names of the tools on offer, in order."""
+        return [tool["name"] for tool in self.body.get("tools") or []]
+
+    @property
+    def tool_results(self) -> dict[str, str]:
+        """Text of every tool result in the conversation by tool-call id."""
+        contents = (message["content"] for message in self.body["messages"] if isinstance(message["content"], list))
+        blocks = (block for content in contents for block in content if block["type"] == "tool_result")
+        return {block["tool_use_id"]: text_of(block) for block in blocks}
+
+    @property
+    def bearer(self) -> str | None:
+        """The key the request was authorised with."""
+        return self.headers.get("x-api-key") or super().bearer
+
+
+class Anthropic:
+    """The `Dialect`."""
+
+    content_type: ClassVar[str] = "text/event-stream"
+    request_class: ClassVar[type[LlmRequest]] = AnthropicRequest
+
+    def is_turn(self, path: str) -> bool:
+        """Whether a POST to `path` asks the model."""
+        return path == "/v1/messages"
+
+    def opening(self, turn: Streamed, request: LlmRequest) -> bytes:
+        """The message without its content, a ping, and the beginning of a text."""
+        usage = turn.usage if isinstance(turn, (Say, CallTools)) else Usage()
+        message = _message(request, usage or Usage(0, 0))
+        events = _event(BetaRawMessageStartEvent(type="message_start", message=message))
+        events += b'event: ping\ndata: {"type": "ping"}\n\n'
+        return events + (_start(0, BetaTextBlock(type="text", text="")) if texts_of(turn) else b"")
+
+    def piece(self, text: str) -> bytes:
+        """One piece of the text, which is the first block."""
+        return _delta(0, BetaTextDelta(type="text_delta", text=text))
+
+    def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
+        """A block for each tool call."""
+        events = _stop(0) if turn.text else b""
+        for number, (name, arguments) in enumerate(turn.calls):
+            index = number + bool(turn.text)
+            block = BetaToolUseBlock(type="tool_use", id=call_id(request, number), name=name, input={})
+            events += _start(index, block)
+            for part in ("", *split(arguments)):
+                events += _delta(index, BetaInputJSONDelta(type="input_json_delta", partial_json=part))
+            events += _stop(index)
+        return events
+
+    def ending(self, turn: Say | CallTools) -> bytes:
+        """The end of the text, the reason and the usage, and the end of the message."""
+        usage = turn.usage or Usage(0, 0)
+        end = BetaRawMessageDeltaEvent(
+            type="message_delta",
+            delta=Delta(stop_reason=_stop_reason(turn), stop_sequence=None),
+            usage=BetaMessageDeltaUsage(output_tokens=usage.completion),
+        )
+        text = _stop(0) if isinstance(turn, Say) else b""
+        return text + _event(end) + _event(BetaRawMessageStopEvent(type="message_stop"))
+
+    def error(self, message: str) -> bytes:
+        """An event `error`."""
+        return f"event: error\ndata: {json.dumps(self.refusal(529, message))}\n\n".encode()
+
+    def whole(self, turn: Say | CallTools, request: LlmRequest) -> Json:
+        """The whole message."""
+        message = _message(request, turn.usage or Usage(0, 0))
+        text = turn.text if isinstance(turn, CallTools) else "".join(turn.pieces)
+        message.content = [BetaTextBlock(type="text", text=text)] if text else []
+        if isinstance(turn, CallTools):
+            message.content += [
+                BetaToolUseBlock(type="tool_use", id=call_id(request, index), name=name, input=json.loads(arguments))
+                for index, (name, arguments) in enumerate(turn.calls)
+            ]
+        message.stop_reason = _stop_reason(turn)
+        return _dumped(message)
+
+    def refusal(self, status: int, message: str) -> Json:
+        """Anthropic's error object."""
+        return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}}
+
+
+def _stop_reason(turn: Say | CallTools) -> Any:
+    return "tool_use" if isinstance(turn, CallTools) else _STOP[turn.finish_reason]
+
+
+def _message(request: LlmRequest, usage: Usage) -> BetaMessage:
+    read, written = usage.cached or 0, usage.written or 0
+    return BetaMessage(
+        id=f"msg_{request.number}",
+        type="message",
+        role="assistant",
+        model=request.model,
+        content=[],
+        stop_reason=None,
+        stop_sequence=None,
+        usage=BetaUsage(
+            input_tokens=usage.prompt - read - written,
+            cache_read_input_tokens=read,
+            cache_creation_input_tokens=written,
+            output_tokens=1,
+        ),
+    )
+
+
+def _start(index: int, block: Any) -> bytes:
+    return _event(BetaRawContentBlockStartEvent(type="content_block_start", index=index, content_block=block))
+
+
+def _delta(index: int, delta: Any) -> bytes:
+    return _event(BetaRawContentBlockDeltaEvent(type="content_block_delta", index=index, delta=delta))
+
+
+def _stop(index: int) -> bytes:
+    return _event(BetaRawContentBlockStopEvent(type="content_block_stop", index=index))
+
+
+def _event(event: Any) -> bytes:
+    return f"event: {event.type}\ndata: {json.dumps(_dumped(event))}\n\n".encode()
+
+
+def _dumped(value: BaseModel) -> Json:
+    return value.model_dump(mode="json", exclude_unset=True)

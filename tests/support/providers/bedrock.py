@@ -1,0 +1,157 @@
+"""Bedrock's `converse` and `converse-stream`. The shapes are those of boto3's service description.
+
+The stream is AWS's binary event stream: https://docs.aws.amazon.com/lexv2/latest/dg/event-stream-encoding.html
+"""
+
+import json
+from binascii import crc32
+from dataclasses import dataclass
+from struct import pack
+from typing import ClassVar
+from urllib.parse import unquote
+
+from tests.support.providers.provider import Streamed, split
+from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, call_id
+
+_STOP = {"stop": "end_turn", "length": "max_tokens", "content_filter": "content_filtered"}
+_STRING = 7
+ERRORS = {
+    400: "ValidationException",
+    403: "AccessDeniedException",
+    404: "ResourceNotFoundException",
+    429: "ThrottlingException",
+    500: "InternalServerException",
+    503: "ServiceUnavailableException",
+}
+
+
+@dataclass(frozen=True)
+class BedrockRequest(LlmRequest):
+    """A request for a conversation's next message."""
+
+    @property
+    def model(self) -> str:
+        """The model's id, which is a part of the path."""
+        return unquote(self.path.split("/")[2])
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the client wants an event stream."""
+        return self.path.endswith("/converse-stream")
+
+    @property
+    def messages(self) -> list[Json]:
+        """The conversation in the form of chat completions, without results of tools."""
+        turns = [(one["role"], "".join(b.get("text", "") for b in one["content"])) for one in self.body["messages"]]
+        return [{"role": role, "content": text} for role, text in turns if text]
+
+    @property
+    def tools(self) -> list[str]:
+        """Names of the tools on offer, in order."""
+        return [tool["toolSpec"]["name"] for tool in (self.body.get("toolConfig") or {}).get("tools", [])]
+
+    @property
+    def tool_results(self) -> dict[str, str]:
+        """Text of every tool result in the conversation by tool-call id."""
+        blocks = (block for message in self.body["messages"] for block in message["content"])
+        results = (block["toolResult"] for block in blocks if "toolResult" in block)
+        return {one["toolUseId"]: "".join(part.get("text", "") for part in one["content"]) for one in results}
+
+
+class Bedrock:
+    """The `Dialect`."""
+
+    content_type: ClassVar[str] = "application/vnd.amazon.eventstream"
+    request_class: ClassVar[type[LlmRequest]] = BedrockRequest
+
+    def is_turn(self, path: str) -> bool:
+        """Whether a POST to `path` asks the model."""
+        return path.startswith("/model/") and path.endswith(("/converse", "/converse-stream"))
+
+    def opening(self, turn: Streamed, request: LlmRequest) -> bytes:
+        """The message's role."""
+        del turn, request
+        return _event("messageStart", {"role": "assistant"})
+
+    def piece(self, text: str) -> bytes:
+        """One piece of the text, which is the first block and has no start."""
+        return _event("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": text}})
+
+    def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
+        """A block for each tool call."""
+        events = _event("contentBlockStop", {"contentBlockIndex": 0}) if turn.text else b""
+        for number, (name, arguments) in enumerate(turn.calls):
+            index = {"contentBlockIndex": number + bool(turn.text)}
+            start = {"toolUse": {"toolUseId": call_id(request, number), "name": name}}
+            events += _event("contentBlockStart", {**index, "start": start})
+            for part in split(arguments):
+                events += _event("contentBlockDelta", {**index, "delta": {"toolUse": {"input": part}}})
+            events += _event("contentBlockStop", index)
+        return events
+
+    def ending(self, turn: Say | CallTools) -> bytes:
+        """The end of the text, the reason, and the usage."""
+        events = _event("contentBlockStop", {"contentBlockIndex": 0}) if isinstance(turn, Say) else b""
+        events += _event("messageStop", {"stopReason": _stop_reason(turn)})
+        return events + _event("metadata", {"usage": _usage(turn.usage), "metrics": {"latencyMs": 1}})
+
+    def error(self, message: str) -> bytes:
+        """An exception of the stream."""
+        return encode(
+            {":message-type": "exception", ":exception-type": "modelStreamErrorException"}, {"message": message}
+        )
+
+    def whole(self, turn: Say | CallTools, request: LlmRequest) -> Json:
+        """The whole message."""
+        text = turn.text if isinstance(turn, CallTools) else "".join(turn.pieces)
+        content: list[Json] = [{"text": text}] if text else []
+        if isinstance(turn, CallTools):
+            content += [
+                {"toolUse": {"toolUseId": call_id(request, index), "name": name, "input": json.loads(arguments)}}
+                for index, (name, arguments) in enumerate(turn.calls)
+            ]
+        return {
+            "output": {"message": {"role": "assistant", "content": content}},
+            "stopReason": _stop_reason(turn),
+            "usage": _usage(turn.usage),
+            "metrics": {"latencyMs": 1},
+        }
+
+    def refusal(self, status: int, message: str) -> Json:
+        """AWS's error object, with the type that the real service sends in a header."""
+        return {"__type": ERRORS.get(status, "InternalServerException"), "message": message}
+
+
+def _stop_reason(turn: Say | CallTools) -> str:
+    return "tool_use" if isinstance(turn, CallTools) else _STOP[turn.finish_reason]
+
+
+def _usage(usage: Usage | None) -> Json:
+    """Input tokens exclude those that came from and went into the cache."""
+    usage = usage or Usage(0, 0)
+    read, written = usage.cached or 0, usage.written or 0
+    return {
+        "inputTokens": usage.prompt - read - written,
+        "outputTokens": usage.completion,
+        "totalTokens": usage.prompt + usage.completion,
+        "cacheReadInputTokens": read,
+        "cacheWriteInputTokens": written,
+    }
+
+
+def _event(kind: str, payload: Json) -> bytes:
+    return encode({":message-type": "event", ":event-type": kind}, payload)
+
+
+def encode(headers: dict[str, str], payload: Json) -> bytes:
+    """One message of an event stream."""
+    head = b"".join(_header(name, value) for name, value in {**headers, ":content-type": "application/json"}.items())
+    body = json.dumps(payload).encode()
+    prelude = pack("!II", 16 + len(head) + len(body), len(head))
+    message = prelude + pack("!I", crc32(prelude)) + head + body
+    return message + pack("!I", crc32(message))
+
+
+def _header(name: str, value: str) -> bytes:
+    key, text = name.encode(), value.encode()
+    return pack("!B", len(key)) + key + pack("!BH", _STRING, len(text)) + text

@@ -1,0 +1,138 @@
+"""A scripted model behind any wire format."""
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, Protocol
+
+from tests.support.asgi import Scope, Send, end_body, headers_of, respond_json, send_part, start_response
+from tests.support.listener import serve_app
+from tests.support.scripted_llm import (
+    CallTools,
+    Cut,
+    EndEarly,
+    ErrorEvent,
+    Json,
+    LlmRequest,
+    Played,
+    Reply,
+    Say,
+    Script,
+    ScriptedLlm,
+    Turn,
+    echo,
+    hold_at_gate,
+)
+
+type Streamed = Say | CallTools | Cut | EndEarly | ErrorEvent
+
+
+class Dialect(Protocol):
+    """One wire format. Events are returned as the bytes of the body."""
+
+    content_type: ClassVar[str]
+    request_class: ClassVar[type[LlmRequest]]
+
+    def is_turn(self, path: str) -> bool:
+        """Whether a POST to `path` asks the model."""
+
+    def opening(self, turn: Streamed, request: LlmRequest) -> bytes:
+        """What comes before the first piece."""
+
+    def piece(self, text: str) -> bytes:
+        """One piece of text."""
+
+    def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
+        """The tool calls, after `turn.text`."""
+
+    def ending(self, turn: Say | CallTools) -> bytes:
+        """What comes last, usage included."""
+
+    def error(self, message: str) -> bytes:
+        """An error inside a stream."""
+
+    def whole(self, turn: Say | CallTools, request: LlmRequest) -> Json:
+        """The answer to a request that wants no stream."""
+
+    def refusal(self, status: int, message: str) -> Json:
+        """The body of an HTTP error."""
+
+
+class ScriptedProvider(ScriptedLlm):
+    """A scripted model that speaks `dialect`; without one, OpenAI's chat completions."""
+
+    def __init__(self, dialect: Dialect | None, script: Script | Sequence[Turn] = echo) -> None:
+        super().__init__(script)
+        self.dialect = dialect
+        self.sockets: list[Any] = []  # of the turns' clients
+
+    def refuse(self, status: int, message: str = "scripted failure", **headers: str) -> Reply:
+        """An HTTP error in the provider's form; headers with `_` for `-`."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        openai = {"error": {"message": message, "type": "scripted", "param": None, "code": None}}
+        body = self.dialect.refusal(status, message) if self.dialect else openai
+        return Reply(status, json.dumps(body).encode(), "application/json", named)
+
+    def _is_turn(self, scope: Scope) -> bool:
+        if self.dialect is None:
+            return super()._is_turn(scope)
+        return scope["method"] == "POST" and self.dialect.is_turn(scope["path"])
+
+    def _request_of(self, number: int, body: Json, scope: Scope) -> LlmRequest:
+        self.sockets.append(scope["client"])
+        request_class = self.dialect.request_class if self.dialect else LlmRequest
+        return request_class(number, body, headers_of(scope), scope["path"])
+
+    async def _play(self, turn: Played, request: LlmRequest, send: Send) -> None:
+        if self.dialect is None or isinstance(turn, Reply):
+            await super()._play(turn, request, send)
+        elif isinstance(turn, (Say, CallTools)) and not request.is_streamed:
+            await hold_at_gate(turn)
+            await respond_json(send, 200, self.dialect.whole(turn, request))
+        else:
+            await _stream(self.dialect, turn, request, send)
+
+
+async def _stream(dialect: Dialect, turn: Streamed, request: LlmRequest, send: Send) -> None:
+    await start_response(send, 200, content_type=dialect.content_type)
+    if opening := dialect.opening(turn, request):
+        await send_part(send, opening)
+    for number, text in enumerate(texts_of(turn), start=1):
+        if isinstance(turn, Say) and turn.gate is not None and number > 1:
+            await turn.gate.enter(f"piece {number}")
+        await send_part(send, dialect.piece(text))
+    if isinstance(turn, Cut):
+        return  # ending without the last body part makes Hypercorn drop the connection
+    if isinstance(turn, ErrorEvent):
+        await send_part(send, dialect.error(turn.message))
+    elif not isinstance(turn, EndEarly):
+        if isinstance(turn, CallTools):
+            await send_part(send, dialect.calls(turn, request))
+        await send_part(send, dialect.ending(turn))
+    await end_body(send)
+
+
+def texts_of(turn: Streamed) -> tuple[str, ...]:
+    """The pieces of text in an answer."""
+    if isinstance(turn, CallTools):
+        return (turn.text,) if turn.text else ()
+    return turn.pieces
+
+
+def split(text: str) -> tuple[str, ...]:
+    """Both halves of a text, without an empty one: arguments come in pieces."""
+    half = len(text) // 2
+    return tuple(part for part in (text[:half], text[half:]) if part)
+
+
+@asynccontextmanager
+async def scripted_provider(
+    dialect: Dialect | None, script: Script | Sequence[Turn] = echo, *, port: int = 0
+) -> AsyncGenerator[ScriptedProvider]:
+    """Serve a `ScriptedProvider` at `llm.base_url`, which has no path; see `scripted_llm`."""
+    llm = ScriptedProvider(dialect, script)
+    async with serve_app(llm, port=port) as listener:
+        llm.base_url = listener.base_url
+        yield llm
+    if llm.surprises:
+        raise AssertionError("the scripted provider was surprised: " + "; ".join(llm.surprises))
