@@ -17,7 +17,7 @@ from fast_agent.core.exceptions import (
 )
 from pydantic import ValidationError
 
-from pallas_gateway.errors import GatewayError
+from pallas_gateway.errors import CallFailedError, GatewayError
 from pallas_gateway.runtime.llm_failures import connection_words, provider_words
 from pallas_gateway.telemetry.redaction import shortened
 
@@ -27,7 +27,9 @@ _NO_MODEL = "No model configured"
 
 
 def failure_of(error: BaseException) -> tuple[str, str]:
-    """The kind of failure (`llm_error`, `runtime_error`) and a sentence for the user."""
+    """The kind of failure (`llm_error`, `llm_timeout`, `runtime_error`) and a sentence for the user."""
+    if (own := next((e for e in walk_exception_chain(error) if isinstance(e, CallFailedError)), None)) is not None:
+        return own.reason, f"The model could not answer: {own}"  # raised in a turn of the model only
     if _came_from_the_model(error):
         unreadable = any(isinstance(cause, json.JSONDecodeError) for cause in walk_exception_chain(error))
         unreached = connection_words(error)

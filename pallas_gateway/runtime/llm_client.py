@@ -192,6 +192,7 @@ class ChunkStream(AsyncStream[ChatCompletionChunk]):
         self._events = _Events()
         self._received = self.response.aiter_bytes()
         self._left: Iterator[_Event] = iter(())
+        self.is_done = False  # whether the provider has said that this is all
 
     def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
         return self._iterator
@@ -205,6 +206,7 @@ class ChunkStream(AsyncStream[ChatCompletionChunk]):
                         yield chunk
                         continue
                     if isinstance(event, bytes) and event.startswith(_DONE):
+                        self.is_done = True
                         return
                     self._left = chain((event,), events)
                     async for other in super().__stream__():
@@ -219,7 +221,9 @@ class ChunkStream(AsyncStream[ChatCompletionChunk]):
         events = self._left
         while True:
             for event in events:
-                yield ServerSentEvent(data=event.decode()) if isinstance(event, bytes) else event
+                sent = ServerSentEvent(data=event.decode()) if isinstance(event, bytes) else event
+                self.is_done = self.is_done or sent.data.startswith("[DONE]")
+                yield sent
             if (piece := await self._receive()) is None:
                 return
             events = self._events.ended_by(piece)

@@ -41,6 +41,7 @@ READ_BY_CLIENTS = (
     *_PROXIES,
     *("SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS"),
+    *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE"),
     *("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"),
 )
 """Variables that a client reads when it is made; a reload may have read them from `.env`."""
@@ -95,13 +96,13 @@ def _keep_openai(module: Any) -> None:
     transform_plainly()
 
     def client(**settings: Any) -> Any:
-        return _kept(settings, lambda: kept_class(**settings, http_client=_without_cookies(http_client())))
+        return kept(settings, lambda: kept_class(**settings, http_client=_without_cookies(http_client())))
 
     def lent(**settings: Any) -> Any:
         settings.pop("http_client", None)
-        if _is_callers_own(settings):
+        if is_callers_own(settings):
             return original(**settings, http_client=http_client())
-        return _Lent(client(**settings))
+        return Lent(client(**settings))
 
     lent.is_kept = True  # type: ignore[attr-defined]
     module.AsyncOpenAI = lent
@@ -114,15 +115,15 @@ def _keep_anthropic(module: Any) -> None:
         return
 
     def client(**settings: Any) -> Any:
-        if settings.get("http_client") is not None or _is_callers_own(settings):
+        if settings.get("http_client") is not None or is_callers_own(settings):
             return original(**settings)
-        return _kept(settings, lambda: original(**{**settings, "http_client": _http_client()}))
+        return kept(settings, lambda: original(**{**settings, "http_client": _http_client()}))
 
     client.is_kept = True  # type: ignore[attr-defined]
     module.AsyncAnthropic = client
 
 
-def _is_callers_own(settings: Mapping[str, Any]) -> bool:
+def is_callers_own(settings: Mapping[str, Any]) -> bool:
     """Whether the client would carry the token of the call's client: kept for nobody else, nor after the call."""
     token = request_bearer_token.get()
     return bool(token) and _holds(settings, str(token))
@@ -142,7 +143,8 @@ def _holds(value: object, text: str) -> bool:
     return text in shown or repr(text)[1:-1] in shown
 
 
-def _kept(settings: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+def kept(settings: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    """The client of the running event loop with these settings, which all determine it; made if there is none yet."""
     clients = _clients.setdefault(asyncio.get_running_loop(), OrderedDict())
     key = (repr(sorted((name, repr(value)) for name, value in settings.items())), *map(os.environ.get, READ_BY_CLIENTS))
     if key not in clients:
@@ -166,7 +168,7 @@ def _retire(client: Any) -> None:
     loop.call_later(RETIRE_SECONDS, close, context=Context())  # in that of a call, its token would stay as long
 
 
-class _Lent:
+class Lent:
     """A kept client for one turn: leaving it leaves the client open, and no response of the turn."""
 
     def __init__(self, client: Any) -> None:
@@ -191,21 +193,22 @@ class _Lent:
                 await response.aclose()
 
 
-async def _use_the_wait(_: Any) -> None:
-    """The request leaves before the loop comes to this: connections are kept, so sending it waits for nothing."""
+async def use_the_wait(_: Any) -> None:
+    """A hook of HTTP clients. The request leaves before the loop comes to this: a kept connection never waits."""
     if (meanwhile := _meanwhile.get()) is not None and (work := meanwhile()) is not None:
         asyncio.get_running_loop().call_soon(work)
 
 
-async def _remember(response: Any) -> None:
+async def remember(response: Any) -> None:
+    """A hook of HTTP clients: the turn closes this response when it ends."""
     if (responses := _responses.get()) is not None:
         responses.append(response)
 
 
 def _without_cookies(client: Any) -> Any:
     """An HTTP client on aiohttp that keeps no cookie and tells the turn of its responses."""
-    client.event_hooks["request"].append(_use_the_wait)
-    client.event_hooks["response"].append(_remember)
+    client.event_hooks["request"].append(use_the_wait)
+    client.event_hooks["response"].append(remember)
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
     for transport in (client._transport, *client._mounts.values()):
         if transport is not None:
@@ -220,12 +223,18 @@ def _session(transport: Any) -> Any:
 
 
 def _http_client() -> Any:
-    """The Anthropic library's own, but without cookies and with an eye on its idle sockets."""
+    """The Anthropic library's own."""
+    from anthropic import DefaultAsyncHttpxClient  # noqa: PLC0415  not before an LLM is used
+
+    return watched_client(DefaultAsyncHttpxClient)
+
+
+def watched_client(make: Callable[..., Any]) -> Any:
+    """A client of the `httpx2` library, but without cookies and with an eye on its idle sockets."""
     import httpx2  # noqa: PLC0415  not before an LLM is used
-    from anthropic import DefaultAsyncHttpxClient  # noqa: PLC0415
 
     limits = httpx2.Limits(max_keepalive_connections=100, keepalive_expiry=KEEP_ALIVE_SECONDS)
-    client = DefaultAsyncHttpxClient(limits=limits)
+    client = make(limits=limits)
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
     client.event_hooks = {"request": [_Sweep(client).later]}
     return client

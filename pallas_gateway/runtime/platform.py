@@ -40,7 +40,9 @@ from pallas_gateway.runtime import (
     fast_agent_log,
     goodbyes,
     llm_connections,
+    llm_endings,
     llm_failures,
+    llm_google,
     llm_parsing,
     provider_addresses,
     savings,
@@ -119,7 +121,7 @@ def prepare() -> None:
     _time_operations()
     McpAgent.call_tool = wraps(McpAgent.call_tool)(tool_filters.guarded(McpAgent.call_tool))  # type: ignore[method-assign]
     _log_to_the_gateway()
-    _keep_llm_connections()
+    _repair_providers()
     _obey_no_message()
     savings.save()
     for console in (consoles.console, consoles.error_console, consoles.server_console):
@@ -262,7 +264,7 @@ def _time_operations() -> None:
     MCPAggregator._execute_on_server = watched  # type: ignore[method-assign]
 
 
-def _keep_llm_connections() -> None:
+def _repair_providers() -> None:
     """Providers are imported when the first agent needs one, and make an HTTP client for every turn."""
     original = ModelFactory._load_provider_class
 
@@ -275,6 +277,8 @@ def _keep_llm_connections() -> None:
             llm_connections.keep_clients_of(module)
             llm_failures.explain_failures_of(module)
             provider_addresses.ask_the_same_address(module)
+            llm_endings.require_ends(each)
+            llm_google.prepare(each)
         return llm_class
 
     ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]

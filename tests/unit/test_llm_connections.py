@@ -102,7 +102,7 @@ async def test_a_client_that_was_crowded_out_serves_its_turn_and_is_closed_at_th
 
 async def test_a_client_used_without_being_entered_is_the_kept_one_and_stays_open() -> None:
     kept = FakeClient(api_key="a")
-    lent = llm_connections._Lent(kept)
+    lent = llm_connections.Lent(kept)
 
     assert lent.settings == {"api_key": "a"}
     await lent.close()
