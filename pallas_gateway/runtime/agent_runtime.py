@@ -10,6 +10,7 @@ from pallas_gateway.runtime import connections, platform
 from pallas_gateway.runtime.credentials import presenting
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
 from pallas_gateway.runtime.listings import tool_names
+from pallas_gateway.runtime.llm_attempts import repeats_told_to
 from pallas_gateway.runtime.llm_connections import while_waiting
 from pallas_gateway.runtime.models import facts_of, model_facts, models_used, provider_and_model
 from pallas_gateway.runtime.observer import Observer
@@ -165,6 +166,7 @@ class FastAgentAgentRuntime:
             connections.connecting(instance.connect_one),
             platform.asking_for_logs(),
             while_waiting(self._spare.make),
+            repeats_told_to(observer.note_repeat),
             self._operations.told(),
         ):
             try:

@@ -102,6 +102,12 @@ class Observer:
         aggregator.set_tool_execution_handler(events)
         aggregator.server_notification_callback = self._on_notification  # type: ignore[assignment]  # declared as None
 
+    def note_repeat(self, llm: object) -> None:
+        """A model's request has failed and is sent again: its step begins once more."""
+        for loop in self._loops.values():
+            if getattr(loop.agent, "llm", None) is llm:
+                self._channel.progress(progress.agent_step(loop.emitter.agent, loop.steps, "llm"))
+
     def abandon_tools(self) -> None:
         """Tell the client of the tool calls that the end of the call has cut off: fast-agent does not."""
         for events in self._tool_events:

@@ -39,6 +39,7 @@ from pallas_gateway.runtime import (
     connections,
     fast_agent_log,
     goodbyes,
+    llm_attempts,
     llm_connections,
     llm_endings,
     llm_failures,
@@ -88,6 +89,7 @@ _RELIED_ON: ReliedOn = (
     *connections.RELIED_ON,
     *call_connections.RELIED_ON,
     *goodbyes.RELIED_ON,
+    *llm_attempts.RELIED_ON,
     *savings.RELIED_ON,
 )
 # What the gateway sets, and what it reads in place of a method it replaces.
@@ -122,6 +124,7 @@ def prepare() -> None:
     McpAgent.call_tool = wraps(McpAgent.call_tool)(tool_filters.guarded(McpAgent.call_tool))  # type: ignore[method-assign]
     _log_to_the_gateway()
     _repair_providers()
+    llm_attempts.prepare()
     _obey_no_message()
     savings.save()
     for console in (consoles.console, consoles.error_console, consoles.server_console):
@@ -277,6 +280,7 @@ def _repair_providers() -> None:
             llm_connections.keep_clients_of(module)
             llm_failures.explain_failures_of(module)
             provider_addresses.ask_the_same_address(module)
+            llm_attempts.log_repeats_of_libraries()
             llm_endings.require_ends(each)
             llm_google.prepare(each)
         return llm_class
