@@ -40,6 +40,7 @@ from pallas_gateway.runtime import (
     fast_agent_log,
     goodbyes,
     llm_attempts,
+    llm_bedrock,
     llm_connections,
     llm_endings,
     llm_failures,
@@ -283,6 +284,7 @@ def _repair_providers() -> None:
             llm_attempts.log_repeats_of_libraries()
             llm_endings.require_ends(each)
             llm_google.prepare(each)
+            llm_bedrock.prepare(each, module)
         return llm_class
 
     ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]

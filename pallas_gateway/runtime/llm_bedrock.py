@@ -1,0 +1,124 @@
+"""Amazon Bedrock, made fit for hosting. Installed when an agent first uses it."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from fast_agent.llm.stream_types import StreamChunk
+from fast_agent.llm.usage_tracking import PromptTokenUsage, TurnUsage
+from fast_agent.types.llm_stop_reason import LlmStopReason
+
+from pallas_gateway.runtime.llm_attempts import ProviderError
+from pallas_gateway.runtime.llm_bedrock_turns import Turn, current_turn, in_thread
+from pallas_gateway.runtime.relied_on import check_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pallas_gateway.runtime.relied_on import ReliedOn
+
+_MODULE = "fast_agent.llm.provider.bedrock.llm_bedrock"
+RELIED_ON: ReliedOn = (
+    (f"{_MODULE}:BedrockLLM", "_bedrock_completion", ("self", "message_param", "request_params", "tools", "history")),
+    (f"{_MODULE}:BedrockLLM", "_get_bedrock_runtime_client", ("self",)),
+    (f"{_MODULE}:BedrockLLM", "_bedrock_error_response", ("self", "model", "caps", "last_error_msg")),
+    (f"{_MODULE}:BedrockLLM", "_handle_stream_text_delta", ("self", "text", "model", "state")),
+    (f"{_MODULE}:BedrockLLM", "_bedrock_stream_response", ("self", "model", "state")),
+    (f"{_MODULE}:BedrockLLM", "_process_non_streaming_response", ("self", "response", "model")),
+    (_MODULE, "usage_from_bedrock", ("usage", "model")),
+    (_MODULE, "BEDROCK_STOP_REASON_MAP", ()),
+    (_MODULE, "_boto3", ()),
+)
+_STOP_REASONS = {
+    "error": LlmStopReason.ERROR,
+    "content_filtered": LlmStopReason.SAFETY,
+    "guardrail_intervened": LlmStopReason.SAFETY,
+}
+_CACHED = {"cache_read": "cacheReadInputTokens", "cache_write": "cacheWriteInputTokens"}
+
+
+def prepare(llm_class: type[Any], module: Any) -> None:
+    """Repair fast-agent's class for Bedrock; safe to call again."""
+    if llm_class.__name__ != "BedrockLLM" or hasattr(llm_class._bedrock_completion, "original"):
+        return
+    if module._boto3 is None:
+        return  # the class cannot be used, and says why
+    from pallas_gateway.runtime import llm_bedrock_client  # noqa: PLC0415  boto3 is not the gateway's own
+
+    check_names((*RELIED_ON, *llm_bedrock_client.RELIED_ON))
+    _complete_in_threads(llm_class)
+    client_of = llm_bedrock_client.client_of
+    llm_class._get_bedrock_runtime_client = lambda self: client_of(self.aws_profile, self.aws_region)
+    _send_live_text(llm_class)
+    _count_cached_tokens(llm_class, module)
+    _raise_errors(llm_class)
+    module.BEDROCK_STOP_REASON_MAP.update(_STOP_REASONS)
+
+
+def _complete_in_threads(llm_class: Any) -> None:
+    original = llm_class._bedrock_completion
+
+    @wraps(original)
+    async def complete(self: Any, message: Any, request_params: Any = None, *more: Any, **options: Any) -> Any:
+        turn = Turn(getattr(request_params, "streaming_timeout", None))
+        return await in_thread(turn, original(self, message, request_params, *more, **options))
+
+    complete.original = original  # type: ignore[attr-defined]
+    llm_class._bedrock_completion = complete
+
+
+def _send_live_text(llm_class: Any) -> None:
+    original = llm_class._handle_stream_text_delta
+
+    @wraps(original)
+    def handle(self: Any, text: str, *arguments: Any) -> None:
+        original(self, text, *arguments)
+        if (turn := current_turn.get()) is not None and text:
+            turn.loop.call_soon_threadsafe(self._notify_stream_listeners, StreamChunk(text=text))
+
+    llm_class._handle_stream_text_delta = handle
+
+
+def _count_cached_tokens(llm_class: Any, module: Any) -> None:
+    """fast-agent keeps of the usage what came in and went out, and not what the cache did."""
+    of_stream, of_response = llm_class._bedrock_stream_response, llm_class._process_non_streaming_response
+
+    @wraps(of_stream)
+    def stream_response(self: Any, model: str, state: Any) -> Any:
+        return _with_cached(of_stream(self, model, state), state.usage)
+
+    @wraps(of_response)
+    def non_streaming_response(self: Any, response: Any, model: str) -> Any:
+        return _with_cached(of_response(self, response, model), response.get("usage", {}))
+
+    llm_class._bedrock_stream_response = stream_response
+    llm_class._process_non_streaming_response = non_streaming_response
+    module.usage_from_bedrock = _disjoint(module.usage_from_bedrock)
+
+
+def _with_cached(processed: dict[str, Any], usage: Mapping[str, Any]) -> dict[str, Any]:
+    cached = {name: usage.get(sent) or 0 for name, sent in _CACHED.items()}
+    return {**processed, "usage": {**processed["usage"], **cached}}
+
+
+def _disjoint(original: Callable[..., TurnUsage]) -> Callable[..., TurnUsage]:
+    @wraps(original)
+    def usage_from_bedrock(usage: Mapping[str, Any], *, model: str) -> TurnUsage:
+        turn = original(usage, model=model)
+        read, written, uncached = usage.get("cache_read", 0), usage.get("cache_write", 0), turn.prompt.total or 0
+        total = uncached + read + written
+        prompt = PromptTokenUsage(total=total, uncached=uncached, cache_read=read, cache_write=written)
+        return turn.model_copy(update={"prompt": prompt})
+
+    return usage_from_bedrock
+
+
+def _raise_errors(llm_class: Any) -> None:
+    """fast-agent answers with the error as text, and from then on asks this model without tools, in every call."""
+
+    def error_response(self: Any, model: str, caps: Any, last_error_msg: str | None) -> Any:
+        del self, model, caps
+        raise ProviderError(f"Bedrock refused the request: {last_error_msg or 'no reason was given'}")
+
+    llm_class._bedrock_error_response = error_response

@@ -1,0 +1,148 @@
+"""The client of Amazon Bedrock: kept, watched, and with errors that a person understands. Used in threads.
+
+Imported once an agent uses Bedrock, whose library, boto3, is not the gateway's own.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore import exceptions
+from botocore.config import Config
+from botocore.httpsession import URLLib3Session
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+from pallas_gateway.runtime.llm_attempts import ProviderError
+from pallas_gateway.runtime.llm_bedrock_turns import current_turn
+from pallas_gateway.runtime.llm_endings import ended_early
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pallas_gateway.runtime.relied_on import ReliedOn
+
+CONNECT_SECONDS = 10.0
+MOST_CONNECTIONS = 256
+"""Kept open; more are made where more calls run at once."""
+MOST_CLIENTS = 16
+"""One for each profile, region and set of credentials."""
+RELIED_ON: ReliedOn = ((URLLib3Session, "_pool_classes_by_scheme", ()),)
+_MAY_BE_A_QUESTION_OF_FORM = "ValidationException"
+"""fast-agent looks for another form of the request after this error; after others the same one would fail again."""
+
+_clients: dict[tuple[Any, ...], Any] = {}
+_making = Lock()
+
+
+def client_of(profile: str | None, region: str | None) -> Client:
+    """The client of a profile and region, kept: it is safe for threads, and making it reads megabytes.
+
+    Raises:
+        ProviderError: the environment holds no profile, region or credentials to make it with.
+    """
+    variables = sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
+    key = (profile, region, *variables)
+    with _making:
+        if key not in _clients:
+            if len(_clients) >= MOST_CLIENTS:
+                _clients.clear()  # keys change, old ones do not come back
+            with _translated():
+                _clients[key] = _new_client(profile, region)
+        return Client(_clients[key])
+
+
+def _new_client(profile: str | None, region: str | None) -> Any:
+    config = Config(
+        connect_timeout=CONNECT_SECONDS,
+        max_pool_connections=MOST_CONNECTIONS,
+        retries={"total_max_attempts": 1},  # the gateway's own retries are bounded and logged
+    )
+    client = boto3.Session(profile_name=profile).client("bedrock-runtime", region_name=region, config=config)
+    pools = client._endpoint.http_session._pool_classes_by_scheme
+    for scheme, pool in list(pools.items()):
+        connection = type(pool.ConnectionCls.__name__, (_Watched, pool.ConnectionCls), {})
+        pools[scheme] = type(pool.__name__, (pool,), {"ConnectionCls": connection})
+    return client
+
+
+class _Watched:
+    """Goes before the class of a connection."""
+
+    def request(self: Any, *arguments: Any, **options: Any) -> Any:
+        if (turn := current_turn.get()) is not None and self.sock is not None:
+            turn.takes(self.sock)  # one that other turns have used
+        return super().request(*arguments, **options)  # type: ignore[misc]
+
+    def getresponse(self: Any, *arguments: Any, **options: Any) -> Any:
+        if (turn := current_turn.get()) is not None:
+            self.timeout = turn.idle_seconds
+            turn.takes(self.sock)
+        return super().getresponse(*arguments, **options)  # type: ignore[misc]
+
+
+class Client:
+    """What fast-agent uses of a client, with errors it does not take for questions of form."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def converse(self, **request: Any) -> Any:
+        """As the library's."""
+        return self._ask(self._client.converse, request)
+
+    def converse_stream(self, **request: Any) -> Any:
+        """As the library's, but a stream without its end fails."""
+        response = self._ask(self._client.converse_stream, request)
+        return {**response, "stream": _events(response["stream"])}
+
+    def _ask(self, operation: Callable[..., Any], request: Mapping[str, Any]) -> Any:
+        if (turn := current_turn.get()) is not None:
+            turn.check()
+        with _translated():
+            return operation(**request)
+
+
+def _events(stream: Any) -> Iterator[dict[str, Any]]:
+    is_whole = False
+    try:
+        with _translated(in_stream=True):
+            for event in stream:
+                is_whole = is_whole or "messageStop" in event
+                yield event
+    finally:
+        stream.close()
+    if not is_whole:
+        raise ended_early()
+
+
+@contextmanager
+def _translated(*, in_stream: bool = False) -> Iterator[None]:
+    try:
+        yield
+    except exceptions.ClientError as error:
+        if error.response["Error"].get("Code") == _MAY_BE_A_QUESTION_OF_FORM and not in_stream:
+            raise
+        raise _refusal(error.response) from None
+    except (exceptions.ReadTimeoutError, ReadTimeoutError) as error:
+        raise TimeoutError("Bedrock was silent") from error
+    except exceptions.ConnectionError as error:
+        raise ProviderError("its provider could not be reached", is_unreached=True) from error
+    except (exceptions.HTTPClientError, HTTPError) as error:
+        raise ProviderError("the connection to its provider was cut off", is_unreached=not in_stream) from error
+    except exceptions.BotoCoreError as error:  # credentials, profiles, regions
+        raise ProviderError(f"Bedrock: {error}") from error
+
+
+def _refusal(response: Mapping[str, Any]) -> ProviderError:
+    error, about = response["Error"], response.get("ResponseMetadata", {})
+    status = about.get("HTTPStatusCode")
+    shown = f" (status={status})" if status else ""
+    return ProviderError(
+        f"Bedrock request failed{shown}: {error.get('Message') or error.get('Code')}",
+        status=status,
+        headers=about.get("HTTPHeaders"),
+    )

@@ -1,0 +1,127 @@
+"""Amazon Bedrock, whose library blocks: what only it can do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.calling import answer_of, ask, health
+from tests.e2e.providers import BEDROCK, deltas_of, serving
+from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.scripted_llm import Usage, call_tools, hang, say, stream
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+CALLS = 40
+
+
+async def test_many_silent_turns_wait_at_once_and_the_next_is_answered(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate, say("later")) if request.last_user_text == "wait" else say("now")
+
+    async with serving(tmp_path, BEDROCK, script) as served, asyncio.TaskGroup() as group:
+        waiting = [group.create_task(ask(served.url, "wait")) for _ in range(CALLS)]
+        await gate.wait_for_entered(CALLS)
+        assert (await ask(served.url, "go")).text == "now"
+        gate.open()
+
+    assert {task.result().text for task in waiting} == {"later"}
+
+
+async def test_turns_share_connections(tmp_path: Path) -> None:
+    async with serving(tmp_path, BEDROCK, lambda _: say("Done.")) as served:
+        for _ in range(4):
+            assert (await ask(served.url)).text == "Done."
+
+    assert len(set(served.llm.sockets)) == 1
+
+
+async def test_calls_that_were_left_leave_no_thread_and_no_socket(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return stream(["Once ", "upon."], gate) if request.last_user_text == "stream" else hang(gate)
+
+    async with serving(tmp_path, BEDROCK, lambda _: say("Done.")) as served:
+        await ask(served.url)
+        before = snapshot()
+        served.llm.script = script
+        for count, message in enumerate(("stream", "hang") * 3, start=1):
+            async with served.in_flight(message) as call:
+                await gate.wait_for_entered(count)
+                await call.vanish()
+            await served.llm.wait_for_aborted(count)
+        await assert_nothing_left(before)
+        served.llm.script = lambda _: say("Done.")
+        assert (await ask(served.url)).text == "Done."
+
+
+async def test_an_error_does_not_take_the_tools_from_later_calls(tmp_path: Path) -> None:
+    async with serving(tmp_path, BEDROCK, lambda _: served.llm.refuse(400, "Input is too long")) as served:
+        answer = await ask(served.url)
+        assert (answer.is_error, answer.meta["stop_reason"]) == (True, "llm_error")
+        assert "Input is too long" in answer.text
+        asked = len(served.llm.requests)
+        served.llm.script = lambda _: say("Done.")
+        assert (await ask(served.url)).text == "Done."
+
+    assert "tools__add" in served.llm.requests[asked].tools
+
+
+async def test_tokens_of_the_cache_are_counted_without_a_stream_too(tmp_path: Path) -> None:
+    usage = Usage(prompt=30, completion=7, cached=4, written=6)
+
+    def script(request: LlmRequest) -> Turn:
+        if request.is_streamed:
+            return served.llm.refuse(400, "this model does not stream with tools")
+        return say("Done.", usage=usage)
+
+    unknown_yet = replace(BEDROCK, model="bedrock.amazon.nova-micro-v1:0")  # fast-agent remembers which model streams
+    async with serving(tmp_path, unknown_yet, script) as served:
+        answer = await ask(served.url)
+
+    spent = answer.meta["usage"]
+    assert (answer.text, answer.is_error) == ("Done.", False)
+    assert (spent["input"], spent["cache_read"], spent["cache_write"], spent["output"]) == (20, 4, 6, 7)
+
+
+async def test_a_content_filter_is_no_plain_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path, BEDROCK, [say("I", finish_reason="content_filter")]) as served:
+        answer = await ask(served.url)
+
+    assert answer.meta["stop_reason"] == "safety"
+
+
+async def test_live_text_before_a_tool_call_keeps_its_order(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        if request.tool_results:
+            return say("It is 3.")
+        return call_tools([("tools__add", {"a": 1, "b": 2})], text="Let me see. ")
+
+    async with serving(tmp_path, BEDROCK, script) as served, served.in_flight() as call:
+        answer = answer_of(await call.reply())
+
+    assert answer.text == "It is 3."
+    assert "".join(deltas_of(call)) == "Let me see. It is 3."
+
+
+async def test_without_its_library_the_agent_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("fast_agent.llm.provider.bedrock.llm_bedrock"), "_boto3", None)
+    async with serving(tmp_path, BEDROCK, []) as served:
+        document = await health(served.url)
+
+    assert document["status"] == "error"
+    assert "boto3 is required for Bedrock" in document["message"]

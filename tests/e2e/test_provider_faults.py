@@ -1,0 +1,160 @@
+"""What becomes of a call whose provider of models fails, in its own wire format."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.calling import Answer, answer_of, ask
+from tests.e2e.providers import BEDROCK, GEMINI, KEY, Provider, deltas_of, each_provider, serving
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import cut, end_early, error_event, garbage, hang, say, stream
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+SOON: Mapping[str, str] = {"retry_after": "0.01"}
+REPEATED = "LLM request repeated"
+
+
+def repeats(caplog: pytest.LogCaptureFixture) -> int:
+    return [record.message for record in caplog.records].count(REPEATED)
+
+
+@each_provider
+async def test_an_answer_without_its_end_is_a_failure(provider: Provider, tmp_path: Path) -> None:
+    async with serving(tmp_path, provider, [end_early(["Once ", "upon "])]) as served, served.in_flight() as call:
+        answer = answer_of(await call.reply())
+
+    assert failure(answer) == ("The model could not answer: the provider's answer ended early", "llm_error")
+    assert "".join(deltas_of(call)) == "Once upon "
+
+
+@each_provider
+async def test_a_connection_cut_off_within_an_answer_is_a_failure(provider: Provider, tmp_path: Path) -> None:
+    async with serving(tmp_path, provider, [cut()]) as served:
+        answer = await ask(served.url)
+
+    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "llm_error")
+    assert answer.text.startswith("The model could not answer: ")
+
+
+@each_provider
+async def test_an_error_within_an_answer_is_a_failure(provider: Provider, tmp_path: Path) -> None:
+    async with serving(tmp_path, provider, [error_event(f"too many for {KEY}")]) as served:
+        answer = await ask(served.url)
+
+    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "llm_error")
+    assert "too many for" in answer.text
+    assert KEY not in answer.text
+
+
+@each_provider
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_refusal_that_may_pass_is_repeated(
+    provider: Provider, status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def script(request: LlmRequest) -> Turn:
+        return served.llm.refuse(status, **SOON) if request.number < 3 else say("At last.")
+
+    async with serving(tmp_path, provider, script) as served, served.in_flight() as call:
+        answer = answer_of(await call.reply())
+
+    assert (answer.text, len(served.llm.requests), repeats(caplog)) == ("At last.", 3, 2)
+    steps = [one["params"]["message"] for one in call.notifications if one["method"] == "notifications/progress"]
+    assert steps == ["solo step 1 (llm)"] * 3
+
+
+@each_provider
+async def test_no_more_than_three_requests_are_sent(provider: Provider, tmp_path: Path) -> None:
+    async with serving(tmp_path, provider, lambda _: served.llm.refuse(429, "slow down", **SOON)) as served:
+        answer = await ask(served.url)
+
+    assert (answer.is_error, answer.meta["stop_reason"], len(served.llm.requests)) == (True, "llm_error", 3)
+    assert "slow down" in answer.text
+    assert "429" in answer.text
+
+
+@pytest.mark.parametrize("provider", [GEMINI, BEDROCK], ids=str)
+async def test_a_provider_that_wants_a_long_pause_is_not_asked_again(provider: Provider, tmp_path: Path) -> None:
+    async with serving(tmp_path, provider, lambda _: served.llm.refuse(429, retry_after="3600")) as served:
+        answer = await ask(served.url)
+
+    assert (answer.is_error, len(served.llm.requests)) == (True, 1)
+
+
+@each_provider
+async def test_a_wrong_key_is_said_at_once_and_not_shown(provider: Provider, tmp_path: Path) -> None:
+    async with serving(tmp_path, provider, lambda _: served.llm.refuse(401, f"wrong key {KEY}")) as served:
+        answer = await ask(served.url)
+
+    assert (answer.is_error, answer.meta["stop_reason"], len(served.llm.requests)) == (True, "llm_error", 1)
+    assert KEY not in answer.text
+
+
+@each_provider
+async def test_a_refused_connection_is_repeated(
+    provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="pallas.runtime")
+    with reserved_port() as port:
+        elsewhere = Provider(provider.name, provider.model, provider.dialect, *addressed(provider, port))
+        async with serving(tmp_path, elsewhere, []) as served:
+            answer = await ask(served.url)
+
+    assert (answer.is_error, answer.meta["stop_reason"], repeats(caplog)) == (True, "llm_error", 2)
+    assert str(port) not in answer.text
+
+
+def addressed(provider: Provider, port: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    url = f"http://127.0.0.1:{port}"
+    texts = provider.config, provider.environ
+    config, environ = ({name: value.replace("{url}", url) for name, value in some.items()} for some in texts)
+    return config, environ
+
+
+@each_provider
+async def test_garbage_is_a_failure(provider: Provider, tmp_path: Path) -> None:
+    async with serving(tmp_path, provider, lambda _: garbage()) as served:
+        answer = await ask(served.url)
+
+    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "llm_error")
+
+
+@each_provider
+async def test_a_silent_model_is_a_timeout(provider: Provider, tmp_path: Path) -> None:
+    gate = Gate()
+    async with serving(tmp_path, provider, lambda _: hang(gate), params="streaming_timeout=0.5") as served:
+        answer = await ask(served.url)
+
+    text, reason = failure(answer)
+    assert text == "The model could not answer: its provider sent nothing for 0.5 s"
+    assert (reason, len(served.llm.requests)) == ("llm_timeout", 1)
+
+
+@each_provider
+async def test_a_model_that_falls_silent_is_a_timeout(provider: Provider, tmp_path: Path) -> None:
+    gate = Gate()
+    script: list[Turn] = [stream(["Once ", "upon."], gate)]
+    async with (
+        serving(tmp_path, provider, script, params="streaming_timeout=0.5") as served,
+        served.in_flight() as call,
+    ):
+        answer = answer_of(await call.reply())
+
+    text, reason = failure(answer)
+    assert text == "The model could not answer: its provider sent nothing for 0.5 s"
+    assert reason == "llm_timeout"
+    assert deltas_of(call) == ["Once "]
+
+
+def failure(answer: Answer) -> tuple[str, str]:
+    assert answer.is_error, answer
+    return answer.text, answer.meta["stop_reason"]
