@@ -226,6 +226,8 @@ def is_unreached(error: BaseException) -> bool:
 
 
 def _is_from_repeating_library(chain: list[BaseException]) -> bool:
+    if any(type(one).__name__ == "ResponsesWebSocketError" for one in chain):
+        return False  # fast-agent tells the library not to
     return any(type(one).__module__.partition(".")[0] in _REPEATING_LIBRARIES for one in chain)
 
 

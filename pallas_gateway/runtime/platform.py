@@ -46,6 +46,7 @@ from pallas_gateway.runtime import (
     llm_failures,
     llm_google,
     llm_parsing,
+    llm_responses,
     provider_addresses,
     savings,
     tool_filters,
@@ -284,6 +285,7 @@ def _repair_providers() -> None:
             llm_attempts.log_repeats_of_libraries()
             llm_endings.require_ends(each)
             llm_google.prepare(each)
+            llm_responses.prepare(each)
             llm_bedrock.prepare(each, module)
         return llm_class
 

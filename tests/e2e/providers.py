@@ -16,6 +16,7 @@ from tests.support.providers.anthropic import Anthropic
 from tests.support.providers.bedrock import Bedrock
 from tests.support.providers.gemini import Gemini
 from tests.support.providers.provider import scripted_provider
+from tests.support.providers.responses import Responses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -64,7 +65,8 @@ BEDROCK = Provider(
 )
 GENERIC = Provider("generic", "generic.test-model", None, {"api_key": KEY, "base_url": "{url}/v1"})
 OPENAI = Provider("openai", "openai.gpt-4.1", None, {"api_key": KEY, "base_url": "{url}/v1"})
-EVERY = (GENERIC, OPENAI, ANTHROPIC, GEMINI, BEDROCK)
+RESPONSES = Provider("responses", "responses.gpt-4.1", Responses(), {"api_key": KEY, "base_url": "{url}/v1"})
+EVERY = (GENERIC, OPENAI, RESPONSES, ANTHROPIC, GEMINI, BEDROCK)
 each_provider = pytest.mark.parametrize("provider", EVERY, ids=str)
 
 

@@ -29,8 +29,8 @@ async def read_body(receive: Receive) -> bytes:
 
 
 async def until_disconnect(receive: Receive) -> None:
-    """Return when the client has gone. The body must have been read."""
-    while (await receive())["type"] != "http.disconnect":
+    """Return when the client has gone. The body, or the message of a WebSocket, must have been read."""
+    while not (await receive())["type"].endswith(".disconnect"):
         pass
 
 

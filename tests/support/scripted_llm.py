@@ -321,6 +321,9 @@ class ScriptedLlm:
             body = json.loads(await read_body(receive))
         except ClientGoneError:
             return
+        await self._serve(body, scope, receive, send)
+
+    async def _serve(self, body: Json, scope: Scope, receive: Receive, send: Send) -> None:
         request = self._request_of(len(self.requests) + 1, body, scope)
         self.requests.append(request)
         self.in_flight += 1

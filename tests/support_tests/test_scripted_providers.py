@@ -9,6 +9,7 @@ from typing import Any
 import anthropic
 import boto3
 import httpx2
+import openai
 import pytest
 from botocore.config import Config
 from google import genai
@@ -17,6 +18,7 @@ from tests.support.providers.anthropic import Anthropic
 from tests.support.providers.bedrock import Bedrock
 from tests.support.providers.gemini import Gemini
 from tests.support.providers.provider import Dialect, ScriptedProvider, scripted_provider
+from tests.support.providers.responses import Responses
 from tests.support.scripted_llm import Turn, Usage, call_tools, error_event, say, stream
 
 USAGE = Usage(prompt=11, completion=7, cached=3, reasoning=2)
@@ -81,11 +83,27 @@ async def ask_bedrock(llm: ScriptedProvider) -> Said:
     return text, calls, prompt, usage["outputTokens"]
 
 
+async def ask_responses(llm: ScriptedProvider) -> Said:
+    async with (
+        httpx2.AsyncClient(trust_env=False) as http,
+        openai.AsyncOpenAI(api_key="key", base_url=f"{llm.base_url}/v1", http_client=http, max_retries=0) as client,
+        client.responses.stream(model="gpt", input=[{"role": "user", "content": "hi"}]) as streamed,
+    ):
+        async for event in streamed:
+            if event.type == "error":
+                raise AssertionError(event.message)
+        response = await streamed.get_final_response()
+    calls = [(one.name, json.loads(one.arguments)) for one in response.output if one.type == "function_call"]
+    assert response.usage is not None
+    return response.output_text, calls, response.usage.input_tokens, response.usage.output_tokens
+
+
 DIALECTS: dict[str, tuple[Dialect, Callable[[ScriptedProvider], Any]]] = {
     "gemini": (Gemini(), ask_gemini),
     "gemini together": (Gemini(has_ids=False, together=True), ask_gemini),
     "anthropic": (Anthropic(), ask_anthropic),
     "bedrock": (Bedrock(), ask_bedrock),
+    "responses": (Responses(), ask_responses),
 }
 each_dialect = pytest.mark.parametrize("name", DIALECTS)
 

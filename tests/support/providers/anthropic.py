@@ -97,8 +97,9 @@ class Anthropic:
             events += _stop(index)
         return events
 
-    def ending(self, turn: Say | CallTools) -> bytes:
+    def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
         """The end of the text, the reason and the usage, and the end of the message."""
+        del request
         usage = turn.usage or Usage(0, 0)
         end = BetaRawMessageDeltaEvent(
             type="message_delta",

@@ -89,8 +89,9 @@ class Bedrock:
             events += _event("contentBlockStop", index)
         return events
 
-    def ending(self, turn: Say | CallTools) -> bytes:
+    def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
         """The end of the text, the reason, and the usage."""
+        del request
         events = _event("contentBlockStop", {"contentBlockIndex": 0}) if isinstance(turn, Say) else b""
         events += _event("messageStop", {"stopReason": _stop_reason(turn)})
         return events + _event("metadata", {"usage": _usage(turn.usage), "metrics": {"latencyMs": 1}})

@@ -86,8 +86,9 @@ class Gemini:
         groups = [parts] if self.together else [[part] for part in parts]
         return b"".join(_event(_response(group)) for group in groups)
 
-    def ending(self, turn: Say | CallTools) -> bytes:
+    def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
         """The reason for the end, in an event of its own."""
+        del request
         return _event(_response([types.Part(text="")], finish=_finish(turn), usage=turn.usage))
 
     def error(self, message: str) -> bytes:

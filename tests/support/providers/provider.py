@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Protocol
 
-from tests.support.asgi import Scope, Send, end_body, headers_of, respond_json, send_part, start_response
+from tests.support.asgi import Receive, Scope, Send, end_body, headers_of, respond_json, send_part, start_response
 from tests.support.listener import serve_app
 from tests.support.scripted_llm import (
     CallTools,
@@ -45,7 +45,7 @@ class Dialect(Protocol):
     def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
         """The tool calls, after `turn.text`."""
 
-    def ending(self, turn: Say | CallTools) -> bytes:
+    def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
         """What comes last, usage included."""
 
     def error(self, message: str) -> bytes:
@@ -65,6 +65,24 @@ class ScriptedProvider(ScriptedLlm):
         super().__init__(script)
         self.dialect = dialect
         self.sockets: list[Any] = []  # of the turns' clients
+        self.handshakes: list[Reply] = []  # refusals of the next WebSockets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "websocket":
+            await self._converse(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket: each message of the client is a request, each event a message."""
+        await receive()
+        if self.handshakes:
+            await respond_to_handshake(send, self.handshakes.pop(0))
+            return
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await self._serve(json.loads(message["text"]), scope, receive, as_messages(send))
 
     def refuse(self, status: int, message: str = "scripted failure", **headers: str) -> Reply:
         """An HTTP error in the provider's form; headers with `_` for `-`."""
@@ -108,8 +126,27 @@ async def _stream(dialect: Dialect, turn: Streamed, request: LlmRequest, send: S
     elif not isinstance(turn, EndEarly):
         if isinstance(turn, CallTools):
             await send_part(send, dialect.calls(turn, request))
-        await send_part(send, dialect.ending(turn))
+        await send_part(send, dialect.ending(turn, request))
     await end_body(send)
+
+
+async def respond_to_handshake(send: Send, reply: Reply) -> None:
+    """Refuse a WebSocket with an HTTP response."""
+    headers = [(name.encode(), value.encode()) for name, value in reply.headers.items()]
+    start = {"type": "websocket.http.response.start", "status": reply.status, "headers": headers}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": reply.body})
+
+
+def as_messages(send: Send) -> Send:
+    """Send the events of a body as messages of a WebSocket; a body's end ends nothing, as the next request may come."""
+
+    async def send_messages(part: Any) -> None:
+        for block in part.get("body", b"").split(b"\n\n"):
+            if b"data: " in block:
+                await send({"type": "websocket.send", "text": block.partition(b"data: ")[2].decode()})
+
+    return send_messages
 
 
 def texts_of(turn: Streamed) -> tuple[str, ...]:

@@ -1,0 +1,176 @@
+"""OpenAI's Responses API, by server-sent events and by WebSocket; its events are checked by the library's own types."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from tests.support.providers.provider import Streamed, split, texts_of
+from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, call_id
+
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+@dataclass(frozen=True)
+class ResponsesRequest(LlmRequest):
+    """A request for a response."""
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the client wants events, as each that uses a WebSocket does."""
+        return bool(self.body.get("stream")) or self.body.get("type") == "response.create"
+
+    @property
+    def messages(self) -> list[Json]:
+        """The conversation in the form of chat completions, without results of tools."""
+        items = (item for item in self.body["input"] if "role" in item)
+        turns = [(item["role"], _text(item["content"])) for item in items]
+        return [{"role": role, "content": text} for role, text in turns if text]
+
+    @property
+    def tools(self) -> list[str]:
+        """Names of the tools on offer, in order."""
+        return [tool["name"] for tool in self.body.get("tools") or []]
+
+    @property
+    def tool_results(self) -> dict[str, str]:
+        """Text of every tool result in the conversation by tool-call id."""
+        outputs = [item for item in self.body["input"] if item.get("type") == "function_call_output"]
+        return {item["call_id"]: _text(item["output"]) for item in outputs}
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+class Responses:
+    """The `Dialect`."""
+
+    content_type: ClassVar[str] = "text/event-stream"
+    request_class: ClassVar[type[LlmRequest]] = ResponsesRequest
+
+    def is_turn(self, path: str) -> bool:
+        """Whether a POST to `path` asks the model."""
+        return path == "/v1/responses"
+
+    def opening(self, turn: Streamed, request: LlmRequest) -> bytes:
+        """The response without its output, and the beginning of a text."""
+        begun = _response(request, "in_progress", [], None)
+        events: list[Json] = [{"type": "response.created", "response": begun}]
+        if texts_of(turn):
+            item = _message("", "in_progress")
+            events.append({"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}})
+            events.append({"type": "response.content_part.added", **_AT, "part": item["content"][0]})
+        return _sent(events)
+
+    def piece(self, text: str) -> bytes:
+        """One piece of the text, which is the first item."""
+        return _sent([{"type": "response.output_text.delta", **_AT, "delta": text, "logprobs": []}])
+
+    def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
+        """An item for each tool call."""
+        return _sent([event for number in range(len(turn.calls)) for event in _call_events(turn, request, number)])
+
+    def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
+        """The ends of the text and of the response, which holds all of it again."""
+        events: list[Json] = []
+        if texts_of(turn):
+            item = _message("".join(texts_of(turn)), "completed")
+            part = item["content"][0]
+            events.append({"type": "response.output_text.done", **_AT, "text": part["text"], "logprobs": []})
+            events.append({"type": "response.content_part.done", **_AT, "part": part})
+            events.append({"type": "response.output_item.done", "output_index": 0, "item": item})
+        whole = _whole(turn, request)
+        kind = "incomplete" if whole["status"] == "incomplete" else "completed"
+        return _sent([*events, {"type": f"response.{kind}", "response": whole}])
+
+    def error(self, message: str) -> bytes:
+        """An event `error`."""
+        return _sent([{"type": "error", "code": "server_error", "message": message, "param": None}])
+
+    def whole(self, turn: Say | CallTools, request: LlmRequest) -> Json:
+        """The whole response."""
+        return _whole(turn, request)
+
+    def refusal(self, status: int, message: str) -> Json:
+        """OpenAI's error object."""
+        return {"error": {"message": message, "type": "scripted", "param": None, "code": f"status_{status}"}}
+
+
+_AT: Json = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+
+
+def _message(text: str, status: str) -> Json:
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": [part]}
+
+
+def _call(turn: CallTools, request: LlmRequest, number: int) -> Json:
+    name, arguments = turn.calls[number]
+    item = {"id": f"fc_{number}", "type": "function_call", "status": "completed", "name": name}
+    return {**item, "arguments": arguments, "call_id": call_id(request, number)}
+
+
+def _call_events(turn: CallTools, request: LlmRequest, number: int) -> Iterator[Json]:
+    item = _call(turn, request, number)
+    index = {"output_index": number + bool(turn.text)}
+    at = {**index, "item_id": item["id"]}
+    begun = {**item, "status": "in_progress", "arguments": ""}
+    yield {"type": "response.output_item.added", **index, "item": begun}
+    for part in split(item["arguments"]):
+        yield {"type": "response.function_call_arguments.delta", **at, "delta": part}
+    done = {"name": item["name"], "arguments": item["arguments"]}
+    yield {"type": "response.function_call_arguments.done", **at, **done}
+    yield {"type": "response.output_item.done", **index, "item": item}
+
+
+def _whole(turn: Say | CallTools, request: LlmRequest) -> Json:
+    text = "".join(texts_of(turn))
+    output = [_message(text, "completed")] if text else []
+    if isinstance(turn, CallTools):
+        output += [_call(turn, request, number) for number in range(len(turn.calls))]
+    reason = _INCOMPLETE.get(turn.finish_reason) if isinstance(turn, Say) else None
+    whole = _response(request, "incomplete" if reason else "completed", output, turn.usage)
+    return {**whole, "incomplete_details": {"reason": reason}} if reason else whole
+
+
+def _response(request: LlmRequest, status: str, output: list[Json], usage: Usage | None) -> Json:
+    response: Json = {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1_700_000_000,
+        "model": request.model,
+        "status": status,
+        "output": output,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+    }
+    return response if usage is None else {**response, "usage": _usage(usage)}
+
+
+def _usage(usage: Usage) -> Json:
+    return {
+        "input_tokens": usage.prompt,
+        "output_tokens": usage.completion,
+        "total_tokens": usage.prompt + usage.completion,
+        "input_tokens_details": {"cached_tokens": usage.cached or 0, "cache_write_tokens": usage.written or 0},
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+    }
+
+
+def _sent(events: list[Json]) -> bytes:
+    # The numbers of a stream increase; no client of these tests looks at them.
+    numbered = [{**event, "sequence_number": number} for number, event in enumerate(events)]
+    for event in numbered:
+        _checker().validate_python(event)
+    return b"".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in numbered)
+
+
+@cache
+def _checker() -> TypeAdapter[Any]:
+    return TypeAdapter(ResponseStreamEvent)
