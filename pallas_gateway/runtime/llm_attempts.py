@@ -18,6 +18,7 @@ from functools import wraps
 from http import HTTPStatus
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 import httpx2
 from fast_agent.core.exceptions import walk_exception_chain
@@ -42,12 +43,14 @@ RELIED_ON: ReliedOn = (
     (FastAgentLLM, "_execute_with_retry", ("self", "func", "args", "on_final_error", "kwargs")),
     (FastAgentLLM, "retry_count", ()),
     (FastAgentLLM, "add_stream_listener", ("self", "listener")),
+    (FastAgentLLM, "add_tool_stream_listener", ("self", "listener")),
 )
 _REPEATING_LIBRARIES = ("openai", "anthropic")
 _PASSING = frozenset({408, 409, 429})
 _log = logging.getLogger("pallas.runtime")
 _asking: ContextVar[Any] = ContextVar("pallas_asking_llm", default=None)
-_told: ContextVar[Callable[[Any], None] | None] = ContextVar("pallas_llm_repeats", default=None)
+# Weak: a context may outlive its call, in whatever was scheduled in it.
+_told: ContextVar[WeakMethod[Callable[[Any], None]] | None] = ContextVar("pallas_llm_repeats", default=None)
 
 
 class ProviderError(CallFailedError):
@@ -71,8 +74,8 @@ class ProviderError(CallFailedError):
 
 @contextmanager
 def repeats_told_to(hear: Callable[[Any], None]) -> Iterator[None]:
-    """`hear` is called with the LLM of this context that is about to send a request once more."""
-    token = _told.set(hear)
+    """`hear`, a method, is called with the LLM of this context that is about to send a request once more."""
+    token = _told.set(WeakMethod(hear))
     try:
         yield
     finally:
@@ -109,7 +112,7 @@ def log_repeats_of_libraries() -> None:
 def _logged(original: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
     @wraps(original)
     async def sleep_for_retry(self: Any, *, retries_taken: int, response: Any, **more: Any) -> None:
-        _say_repeated(f"status {response.status_code}" if response else "no connection", retries_taken + 1)
+        _say_repeated(f"status {response.status_code}" if response is not None else "no connection", retries_taken + 1)
         await original(self, retries_taken=retries_taken, response=response, **more)
 
     sleep_for_retry.original = original  # type: ignore[attr-defined]
@@ -121,7 +124,7 @@ def _say_repeated(why: str, attempt: int) -> None:
     llm = _asking.get()
     provider = getattr(getattr(llm, "provider", None), "config_name", None)
     _log.warning("LLM request repeated", extra={"provider": provider, "attempt": attempt, "error": why})
-    if llm is not None and (hear := _told.get()) is not None:
+    if llm is not None and (told := _told.get()) is not None and (hear := told()) is not None:
         hear(llm)
 
 
@@ -141,7 +144,8 @@ class _Attempts:
             ProviderError: it could not be reached.
             Exception: what else the last request raised.
         """
-        forget, token = self.llm.add_stream_listener(self._hear), _asking.set(self.llm)
+        token = _asking.set(self.llm)
+        forget = (self.llm.add_stream_listener(self._hear), self.llm.add_tool_stream_listener(self._hear_of_tool))
         try:
             for attempt in range(1, MOST_REQUESTS + 1):
                 began = monotonic()
@@ -159,11 +163,15 @@ class _Attempts:
                 await asyncio.sleep(wait)
         finally:
             _asking.reset(token)
-            forget()
+            for one in forget:
+                one()
         raise AssertionError  # the last attempt returns or raises
 
     def _hear(self, chunk: Any) -> None:
         self.has_begun = self.has_begun or bool(chunk.text)
+
+    def _hear_of_tool(self, *_: object) -> None:
+        self.has_begun = True
 
     def _wait_after(self, error: Exception, attempt: int) -> float | None:
         """How long to wait before another request; None if there is none."""

@@ -39,14 +39,6 @@ async def test_many_silent_turns_wait_at_once_and_the_next_is_answered(tmp_path:
     assert {task.result().text for task in waiting} == {"later"}
 
 
-async def test_turns_share_connections(tmp_path: Path) -> None:
-    async with serving(tmp_path, BEDROCK, lambda _: say("Done.")) as served:
-        for _ in range(4):
-            assert (await ask(served.url)).text == "Done."
-
-    assert len(set(served.llm.sockets)) == 1
-
-
 async def test_calls_that_were_left_leave_no_thread_and_no_socket(tmp_path: Path) -> None:
     gate = Gate()
 

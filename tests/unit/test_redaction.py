@@ -230,6 +230,9 @@ def _seconds_for(lines: int, known: KnownSecrets) -> float:
         "api_key_2",
         "token" + "1" * 5_000,
         "x" * 5_000 + "_token",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_BEARER_TOKEN_BEDROCK",
     ],
 )
 def test_names_of_secrets(name: str) -> None:
