@@ -234,9 +234,13 @@ def is_unreached(error: BaseException) -> bool:
 
 
 def _is_from_repeating_library(chain: list[BaseException]) -> bool:
-    if any(type(one).__name__ == "ResponsesWebSocketError" for one in chain):
-        return False  # fast-agent tells the library not to
-    return any(type(one).__module__.partition(".")[0] in _REPEATING_LIBRARIES for one in chain)
+    """Whether the last request was sent by one; for WebSockets, fast-agent tells it to repeat nothing."""
+    for error in chain:
+        if type(error).__name__ == "ResponsesWebSocketError":
+            return False
+        if type(error).__module__.partition(".")[0] in _REPEATING_LIBRARIES:
+            return True
+    return False
 
 
 def _is_silence(error: BaseException) -> bool:

@@ -57,6 +57,15 @@ async def test_a_refused_handshake_is_repeated(tmp_path: Path, caplog: pytest.Lo
     assert (answer.text, [record.message for record in caplog.records].count(REPEATED)) == ("At last.", 2)
 
 
+async def test_events_that_take_the_place_of_a_websocket_are_repeated_by_the_library_alone(tmp_path: Path) -> None:
+    either = replace(RESPONSES, model="responses.gpt-4.1?transport=auto")
+    async with serving(tmp_path, either, lambda _: served.llm.refuse(429, retry_after="0.01")) as served:
+        served.llm.handshakes = [served.llm.refuse(503), served.llm.refuse(503)]
+        answer = await ask(served.url)
+
+    assert (answer.is_error, len(served.llm.requests), len(served.llm.handshakes)) == (True, 3, 1)
+
+
 async def test_a_handshake_with_a_wrong_key_is_not(tmp_path: Path) -> None:
     async with serving(tmp_path, WEBSOCKET, [say("never")]) as served:
         served.llm.handshakes = [served.llm.refuse(401, "wrong key")]
