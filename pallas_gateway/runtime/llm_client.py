@@ -62,6 +62,21 @@ def in_short(client_class: type[Any]) -> type[Any]:
     return type(client_class.__name__, (_InShort, client_class), {})  # which the library sends as its User-Agent
 
 
+def note_ends() -> None:
+    """Have streams of the library itself say whether their provider said that this is all; safe to call again."""
+    original = AsyncStream._iter_events
+    if hasattr(original, "original"):
+        return
+
+    async def iter_events(self: Any) -> AsyncIterator[ServerSentEvent]:
+        async for event in original(self):
+            self.is_done = getattr(self, "is_done", False) or event.data.startswith("[DONE]")
+            yield event
+
+    iter_events.original = original  # type: ignore[attr-defined]
+    AsyncStream._iter_events = iter_events  # type: ignore[method-assign]
+
+
 def know_chunks(module: Any) -> None:
     """Have a provider's module of fast-agent take what it wants of a chunk; it asks each which attributes it has."""
     ChoiceDelta.__getattr__ = more_of  # type: ignore[attr-defined]  # pydantic hides its own from type checkers

@@ -93,6 +93,7 @@ def _keep_openai(module: Any) -> None:
 
     kept_class = llm_client.in_short(original)
     llm_client.know_chunks(module)
+    llm_client.note_ends()
     transform_plainly()
 
     def client(**settings: Any) -> Any:

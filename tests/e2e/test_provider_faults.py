@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.calling import Answer, answer_of, ask
-from tests.e2e.providers import BEDROCK, GEMINI, KEY, Provider, deltas_of, each_provider, serving
+from tests.e2e.providers import BEDROCK, GEMINI, GENERIC, KEY, OPENAI, Provider, deltas_of, each_provider, serving
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import cut, end_early, error_event, garbage, hang, say, stream
+from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang, say, stream
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
@@ -160,3 +161,14 @@ async def test_a_model_that_falls_silent_is_a_timeout(provider: Provider, tmp_pa
 def failure(answer: Answer) -> tuple[str, str]:
     assert answer.is_error, answer
     return answer.text, answer.meta["stop_reason"]
+
+
+@pytest.mark.parametrize("provider", [GENERIC, OPENAI], ids=str)
+async def test_one_end_of_two_is_enough(provider: Provider, tmp_path: Path) -> None:
+    delta = {"index": 0, "delta": {"role": "assistant", "content": "Hello."}, "finish_reason": None}
+    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [delta]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+    async with serving(tmp_path, provider, [Reply(200, body, "text/event-stream")]) as served:
+        answer = await ask(served.url)
+
+    assert (answer.text, answer.is_error) == ("Hello.", False)

@@ -1,0 +1,82 @@
+"""A streamed answer must have its end."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from openai import AsyncOpenAI, AsyncStream
+from openai.types.chat import ChatCompletionChunk
+
+from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime.llm_client import note_ends
+from pallas_gateway.runtime.llm_endings import WholeStream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+CHUNK = b'data: {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}\n\n'
+
+
+class Stream:
+    """What fast-agent reads, with a name of its own."""
+
+    name = "the stream itself"
+
+    def __init__(self, *events: str) -> None:
+        self._events = events
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        for event in self._events:
+            yield event
+
+
+def is_end(event: str) -> bool:
+    return event == "end"
+
+
+@pytest.mark.parametrize("events", [("one", "end"), ("end",), ("one", "end", "usage"), ()])
+async def test_a_whole_stream_is_passed_on(events: tuple[str, ...]) -> None:
+    stream = WholeStream(Stream(*events), is_end)
+
+    assert tuple([event async for event in stream]) == events
+    assert stream.name == "the stream itself"
+
+
+async def test_a_stream_without_its_end_fails_after_its_last_event() -> None:
+    seen: list[str] = []
+
+    async def read() -> None:
+        async for event in WholeStream(Stream("one", "two"), is_end):
+            seen.append(event)  # noqa: PERF401  it fails on the way
+
+    with pytest.raises(CallFailedError, match="ended early") as failure:
+        await read()
+
+    assert seen == ["one", "two"]
+    assert failure.value.reason == "llm_error"
+
+
+async def test_the_providers_own_word_that_this_is_all_is_enough() -> None:
+    stream: Any = Stream("one")
+    stream.is_done = True
+
+    assert [event async for event in WholeStream(stream, is_end)] == ["one"]
+
+
+@pytest.mark.parametrize(("body", "is_done"), [(CHUNK + b"data: [DONE]\n\n", True), (CHUNK, False)])
+async def test_streams_of_openais_library_say_whether_their_provider_said_so(body: bytes, is_done: bool) -> None:
+    note_ends()
+    note_ends()
+    response = httpx2.Response(200, content=body, request=httpx2.Request("POST", "http://127.0.0.1"))
+    async with AsyncOpenAI(api_key="key") as client:
+        stream = AsyncStream[ChatCompletionChunk](cast_to=ChatCompletionChunk, response=response, client=client)
+        assert len([chunk async for chunk in stream]) == 1
+
+    assert getattr(stream, "is_done", False) is is_done
+
+
+def test_a_name_that_the_stream_has_not_is_missing() -> None:
+    assert not hasattr(WholeStream(SimpleNamespace(), is_end), "is_done")
