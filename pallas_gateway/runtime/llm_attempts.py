@@ -174,7 +174,7 @@ class _Attempts:
         self.has_begun = True
 
     def _wait_after(self, error: Exception, attempt: int) -> float | None:
-        """How long to wait before another request; None if there is none."""
+        """Seconds to wait before another request; None if there is none."""
         if attempt == MOST_REQUESTS or self.has_begun or self.llm.retry_count > 0:
             return None  # with `llm_retries`, fast-agent repeats the turn
         return wait_after(error, attempt)
@@ -186,7 +186,7 @@ def timed_out(seconds: float) -> CallFailedError:
 
 
 def wait_after(error: BaseException, attempt: int) -> float | None:
-    """How long to wait before the request is sent again; None if that is not worth it, or its library has done so."""
+    """Seconds to wait before the request is sent again; None if it is not, or if its library has done so."""
     chain = list(walk_exception_chain(error))
     if _is_from_repeating_library(chain):
         return None
@@ -225,7 +225,7 @@ def _backoff(attempt: int) -> float:
 
 
 def is_unreached(error: BaseException) -> bool:
-    """Whether no connection was made; of libraries that repeat requests, the message says it."""
+    """Return True if no connection was made, except by libraries that repeat requests: their message says it."""
     chain = list(walk_exception_chain(error))
     refused = (ConnectionRefusedError, httpx2.ConnectError, httpx2.ConnectTimeout)
     return not _is_from_repeating_library(chain) and any(
@@ -234,7 +234,7 @@ def is_unreached(error: BaseException) -> bool:
 
 
 def _is_from_repeating_library(chain: list[BaseException]) -> bool:
-    """Whether the last request was sent by one; for WebSockets, fast-agent tells it to repeat nothing."""
+    """Return True if the last request was sent by one; for WebSockets, fast-agent switches its repeats off."""
     for error in chain:
         if type(error).__name__ == "ResponsesWebSocketError":
             return False
@@ -244,7 +244,7 @@ def _is_from_repeating_library(chain: list[BaseException]) -> bool:
 
 
 def _is_silence(error: BaseException) -> bool:
-    """Whether a provider did not answer in time; a connection that could not be made in time is another thing."""
+    """Return True if a provider did not answer in time; a connection that was not made in time is not meant."""
     chain = list(walk_exception_chain(error))
     if any(isinstance(one, httpx2.ConnectTimeout) for one in chain):
         return False

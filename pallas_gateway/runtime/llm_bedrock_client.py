@@ -31,7 +31,7 @@ MOST_CONNECTIONS = 256
 MOST_CLIENTS = 16
 """One for each profile, region and set of credentials."""
 RELIED_ON: ReliedOn = ((URLLib3Session, "_pool_classes_by_scheme", ()),)
-_MAY_BE_A_QUESTION_OF_FORM = "ValidationException"
+_MAY_BE_THE_REQUEST_FORM = "ValidationException"
 """fast-agent looks for another form of the request after this error; after others the same one would fail again."""
 
 _clients: dict[tuple[Any, ...], Any] = {}
@@ -85,7 +85,7 @@ class _Watched:
 
 
 class Client:
-    """What fast-agent uses of a client, with errors it does not take for questions of form."""
+    """The two operations that fast-agent calls, with errors that do not start its search for another request form."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -124,7 +124,7 @@ def _translated(*, in_stream: bool = False) -> Iterator[None]:
     try:
         yield
     except exceptions.ClientError as error:
-        if error.response["Error"].get("Code") == _MAY_BE_A_QUESTION_OF_FORM and not in_stream:
+        if error.response["Error"].get("Code") == _MAY_BE_THE_REQUEST_FORM and not in_stream:
             raise
         raise _refusal(error.response) from None
     except (exceptions.ReadTimeoutError, ReadTimeoutError) as error:

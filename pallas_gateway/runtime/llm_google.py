@@ -105,6 +105,6 @@ def _require_ends(llm_class: Any) -> None:
 
 
 def _is_last(chunk: Any) -> bool:
-    """Whether it says why the answer ends; a refused prompt has no candidates."""
+    """Return True if a chunk has the reason for the end; a refused prompt has no candidates."""
     candidates = chunk.candidates or ()
     return any(one.finish_reason is not None for one in candidates) or chunk.prompt_feedback is not None

@@ -1,4 +1,4 @@
-"""What becomes of a call whose provider of models fails, in its own wire format."""
+"""Calls whose provider of models fails, in its own wire format."""
 
 from __future__ import annotations
 

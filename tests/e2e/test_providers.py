@@ -1,4 +1,4 @@
-"""What every provider of models has to do for a call, in its own wire format."""
+"""Calls over every provider of models, in its own wire format."""
 
 from __future__ import annotations
 

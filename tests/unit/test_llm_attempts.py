@@ -21,7 +21,7 @@ def caused_by(cause: BaseException, error: BaseException | None = None) -> BaseE
 
 
 def google(status: int, **headers: str) -> BaseException:
-    """What fast-agent's class for Google raises."""
+    """The error that fast-agent's class for Google raises."""
     response = httpx2.Response(status, headers=headers)
     return caused_by(APIError(status, {"error": {}}, response), ProviderKeyError("Google API Error"))
 
@@ -58,7 +58,7 @@ def test_the_provider_says_how_long(asked: str, waited: float | None) -> None:
     assert wait_after(google(429, **{"Retry-After": asked}), 1) == waited
 
 
-def test_what_a_provider_says_and_nobody_understands_is_ignored() -> None:
+def test_a_wait_that_is_neither_seconds_nor_a_date_is_ignored() -> None:
     assert 0.37 <= (wait_after(google(429, **{"Retry-After": "soon"}), 1) or 0) <= 0.5
 
 

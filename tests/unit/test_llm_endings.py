@@ -21,7 +21,7 @@ CHUNK = b'data: {"id": "1", "object": "chat.completion.chunk", "created": 1, "mo
 
 
 class Stream:
-    """What fast-agent reads, with a name of its own."""
+    """A stream as fast-agent reads it, with an attribute of its own."""
 
     name = "the stream itself"
 

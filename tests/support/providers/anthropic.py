@@ -70,7 +70,7 @@ class Anthropic:
     request_class: ClassVar[type[LlmRequest]] = AnthropicRequest
 
     def is_turn(self, path: str) -> bool:
-        """Whether a POST to `path` asks the model."""
+        """Return True if a POST to `path` asks the model."""
         return path == "/v1/messages"
 
     def opening(self, turn: Streamed, request: LlmRequest) -> bytes:

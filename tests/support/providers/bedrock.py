@@ -36,7 +36,7 @@ class BedrockRequest(LlmRequest):
 
     @property
     def is_streamed(self) -> bool:
-        """Whether the client wants an event stream."""
+        """True if the client wants an event stream."""
         return self.path.endswith("/converse-stream")
 
     @property
@@ -65,7 +65,7 @@ class Bedrock:
     request_class: ClassVar[type[LlmRequest]] = BedrockRequest
 
     def is_turn(self, path: str) -> bool:
-        """Whether a POST to `path` asks the model."""
+        """Return True if a POST to `path` asks the model."""
         return path.startswith("/model/") and path.endswith(("/converse", "/converse-stream"))
 
     def opening(self, turn: Streamed, request: LlmRequest) -> bytes:

@@ -23,7 +23,7 @@ class GeminiRequest(LlmRequest):
 
     @property
     def is_streamed(self) -> bool:
-        """Whether the client wants server-sent events."""
+        """True if the client wants server-sent events."""
         return self.path.endswith(":streamGenerateContent")
 
     @property
@@ -68,7 +68,7 @@ class Gemini:
     request_class: ClassVar[type[LlmRequest]] = GeminiRequest
 
     def is_turn(self, path: str) -> bool:
-        """Whether a POST to `path` asks the model."""
+        """Return True if a POST to `path` asks the model."""
         return path.endswith((":streamGenerateContent", ":generateContent"))
 
     def opening(self, turn: Streamed, request: LlmRequest) -> bytes:

@@ -34,10 +34,10 @@ class Dialect(Protocol):
     request_class: ClassVar[type[LlmRequest]]
 
     def is_turn(self, path: str) -> bool:
-        """Whether a POST to `path` asks the model."""
+        """Return True if a POST to `path` asks the model."""
 
     def opening(self, turn: Streamed, request: LlmRequest) -> bytes:
-        """What comes before the first piece."""
+        """The events before the first piece."""
 
     def piece(self, text: str) -> bytes:
         """One piece of text."""
@@ -46,7 +46,7 @@ class Dialect(Protocol):
         """The tool calls, after `turn.text`."""
 
     def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
-        """What comes last, usage included."""
+        """The last events, usage included."""
 
     def error(self, message: str) -> bytes:
         """An error inside a stream."""

@@ -21,7 +21,7 @@ class ResponsesRequest(LlmRequest):
 
     @property
     def is_streamed(self) -> bool:
-        """Whether the client wants events, as each that uses a WebSocket does."""
+        """True if the client wants events, as each that uses a WebSocket does."""
         return bool(self.body.get("stream")) or self.body.get("type") == "response.create"
 
     @property
@@ -54,7 +54,7 @@ class Responses:
     request_class: ClassVar[type[LlmRequest]] = ResponsesRequest
 
     def is_turn(self, path: str) -> bool:
-        """Whether a POST to `path` asks the model."""
+        """Return True if a POST to `path` asks the model."""
         return path == "/v1/responses"
 
     def opening(self, turn: Streamed, request: LlmRequest) -> bytes:
