@@ -294,4 +294,5 @@ class Roster:
 
 def life_of(agent: HostedAgent) -> Life:
     """An agent's state as `get_health` tells it."""
-    return Life(agent.status.state.value, agent.status.since, agent.why_not_ready)
+    problems = agent.runtime.problems if agent.runtime else ()
+    return Life(agent.status.state.value, agent.status.since, agent.why_not_ready, problems)

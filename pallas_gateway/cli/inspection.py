@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import shutil
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.fastagent_file import FastAgentFile
     from pallas_gateway.config.yaml_source import UnsetVariable
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
-    from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts, StdioProgram
+    from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts
 
 _MAY_BE_UNSET = ("api_key", "base_url")
 """Keys of a provider: without a value it is not used, or at its own address."""
@@ -242,14 +239,8 @@ def _warn_of_uncalled_agents(configuration: Configuration, name: str, started: A
 
 def _warn_of_commands(fastagent: FastAgentFile, started: AgentRuntime, found: Findings) -> None:
     for downstream in started.downstreams:
-        if downstream.program is not None and not _is_there(downstream.program):
+        if downstream.program is not None and not downstream.program.is_installed:
             server = fastagent.servers.get(downstream.name)
             message = f"command '{downstream.program.command}' not found; agents run without this server's tools"
             path = f"mcp.servers.{downstream.name}.command"
             found.warn(Problem(str(fastagent.path), server.line if server else None, path, message))
-
-
-def _is_there(program: StdioProgram) -> bool:
-    if os.sep in program.command:
-        return os.access(Path(program.directory or "") / program.command, os.X_OK)
-    return shutil.which(program.command, path=program.environ.get("PATH")) is not None

@@ -40,11 +40,15 @@ class LlmResult:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """An agent's state, since when it is in it, and why it cannot take calls, None if it can."""
+    """An agent's state, since when it is in it, and why it cannot take calls, None if it can.
+
+    `problems` are clauses on what is wrong with its definition although it can, such as tools that are not there.
+    """
 
     state: str
     since: datetime
     not_ready: str | None = None
+    problems: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The `agent` object of `get_health`."""
@@ -76,7 +80,7 @@ class Verdict:
 
 
 def judge(life: Life, probes: Sequence[ProbeResult], llm: LlmResult | None) -> Verdict:
-    """The verdict over an agent, with the message in its documented form: `Unreachable: a, b; LLM: …`."""
+    """The verdict over an agent, with the message in its documented form: `Unreachable: a, b; LLM: …; Tools: …`."""
     if life.not_ready is not None:
         return Verdict("error", life.not_ready, (), llm, life)
     wrong = []
@@ -84,6 +88,8 @@ def judge(life: Life, probes: Sequence[ProbeResult], llm: LlmResult | None) -> V
         wrong.append(f"Unreachable: {', '.join(unreachable)}")
     if llm is not None and llm.status == "failed":
         wrong.append(f"LLM: {llm.provider}: {llm.error}")
+    if life.problems:
+        wrong.append(f"Tools: {', '.join(life.problems)}")
     return Verdict("degraded" if wrong else "ok", "; ".join(wrong) or None, tuple(probes), llm, life)
 
 

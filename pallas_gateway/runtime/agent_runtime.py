@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.runtime import connections, platform
 from pallas_gateway.runtime.credentials import presenting
+from pallas_gateway.runtime.downstream_log import DownstreamLog
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
 from pallas_gateway.runtime.listings import tool_names
 from pallas_gateway.runtime.llm_attempts import repeats_told_to
@@ -21,10 +22,11 @@ from pallas_gateway.runtime.providers import providers_of
 from pallas_gateway.runtime.served import served_agent
 from pallas_gateway.runtime.settings import settings_of
 from pallas_gateway.runtime.spares import Spare
+from pallas_gateway.runtime.tool_filters import UnmatchedFilters
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from fast_agent.core.fastagent import FastAgent
     from fast_agent.core.harness import AgentHarness, HarnessSession
@@ -59,8 +61,12 @@ class FastAgentAgentRuntime:
         servers = mcp.servers if mcp else {}
         alike = alike_for_all(servers, self._downstreams.values(), peers_answer_everybody=plan.peers_answer_everybody)
         peers = {name for name, one in self._downstreams.items() if one.peer is not None}
-        self._offers = Offers(plan.name, alike, fast.app.context, peers)
-        self._connections = Connections(plan.name, self._offers)
+        self._asked_ahead = frozenset(alike)
+        configs = [data["config"] for data in fast.agents.values()]
+        self._filters = UnmatchedFilters(plan.name, configs, _varying(self._downstreams.values()) - alike.keys())
+        self._log = DownstreamLog(plan.name, self._filters)
+        self._offers = Offers(plan.name, alike, fast.app.context, peers, self._log)
+        self._connections = Connections(plan.name, self._offers, self._log)
         self._operations = Operations(plan.on_operation, server_names(fast), self._offers.doubt)
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
@@ -137,6 +143,13 @@ class FastAgentAgentRuntime:
     def ask_downstreams(self) -> None:
         """Begin to ask what the downstreams offer, beside the first calls."""
         self._offers.ask()
+        unasked = [one for one in self._downstreams.values() if one.peer is None and one.name not in self._asked_ahead]
+        self._answers.spawn(self._log.look_for(unasked), name="look for downstreams", report=True)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What its downstreams show to be wrong with its definition."""
+        return self._filters.problems
 
     async def close(self) -> None:
         """End the answers still under way, whose callers are told, and wait (bounded) for the disposals."""
@@ -196,6 +209,12 @@ class FastAgentAgentRuntime:
         if creation.exception() is None:
             await creation.result().delete()
         self._live -= 1
+
+
+def _varying(downstreams: Iterable[Downstream]) -> set[str]:
+    """Those that may offer each caller something else."""
+    by_caller = (one for one in downstreams if one.forwards_bearer or one.token_exchange or one.peer is not None)
+    return {one.name for one in by_caller}
 
 
 def server_names(fast: FastAgent) -> frozenset[str]:

@@ -257,6 +257,11 @@ def cut_off(aggregator: MCPAggregator) -> None:
         connection.cancel_lifecycle()
 
 
+def tools_of(aggregator: MCPAggregator, server: str) -> list[str]:
+    """Names of the tools that `server` offers, as they are known to `aggregator`."""
+    return [one.tool.name for one in aggregator._server_to_tool_map.get(server, ())]
+
+
 def keep_order(aggregator: MCPAggregator) -> None:
     """Tools in the order of the servers, whichever answered first: a prompt that varies is cached nowhere."""
     tools = [tool for name in aggregator.server_names for tool in aggregator._server_to_tool_map.get(name, ())]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, cast
 
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 
-from pallas_gateway.runtime.call_connections import keep_order
+from pallas_gateway.runtime.call_connections import keep_order, tools_of
 from pallas_gateway.runtime.connections import attach
 from pallas_gateway.runtime.credentials import token_endpoint_waited_for
+from pallas_gateway.runtime.downstream_log import DownstreamLog
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.messages import deadline_reply, failed, to_fast_agent, to_reply, turns_of, workflow_failure
-from pallas_gateway.runtime.outages import Outages
 from pallas_gateway.runtime.parameters import AppliedParameters
 from pallas_gateway.telemetry import traces
 
@@ -55,12 +55,11 @@ _guard_log = logging.getLogger("pallas.loop_guard")
 
 
 class Connections:
-    """Connects the aggregators of one hosted agent and remembers which downstreams are down, to say changes."""
+    """Connects the aggregators of one hosted agent and logs which downstreams are down, on the change."""
 
-    def __init__(self, agent: str, offers: Offers) -> None:
-        self._agent = agent
+    def __init__(self, agent: str, offers: Offers, log: DownstreamLog | None = None) -> None:
         self._offers = offers
-        self._outages = Outages()
+        self._log = log or DownstreamLog(agent)
         self._timed_out_at: dict[str, float] = {}
 
     async def connect(self, aggregator: MCPAggregator) -> None:
@@ -88,16 +87,16 @@ class Connections:
             if seconds > ATTACH_SECONDS_AFTER_TIMEOUT:
                 self._timed_out_at[name] = monotonic()
             slow = token_endpoint_waited_for(name)
-            self._went_down(name, f"no answer within {seconds:g} s{f' from {slow}' if slow else ''}")
+            self._log.went_down(name, f"no answer within {seconds:g} s{f' from {slow}' if slow else ''}")
         except Exception as error:  # noqa: BLE001  whatever a downstream does wrong, the call goes on without it
-            self._went_down(name, one_line(error))
+            self._log.went_down(name, one_line(error))
         else:
             self._is_there(name)
+            self._log.listed(name, tools_of(aggregator, name))
 
     def _is_there(self, name: str) -> None:
         self._timed_out_at.pop(name, None)
-        if self._outages.up(name):
-            _log.info("downstream is back", extra={"agent": self._agent, "server": name})
+        self._log.is_up(name)
 
     def _patience(self, aggregator: MCPAggregator, name: str) -> float:
         config = aggregator.context.config
@@ -106,12 +105,6 @@ class Connections:
             return ATTACH_SECONDS_STDIO
         just_now = monotonic() - self._timed_out_at.get(name, float("-inf")) < IMPATIENT_SECONDS
         return ATTACH_SECONDS_AFTER_TIMEOUT if just_now else ATTACH_SECONDS
-
-    def _went_down(self, name: str, why: str) -> None:
-        if (unsaid := self._outages.down(name, monotonic())) is not None:
-            ids = {"agent": self._agent, "server": name, "error": why}
-            extra = {**ids, "changes": unsaid} if unsaid else ids
-            _log.warning("downstream unreachable, calls go on without its tools", extra=extra)
 
 
 async def defer_connections(aggregator: MCPAggregator) -> None:

@@ -19,7 +19,8 @@ import httpx2
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.runtime import connections
-from pallas_gateway.runtime.call_connections import CONNECT_SECONDS, cut_off, offer_of
+from pallas_gateway.runtime.call_connections import CONNECT_SECONDS, cut_off, offer_of, tools_of
+from pallas_gateway.runtime.downstream_log import DownstreamLog
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.tasks import TaskOwner
 
@@ -59,6 +60,7 @@ class Offers:
         servers: Mapping[str, MCPServerSettings],
         context: FastAgentContext | None,
         peers: Collection[str] = (),
+        log: DownstreamLog | None = None,
     ) -> None:
         self._tasks = TaskOwner()
         self._sweep: asyncio.TimerHandle | None = None
@@ -67,6 +69,8 @@ class Offers:
             name: _Inquiry(agent, name, _http_client(settings, self._on_request), context, self._tasks)
             for name, settings in servers.items()
         }
+        for inquiry in self._inquiries.values():
+            inquiry.log = log or inquiry.log
         for name in self._inquiries.keys() & set(peers):
             self._inquiries[name].is_peer = True
 
@@ -142,6 +146,7 @@ class _Inquiry:
     ) -> None:
         self._agent = agent
         self.is_peer = False
+        self.log = DownstreamLog(agent)
         self._server = server
         self.http = http
         self._context = context
@@ -198,6 +203,7 @@ class _Inquiry:
         before, self._offer = self._offer, now.without_argument("params") if self.is_peer else now
         self._asked_at = monotonic()
         self._say_what_changed(before, self._offer)
+        self.log.listed(self._server, tools_of(aggregator, self._server))
 
     async def _ask_and_listen(self) -> None:
         try:
@@ -210,6 +216,9 @@ class _Inquiry:
             self._offer, self._asked_at = None, float("-inf")
             if not self._has_answered:
                 self._failed_at = monotonic()
+                if not self._is_ended:
+                    late = f"no answer within {ASK_SECONDS:g} s" if isinstance(error, TimeoutError) else None
+                    self.log.went_down(self._server, late or one_line(error))
             extra = {"agent": self._agent, "server": self._server, "error": one_line(error)}
             _log.debug("server could not be asked ahead of the calls", extra=extra)
         finally:

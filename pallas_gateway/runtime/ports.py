@@ -6,13 +6,15 @@ runs against both that one and fast-agent.
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.calls.channel import Hearer
@@ -75,6 +77,13 @@ class StdioProgram:
     arguments: tuple[str, ...] = field(default=(), repr=False)
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     directory: str | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether there is an executable file of this name."""
+        if os.sep in self.command:
+            return os.access(Path(self.directory or "") / self.command, os.X_OK)
+        return shutil.which(self.command, path=self.environ.get("PATH")) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +205,10 @@ class AgentRuntime(Protocol):
     @property
     def files(self) -> Files:
         """The project's files that it was made of, each as it was when it was read."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What its downstreams show to be wrong with its definition, such as a filter that matches no tool."""
 
     def is_current(self, plan: AgentPlan) -> bool:
         """Whether a start by `plan` would make the same agent: neither the plan nor a file behind it has changed."""

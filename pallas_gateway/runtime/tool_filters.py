@@ -1,20 +1,27 @@
-"""Tools that an agent's filters keep from it are not run either; fast-agent by itself only does not list them.
+"""Filters of tools: what they keep from an agent is not run either, and a filter that matches no tool is reported.
 
-A model may name a tool that it was not shown: one it guessed, or one that a text it read told it about.
+fast-agent by itself only does not list such tools. A model may name a tool that it was not shown: one it guessed, or
+one that a text it read told it about.
 """
 
 from __future__ import annotations
 
+import logging
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
-from fast_agent.mcp.common import create_namespaced_name, get_resource_name, get_server_name
+from fast_agent.mcp.common import SEP, create_namespaced_name, get_resource_name, get_server_name
 from mcp_types import CallToolResult, TextContent
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pallas_gateway.config.problems import did_you_mean
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from fast_agent.agents.agent_types import AgentConfig
     from fast_agent.agents.mcp_agent import McpAgent
+
+_log = logging.getLogger("pallas.runtime")
 
 
 def guarded(call: Callable[..., Awaitable[CallToolResult]]) -> Callable[..., Any]:
@@ -44,3 +51,48 @@ def passes(filters: Mapping[str, Sequence[str]], tool: str) -> bool:
     """Whether fast-agent's filters let a tool through: those of its server do, or there are none."""
     server = get_server_name(tool)
     return server not in filters or any(fnmatch(get_resource_name(tool), pattern) for pattern in filters[server])
+
+
+class UnmatchedFilters:
+    """The filters of a hosted agent that match no tool, known once all servers that they are for have been listed."""
+
+    def __init__(self, agent: str, configs: Iterable[AgentConfig], varying: Collection[str] = ()) -> None:
+        """Judge nothing yet.
+
+        Args:
+            agent: the hosted agent.
+            configs: those of its agents.
+            varying: servers that may offer each caller something else, so that their filters cannot be judged.
+        """
+        self._agent = agent
+        self._varying = varying
+        self._servers: dict[str, set[str]] = {}  # that a filter is for, by the filter as a name of tools
+        for config in configs:
+            for prefix, patterns in (config.tools or {}).items():
+                servers = {server for server in config.servers if get_server_name(f"{server}{SEP}") == prefix}
+                for pattern in set(patterns) - {"*"}:
+                    self._servers.setdefault(f"{prefix}{SEP}{pattern}", set()).update(servers)
+        self._tools: dict[str, list[str]] = {}
+        self._unmatched: dict[str, str] = {}
+
+    def listed(self, server: str, tools: Iterable[str]) -> None:
+        """Take over what `server` offers; a filter that is found to match nothing is logged once."""
+        if server in self._varying:
+            return
+        self._tools[server] = [create_namespaced_name(server, tool) for tool in tools]
+        before, self._unmatched = self._unmatched, dict(self._find())
+        for name in self._unmatched.keys() - before.keys():
+            extra = {"agent": self._agent, "filter": name, "problem": self._unmatched[name]}
+            _log.warning("tool filter matches no tool", extra=extra)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A clause for each filter that matches nothing."""
+        return tuple(self._unmatched.values())
+
+    def _find(self) -> Iterator[tuple[str, str]]:
+        for name, servers in self._servers.items():
+            if servers and servers <= self._tools.keys():
+                tools = [tool for server in sorted(servers) for tool in self._tools[server]]
+                if not any(fnmatch(get_resource_name(tool), get_resource_name(name)) for tool in tools):
+                    yield name, f"'{name}' matches no tool{did_you_mean(name, tools)}"

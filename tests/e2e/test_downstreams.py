@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,13 @@ from pallas_gateway.health import checker, probe
 from pallas_gateway.runtime import instances, offers, outages
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import plain_lifespan, respond
+from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import black_hole, serve_app
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
-from tests.support.waiting import Gate
+from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -33,6 +35,19 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import ScriptedLlm
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
+WEATHER = """
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("weather")
+
+
+@server.tool()
+def weather() -> str:
+    return "fine"
+
+
+server.run()
+"""
 ADD = ("tools__add", {"a": 1, "b": 2})
 
 
@@ -159,6 +174,91 @@ async def test_downstream_that_is_down_at_start_is_used_when_it_comes_back(
 
     said = [record.getMessage() for record in caplog.records if getattr(record, "server", None) == "late"]
     assert said == ["downstream unreachable, calls go on without its tools", "downstream is back"] * 2
+
+
+async def test_downstreams_that_are_down_at_start_are_logged_then_and_not_again_by_a_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pallas.runtime")
+
+    def said() -> dict[str, str]:
+        of_servers = [vars(record) for record in caplog.records if hasattr(record, "server")]
+        found: dict[str, str] = {record["server"]: record["error"] for record in of_servers}
+        assert len(of_servers) == len(found)
+        return found
+
+    async with (
+        stateless_downstream(start=False) as gone,
+        stateless_downstream() as there,
+        world(
+            tmp_path,
+            named_tools,
+            plain=gone.url,
+            forwarded={"url": gone.url, "forward_inbound_auth": True},
+            stream={"url": gone.url.replace("/mcp", "/sse"), "transport": "sse"},
+            program={"transport": "stdio", "command": "no-such-program"},
+            there=there.url,
+            there_forwarded={"url": there.url, "forward_inbound_auth": True},
+        ) as it,
+    ):
+        await eventually(lambda: len(said()) == 4, what="a record of each downstream that is down")
+        before = said()
+        assert before.keys() == {"plain", "forwarded", "stream", "program"}
+        assert before["program"] == "command 'no-such-program' not found"
+        assert (await ask(it.url)).text == "there there_forwarded"
+        assert said() == before
+
+
+async def test_tool_filters_that_match_nothing_are_a_warning_at_start_and_degraded_health(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pallas.runtime")
+    async with changing_downstream("weather", "news", tells=True) as one, stateless_downstream() as forwarding:
+        servers: dict[str, Any] = {
+            "n": {"url": one.url},
+            "own": {"url": forwarding.url, "forward_inbound_auth": True},  # may offer each caller something else
+        }
+        agents = {"coded": Agent(["n", "own"], decorator="tools={'n': ['wether', 'ne*'], 'own': ['wether']}")}
+        project = write_project(tmp_path, agents, servers=servers)
+        declared = {
+            "instruction": "You tell.",
+            "model": "passthrough",
+            "servers": ["n"],
+            "tools": ["n__wether", "n__*"],
+        }
+        project.edit(lambda document: document["agents"].update(declared=declared))
+        async with running(project) as served:
+            for name in ("coded", "declared"):
+                await until_judged(served, name)
+                found = await health(served.url(name))
+                assert found["status"] == "degraded"
+                assert found["message"] == "Tools: 'n__wether' matches no tool (did you mean 'n__weather'?)"
+                assert served.metric("pallas_agent_health_status", agent=name) == 0.5
+            await ask(served.url("coded"))
+            said = [vars(record) for record in caplog.records if record.getMessage() == "tool filter matches no tool"]
+            assert sorted((record["agent"], record["filter"], record["levelname"]) for record in said) == [
+                ("coded", "n__wether", "WARNING"),
+                ("declared", "n__wether", "WARNING"),
+            ]
+
+            await one.change(wether=ChangingTool(), news=ChangingTool())
+            await until_judged(served, "coded", well=True)
+            assert (await health(served.url("coded")))["status"] == "ok"
+
+
+async def test_tool_filters_of_a_program_are_judged_with_its_first_call(tmp_path: Path) -> None:
+    servers = {"n": {"transport": "stdio", "command": sys.executable, "args": ["-c", WEATHER]}}
+    agents = {"user": Agent(["n"], decorator="tools={'n': ['wether']}")}
+    async with running(write_project(tmp_path, agents, servers=servers)) as served:
+        await ask(served.url("user"))
+        await until_judged(served, "user")
+
+
+async def until_judged(served: Running, agent: str, *, well: bool = False) -> None:
+    """Wait until it is known whether the agent's filters match something."""
+    runtime = served.gateway.agents[agent].runtime
+    assert runtime is not None
+    await eventually(lambda: well is not bool(runtime.problems), what="a listing")
 
 
 async def test_downstream_that_goes_down_in_a_call_is_an_error_the_model_reads(tmp_path: Path) -> None:

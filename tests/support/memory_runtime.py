@@ -211,6 +211,11 @@ class MemoryAgentRuntime:
         """As the agent says."""
         return self.agent.downstreams
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
     @asynccontextmanager
     async def open(self, call: Call, credentials: Credentials, channel: Hearer) -> AsyncGenerator["MemoryInstance"]:
         """An instance that lives as long as the block."""

@@ -1,5 +1,6 @@
 """From state, probes and provider to one word and one sentence."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,6 +39,12 @@ def test_an_agent_is_as_well_as_what_it_reaches(
 ) -> None:
     verdict = judge(READY, probes, llm)
     assert (verdict.status, verdict.message, verdict.probes) == (status, message, tuple(probes))
+
+
+def test_an_agent_whose_tool_filters_match_nothing_is_degraded() -> None:
+    verdict = judge(replace(READY, problems=("'n__wether' matches no tool", "'n__x' matches no tool")), [GRAPH], LLM)
+    assert verdict.status == "degraded"
+    assert verdict.message == "Unreachable: graph; Tools: 'n__wether' matches no tool, 'n__x' matches no tool"
 
 
 def test_a_slow_answer_in_time_is_ok() -> None:

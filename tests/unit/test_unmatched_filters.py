@@ -1,0 +1,67 @@
+"""Filters of tools that match nothing: judged once every server that they are for has been listed, logged once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from fast_agent.agents.agent_types import AgentConfig
+
+from pallas_gateway.runtime.tool_filters import UnmatchedFilters
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def filters(servers: Sequence[str], varying: Sequence[str] = (), **patterns: list[str]) -> UnmatchedFilters:
+    return UnmatchedFilters("lead", [AgentConfig("lead", servers=list(servers), tools=patterns)], varying)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("weather", None),
+        ("wea*", None),
+        ("*", None),
+        ("wether", "'n__wether' matches no tool (did you mean 'n__weather'?)"),
+        ("xyz_*", "'n__xyz_*' matches no tool"),
+    ],
+)
+def test_a_filter_is_compared_with_the_tools_of_its_server(pattern: str, problem: str | None) -> None:
+    one = filters(["n", "other"], n=[pattern])
+    one.listed("other", ["anything"])
+    assert not one.problems
+    one.listed("n", ["weather", "news"])
+    assert one.problems == (() if problem is None else (problem,))
+    one.listed("n", ["weather", "wether", "xyz_1"])
+    assert not one.problems
+
+
+def test_every_tool_is_allowed_by_a_star_of_a_server_without_tools() -> None:
+    one = filters(["n"], n=["*"])
+    one.listed("n", [])
+    assert not one.problems
+
+
+def test_servers_that_share_the_beginning_of_their_names_are_judged_together() -> None:
+    one = filters(["n__a", "n__b"], n=["b__*", "c__*"])
+    one.listed("n__a", ["x"])
+    assert not one.problems
+    one.listed("n__b", ["x"])
+    assert one.problems == ("'n__c__*' matches no tool (did you mean 'n__b__x'?)",)
+
+
+def test_filters_of_servers_that_differ_by_caller_are_not_judged() -> None:
+    one = filters(["n"], ["n"], n=["wether"])
+    one.listed("n", ["weather"])
+    assert not one.problems
+
+
+def test_a_filter_is_logged_when_it_is_found_to_match_nothing_and_again_only_after_a_change(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one = filters(["n"], n=["wether"])
+    for tools in (["weather"], ["weather", "news"], ["wether"], ["weather"]):
+        one.listed("n", tools)
+    assert [record.getMessage() for record in caplog.records] == ["tool filter matches no tool"] * 2
+    assert vars(caplog.records[0])["problem"] == "'n__wether' matches no tool (did you mean 'n__weather'?)"
