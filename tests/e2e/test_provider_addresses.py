@@ -46,9 +46,9 @@ class Provider:
     [
         ("openai.gpt-x", {"OPENAI_BASE_URL": "/v1"}, {}, "GET /v1/models", "POST /v1/chat/completions"),
         ("openai.gpt-x", {"OPENAI_BASE_URL": "/v1"}, {"openai": {}}, "GET /v1/models", "POST /v1/chat/completions"),
-        ("responses.gpt-5", {"OPENAI_BASE_URL": "/v1"}, {}, "GET /v1/models", "WEBSOCKET /v1/responses"),
-        ("responses.gpt-5", {"OPENAI_BASE_URL": "/v1"}, {"openai": {}}, "GET /v1/models", "WEBSOCKET /v1/responses"),
-        ("responses.gpt-5", {}, {"openai": {"base_url": "/v1"}}, "GET /v1/models", "WEBSOCKET /v1/responses"),
+        ("responses.gpt-5", {"OPENAI_BASE_URL": "/v1"}, {}, "GET /v1/models", "POST /v1/responses"),
+        ("responses.gpt-5", {"OPENAI_BASE_URL": "/v1"}, {"openai": {}}, "GET /v1/models", "POST /v1/responses"),
+        ("responses.gpt-5", {}, {"openai": {"base_url": "/v1"}}, "GET /v1/models", "POST /v1/responses"),
         (
             "anthropic.claude-sonnet-5",
             {"ANTHROPIC_BASE_URL": ""},
@@ -71,7 +71,7 @@ class Provider:
             "POST /v1/messages",
         ),
         ("generic.x", {"GENERIC_BASE_URL": "/v1"}, {"generic": {}}, "GET /v1/models", "POST /v1/chat/completions"),
-        ("xai.grok-4.5", {"XAI_BASE_URL": "/v1"}, {"xai": {}}, "GET /v1/models", "WEBSOCKET /v1/responses"),
+        ("xai.grok-4.5", {"XAI_BASE_URL": "/v1"}, {"xai": {}}, "GET /v1/models", "POST /v1/responses"),
         ("groq.x", {}, {"groq": {"base_url": "/v1"}}, "GET /v1/models", "POST /v1/chat/completions"),
         (
             "google.gemini-x",

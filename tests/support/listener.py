@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypercorn.asyncio import serve
+from hypercorn.config import Config
 
 from pallas_gateway.http_connections.connection import Settings
 
@@ -32,12 +33,13 @@ class Listener:
 
 
 @asynccontextmanager
-async def serve_app(app: AsgiApp, *, port: int = 0) -> AsyncGenerator[Listener]:
+async def serve_app(app: AsgiApp, *, port: int = 0, websockets: bool = False) -> AsyncGenerator[Listener]:
     """Serve `app`, lifespan included, until the block ends.
 
     Args:
         app: Any ASGI app. What its lifespan raises at start-up is raised here.
         port: 0 for a free one; a number from `reserved_port` to be down and back at one address.
+        websockets: Accept WebSockets, which the gateway's own connections take for ordinary requests.
     """
     sock = _bound_socket(port)
     sock.listen(1024)  # connections queue from here on, so nobody has to wait for the server task
@@ -52,7 +54,8 @@ async def serve_app(app: AsgiApp, *, port: int = 0) -> AsyncGenerator[Listener]:
     hypercorn_app: Any = requests  # Hypercorn types scopes and messages more narrowly than ASGI apps do
     descriptor = sock.detach()
     serving = asyncio.create_task(
-        serve(hypercorn_app, _config(descriptor), shutdown_trigger=shutdown_trigger), name=f"listener {bound_port}"
+        serve(hypercorn_app, _config(descriptor, websockets=websockets), shutdown_trigger=shutdown_trigger),
+        name=f"listener {bound_port}",
     )
     try:
         await _first_of(running, serving)
@@ -122,8 +125,9 @@ def _bound_socket(port: int) -> socket.socket:
     return sock
 
 
-def _config(descriptor: int) -> Settings:
-    config = Settings()  # as the gateway's: Hypercorn's own keeps connections of clients that hung up
+def _config(descriptor: int, *, websockets: bool) -> Config:
+    # Hypercorn's own connections outlive clients that hung up; the gateway's do not.
+    config = Config() if websockets else Settings()
     config.bind = [f"fd://{descriptor}"]
     config.errorlog = logging.getLogger("hypercorn.error")
     config.keep_alive_timeout = 600  # or a slow test races its own idle connections being closed

@@ -71,6 +71,8 @@ class ScriptedProvider(ScriptedLlm):
         """Serve one ASGI scope."""
         if scope["type"] == "websocket":
             await self._converse(scope, receive, send)
+        elif scope["type"] == "http" and scope["method"] == "GET" and "/models" in scope["path"]:
+            await respond_json(send, 200, {"models": [], "data": []})  # the preflight's question
         else:
             await super().__call__(scope, receive, send)
 
@@ -168,7 +170,7 @@ async def scripted_provider(
 ) -> AsyncGenerator[ScriptedProvider]:
     """Serve a `ScriptedProvider` at `llm.base_url`, which has no path; see `scripted_llm`."""
     llm = ScriptedProvider(dialect, script)
-    async with serve_app(llm, port=port) as listener:
+    async with serve_app(llm, port=port, websockets=True) as listener:
         llm.base_url = listener.base_url
         yield llm
     if llm.surprises:
