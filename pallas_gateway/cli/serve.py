@@ -16,7 +16,6 @@ import typer
 
 from pallas_gateway import interpreter
 from pallas_gateway.addresses import WELL_KNOWN, for_this_machine
-from pallas_gateway.agents.hosted_agent import State
 from pallas_gateway.cli.address import DEFAULT_URL
 from pallas_gateway.cli.doors import warn_of_doors
 from pallas_gateway.cli.output import result, say_how_to_stop_at_once, stdout_for_results_only, table
@@ -140,6 +139,8 @@ def _announce(gateway: Gateway) -> None:
 
 
 def _announce_command(gateway: Gateway) -> None:
+    from pallas_gateway.agents.hosted_agent import State  # noqa: PLC0415  `--help` does not load it
+
     if (ready := next((a for a in _agents(gateway) if a.status.state is State.READY), None)) is not None:
         token = " --bearer TOKEN" if gateway.authenticator is not None else ""
         options = f"{_url_option(gateway)}{token}"

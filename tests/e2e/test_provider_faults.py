@@ -82,7 +82,6 @@ async def test_no_more_than_three_requests_are_sent(provider: Provider, tmp_path
 
     assert (answer.is_error, answer.meta["stop_reason"], len(served.llm.requests)) == (True, "llm_error", 3)
     assert "slow down" in answer.text
-    assert "429" in answer.text
 
 
 @pytest.mark.parametrize("provider", [GEMINI, BEDROCK], ids=str)
