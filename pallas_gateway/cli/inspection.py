@@ -92,20 +92,16 @@ def _unset_variables(unset: Sequence[UnsetVariable]) -> list[Problem]:
 
 def _url_problems(fastagent: FastAgentFile) -> list[Problem]:
     """Addresses in fast-agent's file that nothing could be reached at; those with unset variables are told already."""
-    servers = [
-        (f"mcp.servers.{server.name}.url", server.url, str(fastagent.path), server.line)
+    servers = {
+        f"mcp.servers.{server.name}.url": server.url
         for server in fastagent.servers.values()
         if server.transport != "stdio"
-    ]
-    providers = [
-        (f"{name}.base_url", base.url, base.file, base.line)
-        for name, base in fastagent.base_urls.items()
-        if base.url is not None
-    ]
+    }
+    providers = {f"{name}.base_url": base.url for name, base in fastagent.base_urls.items() if base.url is not None}
     unset = {one.path for one in fastagent.unset}
     return [
-        Problem(file, line, path, "must be an http:// or https:// URL with a host")
-        for path, url, file, line in [*servers, *providers]
+        fastagent.problem(path, "must be an http:// or https:// URL with a host")
+        for path, url in (servers | providers).items()
         if path not in unset and not _is_web_url(url or "")
     ]
 
@@ -178,11 +174,15 @@ def _is_of_its_start(path: str, agent: str) -> bool:
 
 
 def _review(fastagent: FastAgentFile, runtime: FastAgentRuntime, found: Findings) -> None:
-    unset = {one.path for one in fastagent.unset}
-    reported = {one.path for one in found.problems}
     for path, message in runtime.review(fastagent.written):
-        if path not in unset and path not in reported:
-            found.problems.append(fastagent.problem(path, message))
+        _add_setting(fastagent, path, message, found)
+
+
+def _add_setting(fastagent: FastAgentFile, path: str, message: str, found: Findings) -> None:
+    """Add a problem of fast-agent's files, unless its key, or the URL in a section, is reported already."""
+    reported = {one.path for one in fastagent.unset} | {one.path for one in found.problems}
+    if reported.isdisjoint((path, f"{path}.url")):
+        found.problems.append(fastagent.problem(path, message))
 
 
 async def _start(
@@ -203,9 +203,9 @@ async def _start(
             else:
                 await world.look_at(name, started)
     except AgentStartError as error:
-        reported = {one.message for one in found.problems}
-        is_reported = bool(error.settings) and all(message in reported for _, message in error.settings)
-        for key, message in error.places or (() if is_reported else ((made_of, str(error)),)):
+        for setting, message in error.settings:
+            _add_setting(configuration.fastagent, setting, message, found)
+        for key, message in error.places or (() if error.settings else ((made_of, str(error)),)):
             path = f"agents.{name}.{key}"
             found.problems.append(Problem(str(configuration.path), configuration.line_of(path), path, message))
         return error.reason

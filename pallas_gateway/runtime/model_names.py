@@ -41,6 +41,14 @@ def default_model(settings: Settings) -> str | None:
     return _default(settings)[0]
 
 
+def provider_of(model: str) -> Provider | None:
+    """The provider that serves a model, None if fast-agent cannot use the model."""
+    try:
+        return ModelFactory.resolve_model_spec(model).provider
+    except (FastAgentError, ValueError):
+        return None
+
+
 def why_default_unusable(settings: Settings) -> str | None:
     """Return the reason why the default model cannot be used, None if it can be or there is none."""
     model, source = _default(settings)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from fast_agent.config import MCPServerSettings, Settings
-from fast_agent.core.exceptions import ModelConfigError, walk_exception_chain
+from fast_agent.core.exceptions import ModelConfigError, ProviderKeyError, walk_exception_chain
 from fast_agent.mcp.server_declaration import MCPServerDeclaration
 from pydantic import BaseModel, ValidationError
 
@@ -20,7 +20,8 @@ from pallas_gateway.config.problems import misspelt, nearest, suggesting
 from pallas_gateway.config.translate import SENTENCES
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime import platform
-from pallas_gateway.runtime.model_names import DEFAULT, default_model, why_default_unusable
+from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.model_names import DEFAULT, default_model, provider_of, why_default_unusable
 from pallas_gateway.runtime.settings import forget_unset_placeholders
 from pallas_gateway.telemetry.redaction import cleaned
 
@@ -63,6 +64,8 @@ def blamed_settings(error: BaseException, settings: Settings | None = None) -> t
     for cause in walk_exception_chain(error):
         if isinstance(cause, ModelConfigError) and settings is not None:
             return _of_default(cause, settings)
+        if isinstance(cause, ProviderKeyError) and settings is not None:
+            return _of_key(cause, settings)
         if isinstance(cause, AgentStartError) and cause.settings:
             return cause.settings
         if isinstance(cause, ValidationError) and cause.title == Settings.__name__:
@@ -74,6 +77,14 @@ def _of_default(error: ModelConfigError, settings: Settings) -> tuple[Place, ...
     why = why_default_unusable(settings)
     is_about_it = f" {default_model(settings)}" in f"{error} {error.message}"
     return ((DEFAULT, why),) if why is not None and is_about_it else ()
+
+
+def _of_key(error: ProviderKeyError, settings: Settings) -> tuple[Place, ...]:
+    model = default_model(settings)
+    provider = provider_of(model) if model is not None else None
+    if provider is None or not error.message.startswith(f"{provider.display_name} "):
+        return ()
+    return ((DEFAULT, f"model '{model}' cannot be used: {told(error)}"),)
 
 
 def _of_values(error: ValidationError) -> Iterator[Place]:

@@ -398,11 +398,25 @@ def _three() -> Generator[None]:
             "default_model: passthrough\nmodel_capabilites: {vision: true}\n",
             "2: model_capabilites: unknown key (did you mean 'model_capabilities'?)",
         ),
+        (
+            "default_model: passthrough\nmcp:\n  servers:\n    n:\n      url: htp://localhost:1/mcp\n",
+            "5: mcp.servers.n.url: must be an http:// or https:// URL with a host",
+        ),
+        (
+            "# mine\ndefault_model: openai.gpt-5-mini\n",
+            "2: default_model: model 'openai.gpt-5-mini' cannot be used: OpenAI API key not configured: ",
+        ),
+        (
+            "default_model: anthropic.claude-sonnet-4-5\n",
+            "1: default_model: model 'anthropic.claude-sonnet-4-5' cannot be used: Anthropic API key not configured: ",
+        ),
     ],
 )
 def test_a_mistake_in_fast_agents_file_is_told_once_at_its_line(
-    run: Command, folder: Path, fastagent: str, problem: str
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, fastagent: str, problem: str
 ) -> None:
+    for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(key, raising=False)
     three_agents(folder, fastagent)
     ran = run("check")
     (line,) = lines_of(ran.err)
