@@ -71,6 +71,11 @@ NOTHING_SHOWN = (
 )
 
 
+_FOREIGN_ADDRESS = (
+    "The registry gives this address, made from `host` in its agents.yaml; it must be reachable from here."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteAgent:
     """One registry entry, as far as the command line needs it.
@@ -234,7 +239,8 @@ async def connected(
             raise first from error
         if isinstance(first, (httpx2.HTTPError, httpx2.InvalidURL, OSError)):
             why = str(first) or type(first).__name__
-            raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url} ({why}).") from error
+            hint = "" if agent.is_at_home else f" {_FOREIGN_ADDRESS}"
+            raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url} ({why}).{hint}") from error
         if isinstance(first, MCPError):
             if str(first) in _CUT_OFF:
                 why = "the gateway, or the connection to it, went away before the answer was whole"

@@ -309,6 +309,19 @@ def test_an_agent_on_a_port_of_its_own_that_is_gone_is_told(run: Command) -> Non
     assert (health.code, health.out.splitlines()[1]) == (1, f"tech-research   error    {sentence}")
 
 
+def test_an_agent_that_is_gone_from_another_host_is_told_with_the_origin_of_its_address(run: Command) -> None:
+    with reserved_port() as port:
+        url = f"http://127.0.0.2:{port}/mcp"
+        entry = {"name": "n/echo", "remotes": [{"type": "streamable-http", "url": url}]}
+        with odd_server({"GET": (200, {"servers": [{"server": entry}]})}) as server:
+            called = run("call", "echo", "hi", "--url", server.url)
+    assert (called.code, called.err) == (
+        1,
+        f"Agent 'echo' does not answer at {url} (All connection attempts failed). "
+        "The registry gives this address, made from `host` in its agents.yaml; it must be reachable from here.\n",
+    )
+
+
 def test_call_sends_what_it_was_given_and_takes_the_message_tool_by_its_place(run: Command) -> None:
     Path("a.png").write_bytes(PNG)
     Path("history.json").write_text('[{"role": "user", "content": "earlier"}]')
