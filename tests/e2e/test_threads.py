@@ -511,6 +511,7 @@ async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_
         "a bad cursor": 400,
         "an unknown parameter": 400,
     }
+    assert raw["a form"].json()["error_description"] == "Send the body as application/json (Content-Type)."
     assert raw["another method"].headers["allow"] == "POST"
     assert refusals == [5, 2, 1]
     assert left == []

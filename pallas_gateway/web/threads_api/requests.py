@@ -58,7 +58,7 @@ async def json_object(request: Request, limit: int) -> dict[str, Any]:
         raise ApiError(TOO_MANY_VALUES, reason="body_too_large")
     # Browsers send `Origin`, and a request without a body to any other site without asking it first.
     if not is_json and (body or "content-type" in request.headers or "origin" in request.headers):
-        raise ApiError("Send the body as application/json.", reason="not_json")
+        raise ApiError("Send the body as application/json (Content-Type).", reason="not_json")
     if not body:
         return {}
     try:
