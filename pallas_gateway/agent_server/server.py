@@ -19,10 +19,10 @@ from pallas_gateway.agent_server.requests import headers_of, listen_to_the_initi
 from pallas_gateway.agent_server.tools import (
     GET_HEALTH,
     LONGEST_TITLE,
+    clamped,
     health_result,
     health_tool,
     message_tool,
-    shortened,
     under_another_name,
 )
 from pallas_gateway.agent_server.transport import Transport
@@ -119,8 +119,8 @@ class AgentServer:
         server: Server[Any] = Server(
             self._agent.name,
             version=face.version,
-            title=shortened(settings.shown_title(self._agent.name), LONGEST_TITLE),
-            description=shortened(settings.description, LONGEST_OWN_DESCRIPTION) if settings.description else None,
+            title=clamped(settings.shown_title(self._agent.name), LONGEST_TITLE),
+            description=clamped(settings.description, LONGEST_OWN_DESCRIPTION) if settings.description else None,
             icons=list(face.icons) or None,
             get_tool_input_schema=self._schemas.get,
             on_list_tools=self._list_tools,

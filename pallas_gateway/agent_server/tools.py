@@ -80,8 +80,8 @@ def message_tool(name: str, *, title: str, description: str, params: Mapping[str
         schema = {**MESSAGE_SCHEMA, "properties": {**MESSAGE_SCHEMA["properties"], "params": params}}
     return Tool(
         name=name,
-        title=shortened(title, LONGEST_TITLE),
-        description=shortened(description, LONGEST_DESCRIPTION),
+        title=clamped(title, LONGEST_TITLE),
+        description=clamped(description, LONGEST_DESCRIPTION),
         input_schema=schema,
     )
 
@@ -112,7 +112,7 @@ def health_tool(description: str = _HEALTH) -> Tool:
 
 
 @lru_cache(maxsize=1000)  # the list of all agents asks for each of them every time
-def shortened(text: str, most: int) -> str:
+def clamped(text: str, most: int) -> str:
     """The text on one line and in `most` bytes of JSON, escapes included: whole words, as far as there are any."""
     whole = " ".join(text.split())
     sizes = accumulate(len(json.dumps(character)) - 2 for character in whole)
