@@ -52,7 +52,7 @@ class Addresses:
 
     @property
     def shared_base(self) -> str:
-        """What the URLs begin with that belong to no single agent; with one agent alone they are on its port."""
+        """The beginning of all URLs that belong to no single agent; with one agent alone they are on its port."""
         alone = self.configuration.only_agent
         return self.public(alone).removesuffix("/mcp") if alone else self.configuration.public_base_url
 

@@ -19,7 +19,7 @@ from pallas_gateway.agent_server.requests import headers_of, listen_to_the_initi
 from pallas_gateway.agent_server.tools import (
     GET_HEALTH,
     LONGEST_TITLE,
-    clamped,
+    clamped_to_bytes,
     health_result,
     health_tool,
     message_tool,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_OWN_DESCRIPTION = 100
-"""Bytes of an agent's description beside its name; in the 2026-07-28 era every result brings it along."""
+"""Most bytes of an agent's description in `serverInfo`; in the 2026-07-28 era every result contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class AgentServer:
         return self._message_tool(name, listed_schema(self._agent.settings))
 
     def message_tool_for_peers(self, name: str) -> Tool:
-        """The same as agents see it that call this one: a model has no say in how another one samples."""
+        """The message tool for agents that call this one: without `params`, so no model sets another's sampling."""
         return self._message_tool(name, None)
 
     def _message_tool(self, name: str, params: dict[str, Any] | None) -> Tool:
@@ -119,8 +119,10 @@ class AgentServer:
         server: Server[Any] = Server(
             self._agent.name,
             version=face.version,
-            title=clamped(settings.shown_title(self._agent.name), LONGEST_TITLE),
-            description=clamped(settings.description, LONGEST_OWN_DESCRIPTION) if settings.description else None,
+            title=clamped_to_bytes(settings.shown_title(self._agent.name), LONGEST_TITLE),
+            description=clamped_to_bytes(settings.description, LONGEST_OWN_DESCRIPTION)
+            if settings.description
+            else None,
             icons=list(face.icons) or None,
             get_tool_input_schema=self._schemas.get,
             on_list_tools=self._list_tools,

@@ -69,7 +69,7 @@ MESSAGE_SCHEMA: dict[str, Any] = {
     "required": ["message"],
     "additionalProperties": False,
 }
-"""What a call's arguments are, in few words; `parse_call` is what they are checked by."""
+"""The arguments of a call, as clients read them; `parse_call` checks them."""
 HEALTH_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -80,8 +80,8 @@ def message_tool(name: str, *, title: str, description: str, params: Mapping[str
         schema = {**MESSAGE_SCHEMA, "properties": {**MESSAGE_SCHEMA["properties"], "params": params}}
     return Tool(
         name=name,
-        title=clamped(title, LONGEST_TITLE),
-        description=clamped(description, LONGEST_DESCRIPTION),
+        title=clamped_to_bytes(title, LONGEST_TITLE),
+        description=clamped_to_bytes(description, LONGEST_DESCRIPTION),
         input_schema=schema,
     )
 
@@ -112,7 +112,7 @@ def health_tool(description: str = _HEALTH) -> Tool:
 
 
 @lru_cache(maxsize=1000)  # the list of all agents asks for each of them every time
-def clamped(text: str, most: int) -> str:
+def clamped_to_bytes(text: str, most: int) -> str:
     """The text on one line and in `most` bytes of JSON, escapes included: whole words, as far as there are any."""
     whole = " ".join(text.split())
     sizes = accumulate(len(json.dumps(character)) - 2 for character in whole)

@@ -24,7 +24,7 @@ BASE64_PATTERNS = {
     "image/gif": rf"^R0lGOD[dl]h{_REST}",
     "image/webp": rf"^UklGR[g-v][A-Za-z0-9+/]{{4}}[159BFJNRVZdhlptx]XRUJQ{_REST}",
 }
-"""The same marks in base64, as regular expressions of JSON Schema; of the types that models take."""
+"""The marks in base64, as regular expressions of JSON Schema, for the types that models take."""
 _WEAK_MARKS = {
     "image/heif": re.compile(rb".{4}ftyp", re.DOTALL),
     "image/bmp": re.compile(rb"BM"),
@@ -45,7 +45,7 @@ def image_type_of(data: bytes) -> str | None:
 
 
 def why_not(mime_type: str, data: bytes) -> str | None:
-    """Why data are no image of a type, to follow "the image"; None if they may be one."""
+    """Return the reason for which data are no image of a type, to follow "the image"; None if they may be one."""
     found = image_type_of(data)
     if found is not None:
         is_same = found == mime_type or {found, mime_type} <= _SEVERAL

@@ -219,7 +219,7 @@ _RANGES = {
 
 
 def _refuse_unsendable(asked: Mapping[str, Any], settings: AgentSettings) -> None:
-    """What is no JSON, no text, or too deep, which the provider's client would only find out later."""
+    """Refuse values that a provider's client could not encode: no JSON, no UTF-8 text, nested too deep."""
     if _has_more_levels(asked, MOST_LEVELS):
         raise _refused(f"Argument 'params' is nested more than {MOST_LEVELS} levels deep.", settings)
     try:

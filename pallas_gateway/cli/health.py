@@ -85,7 +85,7 @@ class Asking:
 
     @property
     def is_well(self) -> bool:
-        """Whether every agent that the caller may see was ok when last asked, which was just now, and there was one."""
+        """True if the last round found at least one agent that the caller may see, and all of them were ok."""
         seen = {answer.status for answer in self.latest.values()} - {NO_ACCESS}
         return self.problem is None and seen == {"ok"}
 

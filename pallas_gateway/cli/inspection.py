@@ -41,7 +41,7 @@ _MAY_LACK_A_SETTING = {"start_failed", "bad_declaration"}
 
 @dataclass
 class Findings:
-    """What was found, in no order; a warning that several agents give rise to is there once.
+    """Problems and warnings, in no order; a warning that concerns several agents is listed once.
 
     `unknown_models` are undeclared models that fast-agent does not know, each with the agents that use it.
     """
@@ -153,7 +153,7 @@ async def _start_all(configuration: Configuration, bad: set[str], found: Finding
     found.warnings.extend(_unknown_models(configuration, found, default.model if default else None))
     if needs_file and configuration.fastagent.path is None:
         message = (
-            "no such file in the working directory or beside agents.yaml; "
+            "no such file in the working directory or in the folder of agents.yaml; "
             "`default_model` and `mcp.servers` are read from it"
         )
         found.warn(Problem("fastagent.config.yaml", None, "", message))

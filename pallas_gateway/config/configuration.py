@@ -71,7 +71,7 @@ class Configuration:
 
     @property
     def named_fastagent_file(self) -> Path | None:
-        """fast-agent's file if `agents.yaml` names one, or if it is beside that and not in the working directory.
+        """fast-agent's file if `agents.yaml` names one, or if only the folder of `agents.yaml` has one.
 
         Otherwise fast-agent finds it in the working directory.
         """

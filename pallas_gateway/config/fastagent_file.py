@@ -142,16 +142,16 @@ def settings_files(named: Path | None) -> list[Path]:
 
 
 def read_fastagent_file(
-    named: Path | None, environ: Mapping[str, str], *, beside: Path | None = None
+    named: Path | None, environ: Mapping[str, str], *, folder: Path | None = None
 ) -> tuple[FastAgentFile, list[Problem]]:
-    """Read the file the operator named, else the one in the working directory, else the one in the folder `beside`.
+    """Read the file the operator named, else the one in the working directory, else the one in `folder`.
 
     The secrets file is read from the same folder. Whatever is wrong is in the list, and the file then holds what could
     be read.
     """
     if named and not named.exists():
         return FastAgentFile(), [Problem(str(named), None, "", "no such file (named by fastagent_config)")]
-    directory = named.parent if named else _default_folder(beside)
+    directory = named.parent if named else _default_folder(folder)
     configs = [named] if named else _existing(directory, CONFIG_NAMES)
     secrets = _existing(directory, SECRETS_NAMES)
     documents = [read_document(path, environ) for path in (*configs[:1], *secrets[:1])]
@@ -163,12 +163,12 @@ def read_fastagent_file(
     return _parsed(configs[0] if configs else None, documents)
 
 
-def _default_folder(beside: Path | None) -> Path:
-    """The working directory, unless it has no file of fast-agent's and `beside` has one."""
+def _default_folder(folder: Path | None) -> Path:
+    """The working directory, unless it has no file of fast-agent's and `folder` has one."""
     here = Path()
-    if beside is None or _existing(here, (*CONFIG_NAMES, *SECRETS_NAMES)) or not _existing(beside, CONFIG_NAMES):
+    if folder is None or _existing(here, (*CONFIG_NAMES, *SECRETS_NAMES)) or not _existing(folder, CONFIG_NAMES):
         return here
-    return beside
+    return folder
 
 
 def _existing(directory: Path, names: tuple[str, ...]) -> list[Path]:

@@ -41,7 +41,10 @@ NO_OVERRIDES = Overrides()
 
 
 def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overrides = NO_OVERRIDES) -> Configuration:
-    """Load and check the deployment file, and fast-agent's file that it names, in the working directory, or beside it.
+    """Load and check the deployment file and fast-agent's file.
+
+    That is the file named by `fastagent_config`, else the one in the working directory, else the one in the folder of
+    the deployment file.
 
     Raises:
         ConfigurationError: With every problem of all files, those of the command line first, then by line.
@@ -65,7 +68,7 @@ def _configuration(document: Document, path: Path, environ: Mapping[str, str], o
     shown = deployment or validated(Deployment, mended(data, errors))[0]
     problems = document.problems or _all_problems(document, errors, shown, overrides)
     named = path.parent / shown.fastagent_config if shown and shown.fastagent_config else None
-    fastagent, more = read_fastagent_file(named, environ, beside=path.parent)
+    fastagent, more = read_fastagent_file(named, environ, folder=path.parent)
     lines = MappingProxyType(document.lines)
     readable = Configuration(shown, path, lines, fastagent, overrides.agent) if shown and not more else None
     if readable is None or deployment is None or problems:
@@ -147,7 +150,7 @@ def _tls_problems(document: Document, deployment: Deployment, bad: set[str]) -> 
     for name, key in reversed(files.items()):
         path = f"gateway.tls.{key}"
         if path not in bad and not (Path(document.file).parent / name).is_file():
-            yield document.problem(path, f"no file '{name}' beside {Path(document.file).name}")
+            yield document.problem(path, f"no file '{name}' in the folder of {Path(document.file).name}")
 
 
 def _in_reading_order(problems: Iterable[Problem]) -> list[Problem]:

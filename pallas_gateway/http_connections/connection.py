@@ -151,7 +151,7 @@ async def _wait_no_more(*_: object) -> None:
 
 
 class Protocols(ProtocolWrapper):
-    """What a connection speaks: HTTP/1.1, or HTTP/2 by ALPN or with prior knowledge (RFC 9113, section 3.3)."""
+    """The protocol of a connection: HTTP/1.1, or HTTP/2 by ALPN or with prior knowledge (RFC 9113, section 3.3)."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -79,7 +79,7 @@ class Http1Stream(HTTPStream):
 
 
 def _ends_answer(message: Any) -> bool:
-    """Whether it is the last one of an answer's body, and has something of it."""
+    """True for the last message of an answer's body if it is not empty."""
     is_body = message is not None and message["type"] == "http.response.body"
     return is_body and bool(message.get("body")) and not message.get("more_body", False)
 

@@ -81,7 +81,7 @@ class Http2(H2Protocol):
             await self._answer(request, method.decode().upper(), path)
 
     def _is_full(self) -> bool:
-        """Whether one more request is too many, of which some may have been cancelled and are being cleaned up."""
+        """True if one more request is too many; cancelled requests count until they are cleaned up."""
         most = self.config.h2_max_concurrent_streams
         return len(self.streams) >= most or self.task_group.running >= 2 * most
 
@@ -95,7 +95,7 @@ class Http2(H2Protocol):
             self.connection.reset_stream(stream_id, code)
 
     def _is_open(self, stream_id: int) -> bool:
-        """Whether client or server may still send something on a stream."""
+        """True if client or server may still send on a stream."""
         stream = self.connection.streams.get(stream_id)
         return stream is not None and not stream.closed
 
@@ -153,7 +153,7 @@ class Http2(H2Protocol):
 
 
 class _Buffer(StreamBuffer):
-    """What waits for the client of one stream; waiting is limited."""
+    """The unsent data of one stream, with a limit for the time without progress."""
 
     def __init__(self, context: WorkerContext, unread: UnreadLimit) -> None:
         super().__init__(context.event_class)
@@ -161,7 +161,7 @@ class _Buffer(StreamBuffer):
 
     @property
     def is_ended(self) -> bool:
-        """Whether the app has ended its answer."""
+        """True if the app has ended its answer."""
         return self._complete
 
     async def push(self, data: bytes) -> None:
@@ -222,10 +222,10 @@ class _Frames(h2.connection.H2Connection):
             return [StreamReset(stream_id=frame.stream_id, error_code=ErrorCodes.PROTOCOL_ERROR, remote_reset=False)]
 
     def _is_of_stream(self, error: ProtocolError, stream_id: int) -> bool:
-        """Whether the rest of the connection is sound.
+        """True for an error that leaves the rest of the connection usable.
 
-        It is not after a header block that could not be decompressed, the only such error with a cause, nor after one
-        that closed the stream without a word to the client, because it came in the wrong state.
+        False for a header block that could not be decompressed (the only such error with a cause), and for a frame in
+        the wrong state that closed the stream without a reset for the client.
         """
         stream = self.streams.get(stream_id)
         is_sound = error.__cause__ is None and not isinstance(error, FlowControlError)

@@ -19,7 +19,7 @@ require(TaskGroup, "spawn", "spawn_app")
 
 
 class Inbox(asyncio.Queue[Any]):
-    """What an app receives of its request. Only an app that still runs is waited for.
+    """The queue of request messages of an app; it blocks only while the app runs.
 
     Hypercorn's own queue blocks the whole connection, with all its streams, once an app has ended without reading a
     long body, and cannot tell an app that does not read that its client has left.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 120.0
 """Longer than proxies and clients keep idle connections (60 s), else one is closed just as it is used again."""
 UNREAD_SECONDS = 60.0
-"""How long a client may take nothing of an answer that waits for it."""
+"""Longest time in which a client reads nothing of an answer."""
 
 
 class UnreadLimit:

@@ -131,7 +131,7 @@ def is_callers_own(settings: Mapping[str, Any]) -> bool:
 
 
 def _holds(value: object, text: str) -> bool:
-    """Whether a text stands anywhere in a client's settings; strings are looked at themselves, a `repr` escapes."""
+    """Return true if a client's settings contain a text; strings are searched as they are, because a `repr` escapes."""
     if isinstance(value, str):
         return text in value
     if isinstance(value, bytes):

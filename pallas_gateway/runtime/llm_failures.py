@@ -1,4 +1,4 @@
-"""Why a model did not answer, in its provider's words, or why its provider was not reached.
+"""Reasons of failed LLM requests: the provider's own message, or the cause of a failed connection.
 
 The clients of providers put the body of an error into their exceptions as Python prints it, and report a connection
 that was refused as "Request timed out.". What happened is in the body, and in the causes of the exception.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _BODIES = ("body", "details")
-"""Where OpenAI's and Anthropic's exceptions, and Google's, have the decoded body of an answer."""
+"""Attributes with the decoded body of an answer, of OpenAI's and Anthropic's exceptions, and of Google's."""
 _MESSAGES = ("message", "error", "detail", "errors")
 _MOST_CAUSES = 50
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"  # several addresses were tried, and asyncio keeps only the text of each
@@ -50,7 +50,7 @@ def provider_words(error: BaseException) -> str | None:
 
 
 def connection_words(error: BaseException) -> str | None:
-    """Why there was no connection; None if that was not the reason."""
+    """Return the cause of a failed connection in a few words; None if the error has another cause."""
     causes = list(_causes(error))
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
         return "its provider cannot be reached: TLS error"

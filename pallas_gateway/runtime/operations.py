@@ -93,7 +93,7 @@ def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
 
 
 def contradicts_listing(result: Any) -> bool:
-    """Whether a tool's result reports an unknown tool or invalid arguments, in the words of the common servers.
+    """Return true if a tool's result reports an unknown tool or invalid arguments, in the words of the common servers.
 
     A tool that uses such words of its own accord costs one listing more.
     """

@@ -1,4 +1,4 @@
-"""Where each LLM provider is: one answer for calls and for preflight.
+"""The address of each LLM provider, the same for calls and for preflight.
 
 fast-agent's classes differ in when they read a provider's `*_BASE_URL` variable, and in what an address without a path
 means. Here the variable counts wherever the files give no address.
@@ -55,7 +55,7 @@ def own_address(name: str) -> str | None:
 
 
 def address_of(name: str, settings: Settings) -> str | None:
-    """Where fast-agent's client of this provider sends its requests; None if that is unknown."""
+    """Return the URL to which fast-agent's client of this provider sends requests; None if it is unknown."""
     configured: str | None = getattr(section_of(name, settings), "base_url", None)
     return configured or _of_environment(name) or own_address(name)
 

@@ -173,7 +173,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def end_of(text: str, limit: int) -> str:
-    """The same for the last characters of a text; what is dropped goes as far as the next word."""
+    """The last `limit` characters of a text, without secrets, from the beginning of a word."""
     margin, known = _margin()
     end = text[-(4 * limit + 8 * margin) :]
     shown = redacted(end, known)
@@ -189,7 +189,7 @@ def _margin() -> tuple[int, tuple[str, ...]]:
 
 
 def quoted(value: object) -> str:
-    """What a client sent, for a sentence about it: a text in quotes and `shortened`, else the name of its type."""
+    """A client's value for an error message: a text in quotes and `shortened`, else the name of its type."""
     if isinstance(value, str):
         return repr(shortened(value, LONGEST_QUOTE))
     return "null" if value is None else type(value).__name__

@@ -73,7 +73,7 @@ class TurnPage:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was said before a turn; `left_out` is the number of older answered turns that did not fit."""
+    """The messages before a turn; `left_out` is the number of older answered turns that did not fit."""
 
     messages: tuple[Message, ...] = ()
     left_out: int = 0

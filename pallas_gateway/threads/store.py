@@ -41,9 +41,9 @@ type Position = tuple[int, str]
 MOST_REPLAYED = 1000
 """Turns of a thread that a model is sent at most."""
 REPLAY_BYTES = 16 * 1024 * 1024
-"""How much they may be together, with their images as Base64: older turns are left out."""
+"""Most bytes of these turns, with their images as Base64; older turns are left out."""
 PAGE_BYTES = 8 * 1024 * 1024
-"""How much the turns of one page may be together; a page has one turn at least."""
+"""Most bytes of the turns of one page; a page has at least one turn."""
 _TEXTS = (turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
 _SIZE = sum((octets(column) for column in _TEXTS), literal(0)).label("size")
 _SHOWN = (threads.c.id, threads.c.agent, threads.c.title, threads.c.created_at, threads.c.updated_at, threads.c.turns)
@@ -134,7 +134,7 @@ class Store:
 
     @_reading
     async def history(self, connection: AsyncConnection, lease: Lease) -> History:
-        """What was said before the turn of a lease: questions with their answers, without turns that failed.
+        """The messages before the turn of a lease: questions with their answers, without turns that failed.
 
         The newest turns that fit.
         """

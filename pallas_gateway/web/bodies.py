@@ -15,7 +15,7 @@ _VIEWED_BY_TOOL = "get_health"
 
 
 def is_json(headers: Headers) -> bool:
-    """Whether a body is sent as JSON. A page of another origin may send any other text without asking first (CORS)."""
+    """Return true if a body is sent as JSON; a page of another origin needs a preflight to send that (CORS)."""
     return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Send
 
 CLEAN_UP_SECONDS = 10.0
-"""How long a request whose client has left waits for the end of its work."""
+"""Longest wait of a request whose client has left for the end of its work."""
 _KEEP_ALIVE = b": keep-alive\n\n"
 _STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",

@@ -38,7 +38,7 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.]*\]|[^:/@\[\]]*)(:[0-9]*)?")
 _LONGEST_NAME = 200
 _MOST_NAMES = 100  # refused names that are logged; an attacker can make up any number
 REST_OF_BODY_SECONDS = 10.0
-"""How long a client may go on sending a body that is not used before it is answered all the same."""
+"""Longest wait for the rest of a body that the answer does not need."""
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 4096
 """A body may take `BODY_SECONDS`, and a second more for every so many bytes that have come."""

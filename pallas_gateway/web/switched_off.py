@@ -18,7 +18,7 @@ THREADS_PREFIX = "/api/v1/"
 
 
 def reason(configuration: Configuration, path: str) -> str | None:
-    """Why a path of the port of all agents (or of the only one) is not served; None if no setting would change that."""
+    """Return the setting that enables a path on the shared port, in a sentence; None if there is no such setting."""
     gateway = configuration.deployment.gateway
     if openai_api.is_path(path) and not gateway.openai_api:
         return "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"

@@ -293,8 +293,8 @@ def test_a_project_without_fast_agents_file_and_without_a_model_is_told_where_to
     assert lines_of(ran.err) == [
         f"agents.yaml:{line_of_module(project, 'echo')}: agents.echo.module: agent 'echo' failed to start: no model is "
         "configured; set `default_model` in fastagent.config.yaml, or `model=` on the agent",
-        "fastagent.config.yaml: warning: no such file in the working directory or beside agents.yaml; `default_model` "
-        "and `mcp.servers` are read from it",
+        "fastagent.config.yaml: warning: no such file in the working directory or in the folder of agents.yaml; "
+        "`default_model` and `mcp.servers` are read from it",
     ]
 
 
@@ -611,7 +611,7 @@ def test_a_certificate_that_is_not_there_is_one_line(key: str, there: str, run: 
     project_in(folder, gateway={"tls": {"certfile": "cert.pem", "keyfile": "key.pem"}})
     [line] = [line for line in run("check").err.splitlines() if "tls" in line]
     assert line.endswith(
-        f"gateway.tls.{key}: no file '{'cert' if key == 'certfile' else 'key'}.pem' beside agents.yaml"
+        f"gateway.tls.{key}: no file '{'cert' if key == 'certfile' else 'key'}.pem' in the folder of agents.yaml"
     )
 
 

@@ -285,20 +285,20 @@ MISTAKES = [
     Mistake(
         "a certificate that is not there",
         GATEWAY + "  tls:\n    certfile: c.pem\n    keyfile: agents.yaml\n",
-        ["agents.yaml:7: gateway.tls.certfile: no file 'c.pem' beside agents.yaml"],
+        ["agents.yaml:7: gateway.tls.certfile: no file 'c.pem' in the folder of agents.yaml"],
     ),
     Mistake(
         "a certificate and a key that are not there",
         GATEWAY + "  tls:\n    certfile: c.pem\n    keyfile: k.pem\n",
         [
-            "agents.yaml:7: gateway.tls.certfile: no file 'c.pem' beside agents.yaml",
-            "agents.yaml:8: gateway.tls.keyfile: no file 'k.pem' beside agents.yaml",
+            "agents.yaml:7: gateway.tls.certfile: no file 'c.pem' in the folder of agents.yaml",
+            "agents.yaml:8: gateway.tls.keyfile: no file 'k.pem' in the folder of agents.yaml",
         ],
     ),
     Mistake(
         "one file for both that is not there",
         GATEWAY + "  tls:\n    certfile: c.pem\n    keyfile: c.pem\n",
-        ["agents.yaml:7: gateway.tls.certfile: no file 'c.pem' beside agents.yaml"],
+        ["agents.yaml:7: gateway.tls.certfile: no file 'c.pem' in the folder of agents.yaml"],
     ),
     # What single values may say
     Mistake(

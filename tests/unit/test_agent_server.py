@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from pallas_gateway.agent_server.outlet import ClientOutlet, wishes_of
 from pallas_gateway.agent_server.requests import cancel_request
 from pallas_gateway.agent_server.server import AgentServer, Face
-from pallas_gateway.agent_server.tools import clamped
+from pallas_gateway.agent_server.tools import clamped_to_bytes
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
 from pallas_gateway.calls.channel import Wishes
@@ -78,7 +78,7 @@ def request(version: str, meta: Mapping[str, Any] | None = None, **headers: str)
     ],
 )
 def test_a_text_is_clamped_to_whole_words_and_the_bytes_of_its_json(text: str, shown: str) -> None:
-    assert clamped(text, 20) == shown
+    assert clamped_to_bytes(text, 20) == shown
     assert len(json.dumps(shown)) <= 20 + len('""')
 
 

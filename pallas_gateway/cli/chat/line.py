@@ -105,7 +105,7 @@ class Connection:
         return _answer(result)
 
     async def tools(self) -> list[Tool]:
-        """What the agent offers its clients; those of its downstreams are its own affair."""
+        """The agent's own tools, without those of its downstreams."""
         return list((await self._client.list_tools()).tools)
 
     async def health(self) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def conversation_of(document: Json) -> str | None:
 
 
 def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -> ChatRequest:
-    """What the request asks of an agent with these settings; its messages may have `max_entries` parts.
+    """Parse a request to an agent with these settings; its messages may have `max_entries` parts.
 
     Raises:
         BadRequestError: it cannot be answered (`bad_input`, `bad_image`, `bad_params`), with what to change.
