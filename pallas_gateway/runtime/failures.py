@@ -12,6 +12,7 @@ import httpx2
 from fast_agent.core.exceptions import (
     FastAgentError,
     ModelConfigError,
+    ServerConfigError,
     format_fast_agent_error,
     walk_exception_chain,
 )
@@ -84,4 +85,6 @@ def told(error: BaseException) -> str:
         if isinstance(cause, ModelConfigError) and cause.message == _NO_MODEL:
             return "no model is configured; set `default_model` in fastagent.config.yaml, or `model=` on the agent"
     text = format_fast_agent_error(error) if isinstance(error, FastAgentError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, ServerConfigError):
+        text += "; define each under `mcp.servers` in fastagent.config.yaml"
     return shortened(" ".join(text.split()), _LONGEST)

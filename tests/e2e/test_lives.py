@@ -52,7 +52,7 @@ BROKEN: Mapping[str, tuple[Agent, str]] = {
     "otherwise": (Agent(source="fast = 1"), "has no FastAgent"),
     "empty": (Agent(source=HEADER), "defines no agent to serve"),
     "undecided": (Agent(source=TWO_AGENTS), "defines several agents (one and two)"),
-    "serverless": (Agent(servers=["nowhere"]), "not defined in config: nowhere"),
+    "serverless": (Agent(servers=["nowhere"]), "not defined in config: nowhere; define each under `mcp.servers`"),
     "keyless": (Agent(model="openai.gpt-4o"), "OpenAI API key is required"),
 }
 STARTED_BY_HAND = {name: agent for name, (agent, _) in BROKEN.items() if name not in {"missing", "keyless"}}
