@@ -27,6 +27,8 @@ from pallas_gateway.http_connections.platform import require
 if TYPE_CHECKING:
     from hypercorn.typing import AppWrapper
 
+    type Address = tuple[str, int] | None
+
 require(TCPServer, "_close", "_idle_timeout", "_initiate_server_close", "_read_data", "protocol_send", "run")
 require(ProtocolWrapper, "handle", "initiate")
 _NO_LINGER = struct.pack("ii", 1, 0)
@@ -55,8 +57,9 @@ class Connection(TCPServer):
     async def run(self) -> None:
         """Serve the connection to its end."""
         try:
+            addresses = self._addresses()
             async with Apps(self.loop, self.config.faults) as self._task_group:
-                self.protocol = self._spoken()
+                self.protocol = self._spoken(*addresses)
                 await self.protocol.initiate()
                 await self.idle_task.restart(self._task_group, self._idle_timeout)
                 await self._read_data()
@@ -67,8 +70,19 @@ class Connection(TCPServer):
         finally:
             await self._close()
 
-    def _spoken(self) -> ProtocolWrapper:
+    def _addresses(self) -> tuple[Address, Address]:
+        """The client's and the gateway's.
+
+        Raises:
+            OSError: the client has left already. A task group would wrap the error.
+        """
         accepted = self.writer.get_extra_info("socket")
+        if accepted is None:  # TLS, closed since the handshake
+            raise ConnectionResetError
+        client, server = accepted.getpeername(), accepted.getsockname()
+        return parse_socket_addr(accepted.family, client), parse_socket_addr(accepted.family, server)
+
+    def _spoken(self, client: Address, server: Address) -> ProtocolWrapper:
         tls = self.writer.get_extra_info("ssl_object")
         return Protocols(
             self.app,
@@ -77,8 +91,8 @@ class Connection(TCPServer):
             self._task_group,
             ConnectionState(self.state),
             tls is not None,
-            parse_socket_addr(accepted.family, accepted.getpeername()),
-            parse_socket_addr(accepted.family, accepted.getsockname()),
+            client,
+            server,
             self.protocol_send,
             tls.selected_alpn_protocol() if tls is not None else "http/1.1",
         )
@@ -141,8 +155,10 @@ class Connection(TCPServer):
             self._drop()
 
     def _drop(self) -> None:
-        with suppress(OSError, ValueError):  # it has ended by itself
-            self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        accepted = self.writer.get_extra_info("socket")
+        if accepted is not None:  # as it is once TLS has been closed
+            with suppress(OSError, ValueError):  # it has ended by itself
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.writer.transport.abort()
 
 

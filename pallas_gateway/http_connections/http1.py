@@ -27,9 +27,12 @@ class Http1(H11Protocol):
     the rules of a proxy in front, and WebSockets are not served.
     """
 
+    _has_requests = False
+
     async def _check_protocol(self, event: h11.Request) -> None:
-        """Recognize the preface of HTTP/2 with prior knowledge."""
-        if (event.method, event.target, event.http_version) == (b"PRI", b"*", b"2.0"):
+        """Recognize the preface of HTTP/2 with prior knowledge, which only a connection can begin with."""
+        is_first, self._has_requests = not self._has_requests, True
+        if is_first and (event.method, event.target, event.http_version) == (b"PRI", b"*", b"2.0"):
             raise H2ProtocolAssumedError(b"PRI * HTTP/2.0\r\n\r\n" + self.connection.trailing_data[0])
 
     async def _create_stream(self, request: h11.Request) -> None:

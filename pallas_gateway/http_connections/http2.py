@@ -16,7 +16,7 @@ from hypercorn.protocol.events import Request, StreamClosed
 from hypercorn.protocol.h2 import BUFFER_HIGH_WATER, BufferCompleteError, H2Protocol, StreamBuffer
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import filter_pseudo_headers
-from hyperframe.frame import DataFrame, HeadersFrame
+from hyperframe.frame import DataFrame, HeadersFrame, PriorityFrame
 
 from pallas_gateway.http_connections.platform import require
 
@@ -211,6 +211,8 @@ class _Frames(h2.connection.H2Connection):
         return min(super().open_inbound_streams, self._most_streams - 1)
 
     def _receive_frame(self, frame: Frame) -> list[Event]:
+        if isinstance(frame, PriorityFrame):
+            return []  # deprecated by RFC 9113; h2 ends the connection for a stream that depends on itself
         try:
             return super()._receive_frame(frame)
         except ProtocolError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from fnmatch import fnmatchcase
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -25,7 +26,7 @@ from pallas_gateway.telemetry.redaction import shortened
 from pallas_gateway.web import bodies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -80,7 +81,8 @@ def host_and_origin_guard(
             mode="strict",
         )
 
-    return _ExplainedRefusal(app, guard, told or _told_plainly)
+    schemes = {"http", "https"} | {origin.partition("://")[0].lower() for origin in settings.allowed_origins}
+    return _ExplainedRefusal(app, guard, told or _told_plainly, schemes)
 
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
@@ -106,16 +108,21 @@ class _ExplainedRefusal:
     """Says which setting a refused request wants, to the client and, once for each name, in the log."""
 
     def __init__(
-        self, app: ASGIApp, guard: Callable[[ASGIApp], ASGIApp], told: Callable[[str, str], Mapping[str, str]]
+        self,
+        app: ASGIApp,
+        guard: Callable[[ASGIApp], ASGIApp],
+        told: Callable[[str, str], Mapping[str, str]],
+        schemes: Collection[str],
     ) -> None:
         self._app = app
+        self._schemes = schemes
         self._guard = guard
         self._body = told
         self._told: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on or refuse one request."""
-        if (misnamed := _misnamed(scope)) is not None:
+        if (misnamed := _misnamed(scope, self._schemes)) is not None:
             await self._refusal(scope, misnamed)(scope, receive, send)
             return
         passed = False
@@ -149,16 +156,18 @@ def _told_plainly(_: str, sentence: str) -> Mapping[str, str]:
     return {"error": sentence}
 
 
-def _misnamed(scope: Scope) -> HTTPStatus | None:
+def _misnamed(scope: Scope, schemes: Collection[str]) -> HTTPStatus | None:
     """The refusal of names that are no host with a port, such as `[::1].evil.example` and `localhost:evil.example`.
 
-    The guard compares what stands before the first colon, or in brackets, and takes anything for a port.
+    The guard compares what stands before the first colon, or in brackets, and takes anything for a port. It also takes
+    any scheme at a loopback address; the pages of other programs have origins such as `tauri://localhost`.
     """
     headers = Headers(scope=scope)
     if not _HOST.fullmatch(headers.get("host", "").strip()):
         return HTTPStatus.MISDIRECTED_REQUEST
-    origin = headers.get("origin", "").strip().rstrip("/")
-    return None if _HOST.fullmatch(origin.partition("://")[2]) else HTTPStatus.FORBIDDEN
+    scheme, _, host = headers.get("origin", "").strip().rstrip("/").partition("://")
+    is_known = not host or any(fnmatchcase(scheme.lower(), known) for known in schemes)
+    return None if is_known and _HOST.fullmatch(host) else HTTPStatus.FORBIDDEN
 
 
 class AnswerAfterBody:

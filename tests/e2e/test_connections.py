@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 import socket
+import struct
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,26 @@ async def test_half_a_body_leaves_no_error_in_the_log(
                 await writer.drain()
         assert (await ask(served.url("solo"), "still here")).text == "still here"
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_clients_that_leave_before_they_are_accepted_leave_no_error_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(write_project(tmp_path, {"solo": Agent()})) as served:
+        for _ in range(20):  # nothing here waits, so the gateway accepts them when they have left
+            with socket.create_connection((HOST, served.gateway.addresses.registry_port)) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        async with connection(served) as (reader, writer):
+            writer.write(GET + b"\r\n")
+            assert await status_of(reader) == 200
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_connection_becomes_no_http2_after_its_first_request(tmp_path: Path) -> None:
+    async with running(write_project(tmp_path, {"solo": Agent()})) as served, connection(served) as (reader, writer):
+        writer.write(GET + b"\r\n" + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000"))
+        assert [await status_of(reader) for _ in range(3)] == [200, 404, 400]
+        assert await reader.read() == b""
 
 
 async def test_a_half_sent_head_is_waited_for_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,10 @@ async def priorities(client: Http2Client) -> None:
     await client.frames(*(PriorityFrame(1001 + 2 * n, depends_on=0, stream_weight=1) for n in range(MANY)))
 
 
+async def priority_of_itself(client: Http2Client) -> None:
+    await client.frames(PriorityFrame(1001, depends_on=1001, stream_weight=1))
+
+
 async def resets(client: Http2Client) -> None:
     for _ in range(300):
         await client.reset(await client.request(MCP, end=False))
@@ -106,6 +110,7 @@ FAULTS: tuple[tuple[Fault, tuple[int, ...]], ...] = (
     (data_after_the_answer, (405,)),
     (data_after_the_end, (200,)),
     (priorities, ()),
+    (priority_of_itself, ()),
     (resets, ()),
     (more_than_a_thousand_requests, ()),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.protocol.h2 import BUFFER_HIGH_WATER
 
 from pallas_gateway.http_connections import limits
-from pallas_gateway.http_connections.connection import Settings
+from pallas_gateway.http_connections.connection import Connection, Settings
 from pallas_gateway.http_connections.faults import Faults
 from pallas_gateway.http_connections.http2 import _Buffer
 from pallas_gateway.http_connections.inbox import Apps, Inbox
@@ -146,3 +147,14 @@ async def _turn(one: Awaitable[object]) -> None:
 
 async def _for_ever() -> None:
     await asyncio.Event().wait()
+
+
+async def test_a_tls_connection_that_was_closed_has_no_socket_and_is_dropped_all_the_same() -> None:
+    aborted: list[bool] = []
+    writer = SimpleNamespace(
+        transport=SimpleNamespace(abort=lambda: aborted.append(True)), get_extra_info=lambda _: None
+    )
+    unused: Any = None
+    closed: Any = Connection(unused, asyncio.get_running_loop(), Settings(), unused, unused, unused, writer)  # type: ignore[arg-type]
+    closed._drop()
+    assert aborted == [True]

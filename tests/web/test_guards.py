@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from pallas_gateway.config.configuration import Configuration
 from pallas_gateway.config.fastagent_file import FastAgentFile
-from pallas_gateway.config.schema import AgentSettings, Deployment
+from pallas_gateway.config.schema import AgentSettings, Deployment, GatewaySettings
 from pallas_gateway.web import guards
 from tests.support.asgi import respond_json
 from tests.support.waiting import eventually
@@ -206,6 +206,9 @@ async def test_a_refusal_after_a_body_that_was_read_waits_for_nothing() -> None:
         ("[fd00::1]:24200", "http://[::1]:5173", 200),
         ("[fd00::1]:24200", "http://[fd00::2]:24200", 403),
         ("[fd00::1]:24200", "http://:", 403),
+        ("localhost:24200", "http://localhost", 200),
+        ("localhost:24200", "tauri://localhost", 403),
+        ("localhost:24200", "chrome-extension://localhost", 403),
     ],
 )
 async def test_addresses_of_either_family_are_guarded_like_names(host: str, origin: str | None, status: int) -> None:
@@ -216,6 +219,16 @@ async def test_addresses_of_either_family_are_guarded_like_names(host: str, orig
     await app(client.scope, client.receive, client.send)
 
     assert client.status == status
+
+
+@pytest.mark.parametrize("allowed", ["app://localhost", "*", "app://*"])
+async def test_another_scheme_than_http_can_be_allowed(allowed: str) -> None:
+    settings = GatewaySettings(allowed_origins=(allowed,))
+    deployment = Deployment(name="test", agents={"echo": AgentSettings(module="echo")}, gateway=settings)
+    configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
+    client = Client([piece(more=False)], host="localhost", origin="app://localhost")
+    await guards.host_and_origin_guard(answering(200), configuration)(client.scope, client.receive, client.send)
+    assert client.status == 200
 
 
 @pytest.mark.parametrize(
