@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.ports import ModelFacts
 
 
+_WITHOUT_THINKING = ("temperature", "top_p", "top_k", "tool_choice")
+"""Parameters for which a model may have to stop thinking."""
+
+
 def model_for(call: Call, version: Version) -> ModelFacts:
     """The model that answers: the one that the caller has chosen, else the agent's own."""
     chosen = call.parameters.model
@@ -30,6 +34,9 @@ def told_of_changes(reply: Reply, asked: Call, sent: Call) -> Reply:
     ignored = tuple(name for name in reply.ignored if name in asked.parameters.given())
     wished = asked.parameters.max_tokens
     used = reply.changed.get("max_tokens", sent.parameters.max_tokens)
-    if wished is None or used is None or used == wished or "max_tokens" in ignored:
-        return replace(reply, ignored=ignored, changed={})
-    return replace(reply, ignored=ignored, changed={"max_tokens": used})
+    changed = {}
+    if wished is not None and used is not None and used != wished and "max_tokens" not in ignored:
+        changed["max_tokens"] = used
+    if "thinking" in reply.changed and asked.parameters.given().keys() & _WITHOUT_THINKING:
+        changed["thinking"] = reply.changed["thinking"]
+    return replace(reply, ignored=ignored, changed=changed)

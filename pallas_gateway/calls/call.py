@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
@@ -120,7 +120,8 @@ class Reply:
     for a failed call its `failure` (`llm_error`, …), and `content` is then one sentence for the user. `halted` holds
     why loops were stopped (`repeat`, `oscillation`, `deadline`), `tools` each use of a tool by `server/tool`. What was
     spent is known in every case. `ignored` names parameters that the model's provider did not get, `changed` those that
-    were sent with another value than was asked for, and this one: a limit of the model.
+    were sent with another value than was asked for, and this one: a limit of the model, or `thinking` that is `off`
+    because the model refuses a parameter while it thinks.
     """
 
     content: tuple[ContentBlock, ...]
@@ -131,7 +132,7 @@ class Reply:
     halted: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
-    changed: Mapping[str, int] = field(default_factory=dict)
+    changed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def usage(self) -> Usage:

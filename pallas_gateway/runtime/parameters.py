@@ -7,6 +7,7 @@ instance and to the request parameters of its own loops, so the next call finds 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fast_agent.agents.agent_types import AgentType
@@ -15,6 +16,7 @@ from fast_agent.agents.tool_runner import ToolRunnerHooks
 from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.dialects import Dialect, dialect_of
 from pallas_gateway.runtime.hooks import composed
+from pallas_gateway.runtime.llm_anthropic import has_stopped_thinking
 from pallas_gateway.runtime.tool_narrowing import narrow_tools
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class AppliedParameters:
         self._parameters = parameters
         self._asked = parameters.given().keys()
         self._honoured = {"model", "tools_allowlist", "system_append", "system_override"} & self._asked
-        self._changed: dict[str, int] = {}
+        self._changed: dict[str, Any] = {}
         self._watched: set[int] = set()
 
     def outcome(self) -> dict[str, Any]:
@@ -77,10 +79,12 @@ class AppliedParameters:
         if id(llm) in self._watched:
             return
         self._watched.add(id(llm))
-        if not platform.watch_requests(llm, self._saw):
+        if not platform.watch_requests(llm, partial(self._saw, llm)):
             self._honoured |= dialect.taken(self._parameters)
 
-    def _saw(self, request: Mapping[str, Any]) -> None:
+    def _saw(self, llm: object, request: Mapping[str, Any]) -> None:
+        if has_stopped_thinking(llm):
+            self._changed["thinking"] = "off"
         self._honoured |= seen_in(request, self._parameters)
         sent = next((request[key] for key in _ON_THE_WIRE["max_tokens"] if request.get(key) is not None), None)
         if sent != self._parameters.max_tokens and sent is not None and self._parameters.max_tokens is not None:

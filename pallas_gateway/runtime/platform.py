@@ -39,6 +39,7 @@ from pallas_gateway.runtime import (
     connections,
     fast_agent_log,
     goodbyes,
+    llm_anthropic,
     llm_attempts,
     llm_bedrock,
     llm_connections,
@@ -284,6 +285,7 @@ def _repair_providers() -> None:
             provider_addresses.ask_the_same_address(module)
             llm_attempts.log_repeats_of_libraries()
             llm_endings.require_ends(each)
+            llm_anthropic.prepare(each)
             llm_google.prepare(each)
             llm_responses.prepare(each)
             llm_bedrock.prepare(each, module)

@@ -247,10 +247,12 @@ def test_no_words_of_a_caller_are_shown_by_accident() -> None:
         (Parameters(max_tokens=9), Reply((), "endTurn", changed={"max_tokens": 7}), (), {"max_tokens": 7}),
         (Parameters(max_tokens=9), Reply((), "endTurn", ignored=("max_tokens",)), ("max_tokens",), {}),
         (Parameters(max_tokens=5), Reply((), "endTurn"), (), {}),
+        (Parameters(top_k=5), Reply((), "endTurn", changed={"thinking": "off"}), (), {"thinking": "off"}),
+        (Parameters(seed=5), Reply((), "endTurn", changed={"thinking": "off"}), (), {}),
     ],
 )
 def test_a_caller_is_told_of_what_it_asked_for_and_of_nothing_else(
-    asked: Parameters, told: Reply, ignored: tuple[str, ...], changed: dict[str, int]
+    asked: Parameters, told: Reply, ignored: tuple[str, ...], changed: dict[str, Any]
 ) -> None:
     call = replace(a_call(), parameters=asked)
     reply = told_of_changes(told, call, replace(call, parameters=clamped(asked, 5)))

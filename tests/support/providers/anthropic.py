@@ -172,3 +172,22 @@ def _event(event: Any) -> bytes:
 
 def _dumped(value: BaseModel) -> Json:
     return value.model_dump(mode="json", exclude_unset=True)
+
+
+_THINK_UNASKED = ("claude-opus-5", "claude-sonnet-5", "claude-haiku-5", "claude-fable-5")
+
+
+def refused_while_thinking(body: Json) -> str | None:
+    """The API's sentence about a request with thinking that it refuses."""
+    unasked = "adaptive" if body["model"].startswith(_THINK_UNASKED) else "disabled"
+    if body.get("thinking", {"type": unasked})["type"] == "disabled":
+        return None
+    if body.get("temperature", 1) != 1:
+        return "`temperature` may only be set to 1 when thinking is enabled."
+    if body.get("top_p", 1) < 0.95:
+        return "`top_p` must be greater than or equal to 0.95 or unset when thinking is enabled."
+    if "top_k" in body:
+        return "`top_k` must be unset when thinking is enabled."
+    if body.get("tool_choice", {}).get("type") in {"any", "tool"}:
+        return "Thinking may not be enabled when tool_choice forces tool use."
+    return None
