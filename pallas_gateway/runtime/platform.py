@@ -48,6 +48,7 @@ from pallas_gateway.runtime import (
     llm_google,
     llm_parsing,
     llm_responses,
+    llm_schemas,
     provider_addresses,
     savings,
     tool_filters,
@@ -285,6 +286,7 @@ def _repair_providers() -> None:
             provider_addresses.ask_the_same_address(module)
             llm_attempts.log_repeats_of_libraries()
             llm_endings.require_ends(each)
+            llm_schemas.prepare(each)
             llm_anthropic.prepare(each)
             llm_google.prepare(each)
             llm_responses.prepare(each)

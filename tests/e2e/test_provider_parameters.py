@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.providers import ANTHROPIC, Provider, serving
+from tests.e2e.providers import ANTHROPIC, GEMINI, Provider, serving
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.providers.anthropic import refused_while_thinking
 from tests.support.scripted_llm import call_tools, say
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+AS_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
 ONE_TOOL = {"type": "function", "function": {"name": "tools__echo"}}
 BUDGETED, ADAPTIVE, NEWER, ALWAYS = (
     replace(ANTHROPIC, name="anthropic", model=f"anthropic.claude-{name}")
@@ -101,3 +103,55 @@ def strict(served: Served, request: LlmRequest) -> Turn:
     if request.tool_results or request.body.get("tool_choice") == {"type": "none"}:
         return say("Done.")
     return call_tools([("tools__echo", {"text": "Ann"})])
+
+
+OLDER_GEMINI = [GEMINI, replace(GEMINI, model="google.gemini-2.0-flash")]
+BY_TOOL = replace(ANTHROPIC, config={**ANTHROPIC.config, "structured_output_mode": "tool_use"})
+
+
+@pytest.mark.parametrize("provider", OLDER_GEMINI, ids=lambda one: one.model)
+async def test_gemini_has_its_tools_until_it_answers_and_the_schema_afterwards(
+    provider: Provider, tmp_path: Path
+) -> None:
+    async with serving(tmp_path, provider, calls_twice_then_answers) as served:
+        result = await result_of(served, response_format=AS_SCHEMA)
+
+    assert [block["text"] for block in result["content"]] == ['{"name": "Ann"}']
+    assert notes_of(result) == {}
+    requests = served.llm.requests
+    assert ["tools__echo" in request.tools for request in requests] == [True, True, True, False]
+    configs = [request.body.get("generationConfig", {}) for request in requests]
+    assert ["responseSchema" in config for config in configs] == [False, False, False, True]
+
+
+async def test_gemini_gets_its_tools_and_the_schema_at_once_where_it_takes_both(tmp_path: Path) -> None:
+    provider = replace(GEMINI, model="google.gemini-3.5-flash")
+    async with serving(tmp_path, provider, calls_twice_then_answers) as served:
+        await result_of(served, response_format=AS_SCHEMA)
+
+    assert all("tools__echo" in one.tools for one in served.llm.requests)
+    assert all("responseSchema" in one.body["generationConfig"] for one in served.llm.requests)
+
+
+async def test_claude_with_the_schema_as_a_tool_has_its_tools_until_it_answers(tmp_path: Path) -> None:
+    async with serving(tmp_path, BY_TOOL, calls_twice_then_answers) as served:
+        result = await result_of(served, response_format=AS_SCHEMA)
+
+    assert [block["text"] for block in result["content"]] == ['{"name": "Ann"}']
+    assert ["tools__echo" in request.tools for request in served.llm.requests] == [True, True, True, False]
+
+
+async def test_a_failure_of_the_model_is_no_reason_to_ask_for_the_schema(tmp_path: Path) -> None:
+    async with serving(tmp_path, GEMINI, lambda _: served.llm.refuse(400, "no")) as served:
+        result = await result_of(served, response_format=AS_SCHEMA)
+
+    assert (result["isError"], len(served.llm.requests)) == (True, 1)
+
+
+def calls_twice_then_answers(request: LlmRequest) -> Turn:
+    """A model that calls tools twice if it has any, then writes text, and then what fits the schema."""
+    if request.number <= 2 and request.tools:
+        return call_tools([("tools__echo", {"text": f"call {request.number}"})])
+    if "return_structured_output" in request.tools:
+        return call_tools([("return_structured_output", {"name": "Ann"})])
+    return say('{"name": "Ann"}' if request.number > 3 or not request.tools else "It is Ann.")
