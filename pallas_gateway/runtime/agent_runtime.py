@@ -13,6 +13,7 @@ from pallas_gateway.runtime.instances import Connections, FastAgentInstance, def
 from pallas_gateway.runtime.listings import tool_names
 from pallas_gateway.runtime.llm_attempts import repeats_told_to
 from pallas_gateway.runtime.llm_connections import while_waiting
+from pallas_gateway.runtime.llm_openrouter import models_known
 from pallas_gateway.runtime.models import facts_of, model_facts, models_used, provider_and_model
 from pallas_gateway.runtime.observer import Observer
 from pallas_gateway.runtime.offers import Offers, alike_for_all
@@ -134,6 +135,7 @@ class FastAgentAgentRuntime:
         """Make and dispose of one unconnected instance: what would fail in every call fails at start."""
         session = await self._create("rehearsal")
         try:
+            await models_known()
             self._model = model_facts(session.agent_app, self._served, self._plan.model_capabilities)
             self._models_used = models_used(session.agent_app)
             self._spare.only_if_alike(session.agent_app.registered_agents().values())

@@ -41,6 +41,7 @@ READ_BY_CLIENTS = (
     *_PROXIES,
     *("SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS"),
+    "AZURE_OPENAI_AD_TOKEN",
     *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE"),
     *("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"),
 )
@@ -66,6 +67,8 @@ def keep_clients_of(module: ModuleType) -> None:
         _keep_openai(module)
     if hasattr(module, "AsyncAnthropic"):
         _keep_anthropic(module)
+    if hasattr(module, "AsyncAzureOpenAI"):
+        _keep_azure(module)
 
 
 @contextmanager
@@ -122,6 +125,22 @@ def _keep_anthropic(module: Any) -> None:
 
     client.is_kept = True  # type: ignore[attr-defined]
     module.AsyncAnthropic = client
+
+
+def _keep_azure(module: Any) -> None:
+    original = module.AsyncAzureOpenAI
+    if getattr(original, "is_kept", False):
+        return
+    from openai import DefaultAioHttpClient  # noqa: PLC0415  not before an LLM is used
+
+    def lent(**settings: Any) -> Any:
+        # An identity of the cloud belongs to the LLM object of one call.
+        if "azure_ad_token_provider" in settings or is_callers_own(settings):
+            return original(**settings)
+        return Lent(kept(settings, lambda: original(**settings, http_client=_without_cookies(DefaultAioHttpClient()))))
+
+    lent.is_kept = True  # type: ignore[attr-defined]
+    module.AsyncAzureOpenAI = lent
 
 
 def is_callers_own(settings: Mapping[str, Any]) -> bool:

@@ -46,6 +46,7 @@ from pallas_gateway.runtime import (
     llm_endings,
     llm_failures,
     llm_google,
+    llm_openrouter,
     llm_parsing,
     llm_responses,
     llm_schemas,
@@ -235,6 +236,7 @@ def watch_requests(llm: Any, seen: Callable[[Mapping[str, Any]], None]) -> bool:
 
 async def shut_down() -> None:
     """End fast-agent's process-wide logging and context, once, after the last harness was left."""
+    await llm_openrouter.close()
     await llm_connections.close_clients()
     await fast_agent.context.cleanup_context()
 
@@ -286,10 +288,8 @@ def _repair_providers() -> None:
             provider_addresses.ask_the_same_address(module)
             llm_attempts.log_repeats_of_libraries()
             llm_endings.require_ends(each)
-            llm_schemas.prepare(each)
-            llm_anthropic.prepare(each)
-            llm_google.prepare(each)
-            llm_responses.prepare(each)
+            for repairs in (llm_schemas, llm_anthropic, llm_google, llm_openrouter, llm_responses):
+                repairs.prepare(each)
             llm_bedrock.prepare(each, module)
         return llm_class
 

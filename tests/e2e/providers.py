@@ -65,6 +65,10 @@ BEDROCK = Provider(
 )
 GENERIC = Provider("generic", "generic.test-model", None, {"api_key": KEY, "base_url": "{url}/v1"})
 OPENAI = Provider("openai", "openai.gpt-4.1", None, {"api_key": KEY, "base_url": "{url}/v1"})
+AZURE = Provider(
+    "azure", "azure.deployment", None, {"api_key": KEY, "base_url": "{url}", "azure_deployment": "deployment"}
+)
+OPENROUTER = Provider("openrouter", "openrouter.vendor/unheard-of", None, {"api_key": KEY, "base_url": "{url}/v1"})
 RESPONSES = Provider("responses", "responses.gpt-4.1", Responses(), {"api_key": KEY, "base_url": "{url}/v1"})
 EVERY = (GENERIC, OPENAI, RESPONSES, ANTHROPIC, GEMINI, BEDROCK)
 each_provider = pytest.mark.parametrize("provider", EVERY, ids=str)

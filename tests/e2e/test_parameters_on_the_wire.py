@@ -127,7 +127,6 @@ async def test_a_result_names_exactly_what_its_provider_was_not_told_and_the_doc
     monkeypatch.setenv("GOOGLEOAI_API_KEY", "not-a-key")  # its section is Google's, which has the address only
     async with polyglot_llm() as llm, stateless_downstream() as tools:
         servers = {"tools": {"transport": "http", "url": tools.url}}
-        # Declared, because fast-agent asks OpenRouter for models that it does not know, and blocks the loop meanwhile.
         known = {"model_capabilities": {"max_output_tokens": 4096}}
         agents = {name: Agent(model=model, servers=["tools"], settings=known) for name, model in MODELS.items()}
         project = write_project(tmp_path, agents, servers=servers, fastagent=providers(llm))

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.e2e.calling import answer_of, ask
-from tests.e2e.providers import GEMINI, Provider, deltas_of, each_provider, serving
+from tests.e2e.providers import AZURE, EVERY, GEMINI, Provider, deltas_of, each_provider, serving
 from tests.support.providers.gemini import Gemini
 from tests.support.scripted_llm import Usage, call_tools, hang, say, stream
 from tests.support.waiting import Gate
@@ -35,7 +35,7 @@ async def test_it_answers_and_its_tokens_are_counted(provider: Provider, tmp_pat
     assert spent["cache_read"] == (cached or 0)
 
 
-@each_provider
+@pytest.mark.parametrize("provider", [*EVERY, AZURE], ids=str)
 async def test_calls_share_a_connection(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, lambda _: say("Done.")) as served:
         for _ in range(3):

@@ -94,9 +94,9 @@ class ScriptedProvider(ScriptedLlm):
         return Reply(status, json.dumps(body).encode(), "application/json", named)
 
     def _is_turn(self, scope: Scope) -> bool:
-        if self.dialect is None:
-            return super()._is_turn(scope)
-        return scope["method"] == "POST" and self.dialect.is_turn(scope["path"])
+        path = scope["path"]  # Azure's names the deployment
+        is_turn = self.dialect.is_turn(path) if self.dialect else path.endswith("/chat/completions")
+        return scope["method"] == "POST" and is_turn
 
     def _request_of(self, number: int, body: Json, scope: Scope) -> LlmRequest:
         self.sockets.append(scope["client"])
