@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from pallas_gateway.runtime import connections, platform
+from pallas_gateway.runtime import connections, fast_agent_log, platform
 from pallas_gateway.runtime.credentials import presenting
 from pallas_gateway.runtime.downstream_log import DownstreamLog
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
@@ -133,6 +133,7 @@ class FastAgentAgentRuntime:
 
     async def rehearse(self) -> None:
         """Make and dispose of one unconnected instance: what would fail in every call fails at start."""
+        fast_agent_log.warn_again(self._plan.name)
         session = await self._create("rehearsal")
         try:
             await models_known()
@@ -199,7 +200,7 @@ class FastAgentAgentRuntime:
         return there
 
     async def _create(self, session_id: str) -> HarnessSession:
-        with connections.connecting(defer_connections):
+        with connections.connecting(defer_connections), fast_agent_log.making_for(self._plan.name):
             return await self._harness.sessions.create(session_id)
 
     async def _dispose(self, instance: FastAgentInstance) -> None:

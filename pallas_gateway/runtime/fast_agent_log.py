@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.telemetry.current_call import ids_of_the_call
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 _log = logging.getLogger("pallas.fast_agent")
 _trace_log = logging.getLogger("pallas.forward.trace")
@@ -19,6 +23,39 @@ _LONGEST_DATA = 2_000
 _SERIOUS = ("warning", "error")
 # It calls every failed connection an error, of every call; the gateway says once that a server is down.
 _SAID_BY_THE_GATEWAY = "fast_agent.mcp."
+_ABOUT_SETTINGS = (
+    "Task budget ignored",
+    "Invalid task budget setting",
+    "Reasoning setting ignored",
+    "Invalid reasoning setting",
+    "Ignoring budget reasoning setting",
+    "OpenAI config 'reasoning_effort' is deprecated",
+    "Anthropic reasoning disabled",
+    "Long context (context=1m) is not supported",
+    "Extended thinking is incompatible",
+    "Anthropic structured output fell back",
+    "Anthropic model ignores unsupported sampling parameters",
+    "Ignoring fixed or unsupported Kimi K3 sampling parameters",
+    "Kimi K3 always reasons",
+)
+"""Beginnings of warnings that fast-agent writes in every call, over what an agent is set up with."""
+_made_for: ContextVar[str | None] = ContextVar("pallas_llm_objects_of_agent", default=None)
+_warned: set[tuple[str | None, str]] = set()
+
+
+@contextmanager
+def making_for(agent: str) -> Iterator[None]:
+    """Objects of fast-agent that are made inside the block belong to `agent`."""
+    token = _made_for.set(agent)
+    try:
+        yield
+    finally:
+        _made_for.reset(token)
+
+
+def warn_again(agent: str) -> None:
+    """Write the warnings about an agent's settings once more: it starts."""
+    _warned.difference_update([one for one in _warned if one[0] == agent])
 
 
 def is_debugging() -> bool:
@@ -31,11 +68,13 @@ def event(  # noqa: PLR0913, PLR0917  fast-agent's own parameters
 ) -> None:
     """Takes the place of fast-agent's `Logger.event`: warnings and errors as warnings, all else for debugging."""
     del context
-    serious = etype in _SERIOUS and not self.namespace.startswith(_SAID_BY_THE_GATEWAY)
+    serious = etype in _SERIOUS and not self.namespace.startswith(_SAID_BY_THE_GATEWAY) and _is_new(message)
     level = logging.WARNING if serious else logging.DEBUG
     if not _log.isEnabledFor(level):
         return
     extra: dict[str, Any] = {"source": self.namespace}
+    if (agent := _made_for.get()) is not None and not ids_of_the_call():
+        extra["agent"] = agent
     if ename:
         extra["event"] = ename
     data = _flat(data)
@@ -44,6 +83,15 @@ def event(  # noqa: PLR0913, PLR0917  fast-agent's own parameters
     if data:
         extra["data"] = str(data)[:_LONGEST_DATA]
     _log.log(level, "%s", message, extra=extra)
+
+
+def _is_new(message: str) -> bool:
+    if not message.startswith(_ABOUT_SETTINGS):
+        return True
+    warning = (_made_for.get() or ids_of_the_call().get("agent"), message)
+    is_new = warning not in _warned
+    _warned.add(warning)
+    return is_new
 
 
 def _flat(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ _WEB_PAGE = re.compile(r"<(?:!doctype|html)", re.IGNORECASE)
 """Where the error page of a proxy begins; the status before it says what a person needs to know."""
 _CACHED_ON_REQUEST = frozenset({UsageSchema.ANTHROPIC, UsageSchema.BEDROCK})
 """How providers report usage that cache what they are told to; all others cache by themselves."""
+_OF_TENSORZERO = "tensorzero::function_name::"
+"""What fast-agent writes before the name of a model there; everywhere else it uses the name alone."""
 _FAILURES = {
     LlmStopReason.ERROR: "llm_error",
     LlmStopReason.TIMEOUT: "llm_timeout",
@@ -115,7 +117,8 @@ def _turn(turn: FastAgentTurn) -> TurnUsage:
     if uncached is None:  # `total` includes what came from and went into the cache
         uncached = max(0, (turn.prompt.total or 0) - cache_read - cache_write)
     usage = Usage(uncached, turn.completion.total or 0, cache_read, cache_write, turn.completion.reasoning or 0)
-    return TurnUsage(turn.model, usage, caches_by_itself=turn.usage_schema not in _CACHED_ON_REQUEST)
+    model = turn.model.removeprefix(_OF_TENSORZERO)
+    return TurnUsage(model, usage, caches_by_itself=turn.usage_schema not in _CACHED_ON_REQUEST)
 
 
 def _failure_sentence(answer: PromptMessageExtended) -> str:
