@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 120.0
 """Longer than proxies and clients keep idle connections (60 s), else one is closed just as it is used again."""
 UNREAD_SECONDS = 60.0
-"""Longest time in which a client reads nothing of an answer."""
+"""How often a client that an answer waits for is looked at."""
+LEAST_READ_BYTES = 64 * 1024
+"""Bytes that it must have read since then. Systems take a few for a client that reads nothing."""
 
 
 class UnreadLimit:
@@ -29,7 +31,7 @@ class UnreadLimit:
             left: the number of bytes that wait for the client.
 
         Raises:
-            TimeoutError: the client took nothing during a whole period.
+            TimeoutError: the client took fewer than `LEAST_READ_BYTES` during a whole period.
         """
         before = left()
         while True:
@@ -43,7 +45,7 @@ class UnreadLimit:
                         self._waiting.discard(period)
             except TimeoutError:
                 before, previous = left(), before
-                if before >= previous:
+                if previous - before < LEAST_READ_BYTES:
                     raise
 
     def shorten(self, seconds: float) -> None:

@@ -97,9 +97,12 @@ async def test_a_client_that_takes_nothing_for_a_whole_period_is_not_waited_for(
         await UnreadLimit().until_taken(_for_ever, lambda: 10)
 
 
-async def test_one_that_takes_a_little_in_each_period_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_takes_enough_in_each_period_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(limits, "UNREAD_SECONDS", 0.01)
-    left = iter([3, 2, 1, 1])
+    enough = limits.LEAST_READ_BYTES
+    left = iter([3 * enough, 2 * enough, enough, 1])
     with pytest.raises(TimeoutError):
         await UnreadLimit().until_taken(_for_ever, lambda: next(left))
     assert list(left) == []
