@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from pallas_gateway import gateway
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads import service
+from pallas_gateway.threads import database, service
 from pallas_gateway.threads.database import Database
 from pallas_gateway.threads.migrating import VERSION_TABLE
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
@@ -51,7 +51,11 @@ def _differences(connection: Connection) -> list[object]:
     return list(compare_metadata(context, METADATA))
 
 
-async def test_any_number_may_open_an_empty_database_at_once(database_url: str) -> None:
+async def test_any_number_may_open_an_empty_database_at_once(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "FIRST_TRY_SECONDS", 60)  # each waits for the others, on a machine that may be busy
+    monkeypatch.setattr(database, "BUSY_SECONDS", 60)
     replicas = [threads_at(database_url) for _ in range(8)]
     opened = await asyncio.gather(*(threads.__aenter__() for threads in replicas))
     try:
