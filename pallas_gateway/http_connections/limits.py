@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 120.0
 """Longer than proxies and clients keep idle connections (60 s), else one is closed just as it is used again."""
 UNREAD_SECONDS = 60.0
-"""How often a client that an answer waits for is looked at."""
+"""Period after which a client that has not read its answer must have made progress."""
 LEAST_READ_BYTES = 64 * 1024
 """Bytes that it must have read since then. Systems take a few for a client that reads nothing."""
 

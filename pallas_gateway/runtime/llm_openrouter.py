@@ -1,4 +1,4 @@
-"""OpenRouter's models: what fast-agent does not know of them is read from OpenRouter's model list, beside the calls.
+"""OpenRouter's models. Facts that fast-agent lacks are read from OpenRouter's model list, in a task of its own.
 
 fast-agent reads the list when it makes an LLM object, which is in every call, and blocks the event loop meanwhile, for
 up to 10 s. It remembers no failure.

@@ -90,13 +90,13 @@ def test_the_program_is_installed_with_a_python_that_is_new_enough_whatever_pyth
 
 
 def test_a_python_in_a_home_directory_is_warned_about(tmp_path: Path) -> None:
-    at_home = PYTHON.replace('echo "$0"', "echo /root/python/bin/python3.14")
+    at_home = PYTHON.replace('echo "$0"', "echo /home/operator/python/bin/python3.14")
     environ = _with_stand_ins(tmp_path, {"python3.14": at_home})
     source = (DEPLOY / "install.sh").read_text().replace('"$python" -m venv', "python3.14 -m venv")
     command = ["sh", "-c", source, "install.sh", str(tmp_path / "opt")]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert "uses /root/python/bin/python3.14, which the systemd unit cannot read" in done.stderr
+    assert "uses /home/operator/python/bin/python3.14, which the systemd unit cannot read" in done.stderr
 
 
 def _with_stand_ins(folder: Path, programs: dict[str, str]) -> dict[str, str]:
