@@ -41,15 +41,11 @@ from pallas_gateway.runtime import (
     goodbyes,
     llm_anthropic,
     llm_attempts,
-    llm_bedrock,
     llm_connections,
     llm_endings,
     llm_failures,
-    llm_google,
     llm_openrouter,
     llm_parsing,
-    llm_responses,
-    llm_schemas,
     provider_addresses,
     savings,
     tool_filters,
@@ -278,6 +274,13 @@ def _repair_providers() -> None:
     original = ModelFactory._load_provider_class
 
     def load_provider_class(provider: Provider) -> Any:
+        from pallas_gateway.runtime import (  # noqa: PLC0415  needed with the first model only
+            llm_bedrock,
+            llm_google,
+            llm_responses,
+            llm_schemas,
+        )
+
         llm_class = original(provider)
         for each in inspect.getmro(cast("type", llm_class)):
             module = sys.modules[each.__module__]
