@@ -41,8 +41,8 @@ def make_ready(configuration: Configuration) -> None:
     """
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    if (beside := str(configuration.folder)) not in sys.path:
-        sys.path.insert(sys.path.index(here) + 1, beside)
+    if (project_folder := str(configuration.folder)) not in sys.path:
+        sys.path.insert(sys.path.index(here) + 1, project_folder)
     own = secret_values({"threads": configuration.deployment.gateway.threads})
     redaction.configured.add(configuration.fastagent.secrets | own | _secrets_of_the_environment())
 
