@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.calling import Answer, answer_of, ask
-from tests.e2e.providers import BEDROCK, GEMINI, GENERIC, KEY, OPENAI, Provider, deltas_of, each_provider, serving
+from tests.e2e.provider_matrix import BEDROCK, GEMINI, GENERIC, OPENAI, over_providers
+from tests.e2e.providers import KEY, Provider, deltas_of, serving
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang, say, stream
 from tests.support.waiting import Gate
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
 SOON: Mapping[str, str] = {"retry_after": "0.01"}
-ENDED_EARLY = {"responses": "Didn't receive a `response.completed` event."}  # OpenAI's library notices
+NOTICED = "Didn't receive a `response.completed` event."  # by OpenAI's library
+ENDED_EARLY = {
+    **dict.fromkeys(("responses", "deepseek", "xai", "metaai"), NOTICED),
+    "openresponses": "Streaming completed without a final response payload.",
+}
 REPEATED = "LLM request repeated"
 
 
@@ -30,7 +35,7 @@ def repeats(caplog: pytest.LogCaptureFixture) -> int:
     return [record.message for record in caplog.records].count(REPEATED)
 
 
-@each_provider
+@over_providers("early end")
 async def test_an_answer_without_its_end_is_a_failure(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, [end_early(["Once ", "upon "])]) as served, served.in_flight() as call:
         answer = answer_of(await call.reply())
@@ -40,7 +45,7 @@ async def test_an_answer_without_its_end_is_a_failure(provider: Provider, tmp_pa
     assert "".join(deltas_of(call)) == "Once upon "
 
 
-@each_provider
+@over_providers("cut")
 async def test_a_connection_cut_off_within_an_answer_is_a_failure(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, [cut()]) as served:
         answer = await ask(served.url)
@@ -49,7 +54,7 @@ async def test_a_connection_cut_off_within_an_answer_is_a_failure(provider: Prov
     assert answer.text.startswith("The model could not answer: ")
 
 
-@each_provider
+@over_providers("error event")
 async def test_an_error_within_an_answer_is_a_failure(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, [error_event(f"too many for {KEY}")]) as served:
         answer = await ask(served.url)
@@ -59,7 +64,7 @@ async def test_an_error_within_an_answer_is_a_failure(provider: Provider, tmp_pa
     assert KEY not in answer.text
 
 
-@each_provider
+@over_providers("retries")
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_refusal_that_may_pass_is_repeated(
     provider: Provider, status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -75,7 +80,7 @@ async def test_a_refusal_that_may_pass_is_repeated(
     assert steps == ["solo step 1 (llm)"] * 3
 
 
-@each_provider
+@over_providers("attempts")
 async def test_no_more_than_three_requests_are_sent(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, lambda _: served.llm.refuse(429, "slow down", **SOON)) as served:
         answer = await ask(served.url)
@@ -92,7 +97,7 @@ async def test_a_provider_that_wants_a_long_pause_is_not_asked_again(provider: P
     assert (answer.is_error, len(served.llm.requests)) == (True, 1)
 
 
-@each_provider
+@over_providers("wrong key")
 async def test_a_wrong_key_is_said_at_once_and_not_shown(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, lambda _: served.llm.refuse(401, f"wrong key {KEY}")) as served:
         answer = await ask(served.url)
@@ -101,7 +106,7 @@ async def test_a_wrong_key_is_said_at_once_and_not_shown(provider: Provider, tmp
     assert KEY not in answer.text
 
 
-@each_provider
+@over_providers("refused")
 async def test_a_refused_connection_is_repeated(
     provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,7 +127,7 @@ def addressed(provider: Provider, port: int) -> tuple[Mapping[str, str], Mapping
     return config, environ
 
 
-@each_provider
+@over_providers("garbage")
 async def test_garbage_is_a_failure(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, lambda _: garbage()) as served:
         answer = await ask(served.url)
@@ -130,7 +135,7 @@ async def test_garbage_is_a_failure(provider: Provider, tmp_path: Path) -> None:
     assert (answer.is_error, answer.meta["stop_reason"]) == (True, "llm_error")
 
 
-@each_provider
+@over_providers("silence")
 async def test_a_silent_model_is_a_timeout(provider: Provider, tmp_path: Path) -> None:
     gate = Gate()
     async with serving(tmp_path, provider, lambda _: hang(gate), params="streaming_timeout=0.5") as served:
@@ -141,7 +146,7 @@ async def test_a_silent_model_is_a_timeout(provider: Provider, tmp_path: Path) -
     assert (reason, len(served.llm.requests)) == ("llm_timeout", 1)
 
 
-@each_provider
+@over_providers("silence")
 async def test_a_model_that_falls_silent_is_a_timeout(provider: Provider, tmp_path: Path) -> None:
     gate = Gate()
     script: list[Turn] = [stream(["Once ", "upon."], gate)]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.calling import ask
-from tests.e2e.providers import ANTHROPIC, KEY, Provider, serving
+from tests.e2e.provider_matrix import ANTHROPIC
+from tests.e2e.providers import KEY, Provider, serving
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:

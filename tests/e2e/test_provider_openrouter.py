@@ -13,7 +13,8 @@ from fast_agent.llm.provider_types import Provider as ProviderName
 
 from pallas_gateway.runtime import llm_openrouter, platform
 from tests.e2e.calling import ask
-from tests.e2e.providers import KEY, OPENROUTER, serving
+from tests.e2e.provider_matrix import OPENROUTER
+from tests.e2e.providers import KEY, serving
 from tests.support.asgi import respond_json
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import serve_app

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.providers import ANTHROPIC, GEMINI, Provider, serving
+from tests.e2e.provider_matrix import ANTHROPIC, GEMINI
+from tests.e2e.providers import Provider, serving
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.providers.anthropic import refused_while_thinking
 from tests.support.scripted_llm import call_tools, say

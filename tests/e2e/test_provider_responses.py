@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.calling import answer_of, ask
-from tests.e2e.providers import RESPONSES, deltas_of, serving
+from tests.e2e.provider_matrix import RESPONSES
+from tests.e2e.providers import deltas_of, serving
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, end_early, hang, say, stream
 from tests.support.waiting import Gate

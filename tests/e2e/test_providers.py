@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from tests.e2e.calling import answer_of, ask
-from tests.e2e.providers import AZURE, EVERY, GEMINI, Provider, deltas_of, each_provider, serving
+from tests.e2e.provider_matrix import GEMINI, over_providers
+from tests.e2e.providers import Provider, deltas_of, serving
 from tests.support.providers.gemini import Gemini
 from tests.support.scripted_llm import Usage, call_tools, hang, say, stream
 from tests.support.waiting import Gate
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("no_trust_store")
 
 
-@each_provider
+@over_providers("answer")
 async def test_it_answers_and_its_tokens_are_counted(provider: Provider, tmp_path: Path) -> None:
     cached = None if provider is GEMINI else 4
     usage = Usage(prompt=30, completion=7, cached=cached)
@@ -35,7 +36,7 @@ async def test_it_answers_and_its_tokens_are_counted(provider: Provider, tmp_pat
     assert spent["cache_read"] == (cached or 0)
 
 
-@pytest.mark.parametrize("provider", [*EVERY, AZURE], ids=str)
+@over_providers("connections")
 async def test_calls_share_a_connection(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, lambda _: say("Done.")) as served:
         for _ in range(3):
@@ -44,7 +45,7 @@ async def test_calls_share_a_connection(provider: Provider, tmp_path: Path) -> N
     assert len(set(served.llm.sockets)) == 1
 
 
-@each_provider
+@over_providers("parallel tools")
 async def test_parallel_tool_calls_each_get_their_own_arguments(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, both_tools) as served:
         answer = await ask(served.url)
@@ -72,7 +73,7 @@ def both_tools(request: LlmRequest) -> Turn:
     return call_tools([("tools__echo", {"text": "Ann"}), ("tools__add", {"a": 1, "b": 2})], text="Both.")
 
 
-@each_provider
+@over_providers("deltas")
 async def test_live_text_comes_while_the_model_speaks(provider: Provider, tmp_path: Path) -> None:
     gate = Gate()
     async with (
@@ -87,7 +88,7 @@ async def test_live_text_comes_while_the_model_speaks(provider: Provider, tmp_pa
     assert answer.text == "".join(deltas_of(call)) == "Once upon a time."
 
 
-@each_provider
+@over_providers("cancellation")
 async def test_a_call_whose_client_leaves_ends_its_request(provider: Provider, tmp_path: Path) -> None:
     gate = Gate()
     async with serving(tmp_path, provider, lambda _: hang(gate)) as served:
@@ -98,7 +99,7 @@ async def test_a_call_whose_client_leaves_ends_its_request(provider: Provider, t
         assert len(served.llm.requests) == 1
 
 
-@each_provider
+@over_providers("cancellation")
 async def test_a_call_whose_client_leaves_ends_its_stream(provider: Provider, tmp_path: Path) -> None:
     gate = Gate()
     async with serving(tmp_path, provider, [stream(["Once ", "upon."], gate)]) as served:
@@ -109,7 +110,7 @@ async def test_a_call_whose_client_leaves_ends_its_stream(provider: Provider, tm
         assert len(served.llm.requests) == 1
 
 
-@each_provider
+@over_providers("silence")
 async def test_the_gateway_answers_others_while_a_model_is_silent(provider: Provider, tmp_path: Path) -> None:
     gate = Gate()
     async with serving(tmp_path, provider, lambda _: hang(gate, say("At last."))) as served, served.in_flight() as call:

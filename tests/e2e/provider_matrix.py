@@ -1,0 +1,104 @@
+"""Every provider of fast-agent's that can be pointed at a server on loopback, and what each can do.
+
+`over_providers(capability)` runs a test for all of `PROVIDERS`. A cell in `GAPS` has to fail, or the suite does:
+`docs/providers.md` is written from these tables (`make docs`), so it says what the tests found.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.providers import KEY, Provider
+from tests.support.providers.anthropic import Anthropic
+from tests.support.providers.bedrock import Bedrock
+from tests.support.providers.gemini import Gemini
+from tests.support.providers.responses import Responses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+AT_V1 = {"api_key": KEY, "base_url": "{url}/v1"}
+
+GENERIC = Provider("generic", "generic.test-model", None, AT_V1)
+OPENAI = Provider("openai", "openai.gpt-4.1", None, AT_V1)
+AZURE = Provider(
+    "azure", "azure.deployment", None, {"api_key": KEY, "base_url": "{url}", "azure_deployment": "deployment"}
+)
+OPENROUTER = Provider("openrouter", "openrouter.vendor/unheard-of", None, AT_V1)
+GROQ = Provider("groq", "groq.qwen/qwen3-32b", None, AT_V1)
+HF = Provider("hf", "hf.moonshotai/Kimi-K2-Instruct-0905", None, AT_V1)
+ALIYUN = Provider("aliyun", "aliyun.qwen-turbo", None, AT_V1)
+ZAI = Provider("zai", "zai.glm-5.2", None, AT_V1)
+MOONSHOT = Provider("moonshot", "moonshot.kimi-k3", None, AT_V1)
+GOOGLEOAI = Provider("googleoai", "googleoai.gemini-2.5-pro", None, AT_V1, {"GOOGLEOAI_API_KEY": KEY}, section="google")
+TENSORZERO = Provider("tensorzero", "tensorzero.function", None, {"api_key": KEY, "base_url": "{url}"})
+RESPONSES = Provider("responses", "responses.gpt-4.1", Responses(), AT_V1)
+WEBSOCKET = Provider(
+    "responses by WebSocket", "responses.gpt-4.1?transport=websocket", Responses(), AT_V1, section="responses"
+)
+DEEPSEEK = Provider("deepseek", "deepseek.deepseek-flash", Responses(), AT_V1)
+XAI = Provider("xai", "xai.grok-4.7", Responses(), AT_V1)
+METAAI = Provider("metaai", "metaai.muse-spark-1.3", Responses(), AT_V1)
+OPENRESPONSES = Provider("openresponses", "openresponses.test-model", Responses(), AT_V1)
+ANTHROPIC = Provider("anthropic", "anthropic.claude-haiku-4-5", Anthropic(), {"api_key": KEY, "base_url": "{url}"})
+GEMINI = Provider("google", "google.gemini-2.5-flash", Gemini(), {"api_key": KEY, "base_url": "{url}"})
+BEDROCK = Provider(
+    "bedrock",
+    "bedrock.amazon.nova-lite-v1:0",
+    Bedrock(),
+    {"region": "eu-west-1"},
+    {
+        "AWS_ACCESS_KEY_ID": "AKIAOFTHETESTS000000",
+        "AWS_SECRET_ACCESS_KEY": KEY,
+        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": "{url}",
+        "AWS_CONFIG_FILE": "none",
+        "AWS_SHARED_CREDENTIALS_FILE": "none",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    },
+)
+
+CHAT = (GENERIC, OPENAI, AZURE, OPENROUTER, GROQ, HF, ALIYUN, ZAI, MOONSHOT, GOOGLEOAI, TENSORZERO)
+RESPONDING = (RESPONSES, DEEPSEEK, XAI, METAAI, OPENRESPONSES)
+PROVIDERS = (*CHAT, *RESPONDING, ANTHROPIC, GEMINI, BEDROCK)
+FORMATS = (GENERIC, OPENAI, RESPONSES, ANTHROPIC, GEMINI, BEDROCK)
+"""One of each wire format, for tests of what the format decides."""
+
+CAPABILITIES: Mapping[str, str] = {
+    "answer": "answers, counts tokens",
+    "connections": "calls share a connection",
+    "parallel tools": "parallel tool calls",
+    "deltas": "live text",
+    "cancellation": "cancellation",
+    "early end": "half an answer fails",
+    "cut": "cut connection fails",
+    "error event": "error in the stream",
+    "retries": "429 and 5xx repeated",
+    "attempts": "at most 3 requests",
+    "wrong key": "wrong key, not shown",
+    "refused": "refused connection",
+    "garbage": "garbage",
+    "silence": "silence is a timeout",
+}
+"""Key: the name in tests and `GAPS`; value: the column's heading in the document."""
+
+GAPS: Mapping[tuple[str, str], str] = {
+    ("openresponses", "error event"): "the provider's message is replaced by fast-agent's own",
+}
+"""(provider, capability): why it does not work."""
+
+
+def over_providers(capability: str, providers: Iterable[Provider] = PROVIDERS) -> pytest.MarkDecorator:
+    """Run a test for each provider; those in `GAPS` must fail."""
+    assert capability in CAPABILITIES
+    return pytest.mark.parametrize("provider", [_cell(provider, capability) for provider in providers], ids=str)
+
+
+def _cell(provider: Provider, capability: str) -> object:
+    reason = GAPS.get((provider.name, capability))
+    marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+    return pytest.param(provider, marks=marks, id=str(provider).replace(" ", "-"))
+
+
+each_format = pytest.mark.parametrize("provider", FORMATS, ids=str)
