@@ -14,7 +14,7 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp_types import INVALID_PARAMS, GetPromptResult, Icon, ListPromptsResult, ListToolsResult, Prompt
 
-from pallas_gateway.agent_server.message_calls import MessageCalls
+from pallas_gateway.agent_server.message_calls import answer_message
 from pallas_gateway.agent_server.requests import headers_of, listen_to_the_initialize_era
 from pallas_gateway.agent_server.tools import (
     GET_HEALTH,
@@ -75,7 +75,6 @@ class AgentServer:
         self._agent = agent
         self._running = running
         self._check_health = check_health
-        self._calls = MessageCalls(agent, running)
         self._history_prompt = f"{agent.name}_history"
         self._show(face)
         self.transport = Transport(self._server(face), max_body_bytes)
@@ -101,7 +100,7 @@ class AgentServer:
     async def answer(self, context: Context, arguments: dict[str, Any], *, endpoint: str) -> CallToolResult:
         """The result of a call of the message tool that came in at `endpoint`, this agent's own or another."""
         with self.transport.in_use():
-            return await self._calls.answer(context, arguments, endpoint=endpoint)
+            return await answer_message(self._agent, self._running, context, arguments, endpoint=endpoint)
 
     async def health(self) -> Verdict:
         """How the agent is."""
@@ -140,7 +139,8 @@ class AgentServer:
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         if params.name in self._message_names:
-            return await self._calls.answer(context, params.arguments or {}, endpoint=self._agent.name)
+            arguments, endpoint = params.arguments or {}, self._agent.name
+            return await answer_message(self._agent, self._running, context, arguments, endpoint=endpoint)
         if params.name == GET_HEALTH:
             verdict = await self.health()
             return health_result(verdict.document(datetime.now(UTC)))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from mcp_types import CallToolResult, TextContent, Tool
 
-from pallas_gateway.calls.call import Usage
 from pallas_gateway.calls.conversation import current_message, is_text, parse_history, refuse_too_many
 from pallas_gateway.calls.parameters import parse
 from pallas_gateway.errors import CallRefusedError
@@ -21,6 +20,7 @@ from pallas_gateway.telemetry.redaction import quoted
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from pallas_gateway.agents.answering import Answered
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.conversation import Skipped
     from pallas_gateway.config.schema import AgentSettings
@@ -185,35 +185,18 @@ def _warn_of_skipped(call: Call, skipped: Skipped) -> None:
         _log.warning("history entries skipped", extra={**ids, "entries": skipped.count, "first": first})
 
 
-def reply_result(reply: Reply, call: Call, *, seconds: float) -> CallToolResult:
-    """The result of a call that was started."""
-    meta = call_meta(call, stop_reason=reply.stop_reason, seconds=seconds, reply=reply)
-    failed = reply.failure is not None
+def call_result(answered: Answered) -> CallToolResult:
+    """Return the result of a call: the reply, or the sentence of its error."""
+    meta = {META_KEY: answered.facts()}
+    if (reply := answered.reply) is None:
+        content = TextContent(type="text", text=str(answered.outcome))
+        return CallToolResult(content=[content], is_error=True, meta=meta)
     notes = params_meta(reply)
-    both = {META_KEY: meta, PARAMS_META_KEY: notes} if notes else {META_KEY: meta}
-    return CallToolResult(content=list(reply.content), is_error=failed, meta=both)
+    both = {**meta, PARAMS_META_KEY: notes} if notes else meta
+    return CallToolResult(content=list(reply.content), is_error=answered.has_failed, meta=both)
 
 
 def params_meta(reply: Reply) -> dict[str, Any]:
     """`_meta["pallas/params"]`: parameters that were ignored or changed; empty where all took effect as they were."""
     notes = {"ignored": list(reply.ignored), "changed": dict(reply.changed)}
     return {key: value for key, value in notes.items() if value}
-
-
-def error_result(message: str, meta: dict[str, Any] | None = None) -> CallToolResult:
-    """The result of a call that was refused or failed: one sentence a person understands."""
-    content = TextContent(type="text", text=message)
-    return CallToolResult(content=[content], is_error=True, meta={META_KEY: meta} if meta else None)
-
-
-def call_meta(call: Call, *, stop_reason: str, seconds: float, reply: Reply | None = None) -> dict[str, Any]:
-    """`_meta["pallas/call"]`: ids, stop reason, iterations, tokens by kind, duration in seconds."""
-    return {
-        "agent": call.agent,
-        "conversation_id": call.conversation_id,
-        "call_id": call.call_id,
-        "stop_reason": stop_reason,
-        "iterations": reply.iterations if reply else 0,
-        "usage": (reply.usage if reply else Usage()).as_dict(),
-        "duration_seconds": round(seconds, 3),
-    }

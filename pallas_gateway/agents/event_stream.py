@@ -12,9 +12,7 @@
 The events are those of `calls/events.py`. Leaving the block before `Replied` cancels the call: its LLM request, its
 tools, its peers. So whoever waits for a client leaves the block when the client does.
 
-Admission, limits, metrics and the line in the log are `HostedAgent.answer`'s, as for every call. What a door does
-itself: make the `Call` (its `caller` from the request's scope), ask `caller.grants.may_run(agent.name)`, and stay
-inside `agents.call_log.records_of(call, …)` and `telemetry.traces.call(…)` for the length of the call.
+`agents.answering.serve_call` has made the call and handles what is raised here.
 """
 
 from __future__ import annotations

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 Role = Literal["user", "assistant"]
 
 
+def new_call_id() -> str:
+    """Return a random id: 16 hexadecimal digits."""
+    return secrets.token_hex(8)
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """One picture as it came over the wire: `data` is checked base64, `mime_type` is `image/…`."""
@@ -56,7 +61,7 @@ class Call:
     nesting: int = 0
     parent_call_id: str | None = None
     trace_id: str | None = None
-    call_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    call_id: str = field(default_factory=new_call_id)
 
     @property
     def is_nested(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mcp_types import TextContent
@@ -67,14 +67,13 @@ class ToolResulted:
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The last event: what became of the call, as for any other client. It may be a failure (`reply.failure`).
+    """The last event. The reply may be a failure (`reply.failure`).
 
-    `timed_out`: the deadline came before anything was said. The reply is then one sentence of the gateway's about that,
-    and was not told as text.
+    It is the failure `deadline` if the deadline came before any text. The reply's content is then a sentence of the
+    gateway, which was not an event.
     """
 
     reply: Reply
-    timed_out: bool = False
 
 
 type Event = Admitted | TextDelta | ToolCalled | ToolResulted | Replied
@@ -133,10 +132,11 @@ class EventChannel:
     def ending(self, reply: Reply) -> Iterator[Event]:
         """The last events of a call: what of its answer was not said yet, and the reply."""
         texts = _texts(reply)
-        timed_out = "deadline" in reply.halted and len(texts) == 1 and not self._said.anything
-        if reply.failure is None and not timed_out and (text := self._said.answer(texts)):
+        if "deadline" in reply.halted and len(texts) == 1 and not self._said.anything:
+            reply = replace(reply, failure="deadline")
+        if reply.failure is None and (text := self._said.answer(texts)):
             yield TextDelta(text)
-        yield Replied(reply, timed_out)
+        yield Replied(reply)
 
     def close(self) -> None:
         """The call is over; `events` ends once all was taken."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -149,7 +150,7 @@ def test_all_that_the_served_agent_says_is_said_once_and_in_order(story: str) ->
 
 def test_the_sentence_of_a_deadline_that_came_before_any_word_is_no_text_of_the_agent() -> None:
     reply = say(STOPPED, halted=["deadline"])
-    assert told(turn(1, "", SEARCH), reply=reply)[1:] == [Replied(reply, timed_out=True)]
+    assert told(turn(1, "", SEARCH), reply=reply)[1:] == [Replied(replace(reply, failure="deadline"))]
     assert told(live(1, "So"), reply=reply) == [TextDelta("So"), TextDelta(f"\n\n{STOPPED}"), Replied(reply)]
 
 

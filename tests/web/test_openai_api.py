@@ -6,7 +6,6 @@ import asyncio
 import json
 from dataclasses import replace
 from http import HTTPStatus
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.responses import JSONResponse
 
+from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, chunk
 from pallas_gateway.calls.call import Call, Message, Reply, Usage
 from pallas_gateway.config.schema import AgentSettings
@@ -25,7 +25,7 @@ from pallas_gateway.telemetry import traces
 from pallas_gateway.web import connection
 from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.openai_api import answers
-from pallas_gateway.web.openai_api.chat import Asked, Chat, answer
+from pallas_gateway.web.openai_api.chat import ChatCompletion
 from pallas_gateway.web.openai_api.errors import ApiError, BadRequestError, InOpenAiForm
 from pallas_gateway.web.openai_api.requests import chat_request
 from tests.support.hosted import hosted
@@ -134,9 +134,11 @@ def test_parameters_without_effect_are_told_beside_the_answer() -> None:
 # Requests
 
 
+HI = {"messages": [{"role": "user", "content": "hi"}]}
+
+
 def understood(**changes: Any) -> Any:
-    asked = {"messages": [{"role": "user", "content": "hi"}], **changes}
-    return chat_request(asked, AgentSettings(module="agents.echo"), max_entries=10)
+    return chat_request({**HI, **changes}, AgentSettings(module="agents.echo"), max_entries=10)
 
 
 def test_fields_of_the_api_become_the_parameters_of_the_call() -> None:
@@ -207,12 +209,10 @@ def test_more_messages_or_parts_than_allowed_are_refused_whatever_they_are(messa
 
 async def chatted(memory: MemoryAgent, **changes: Any) -> Wire:
     """What the client of one request gets."""
-    wire, request = Wire(), understood(**changes)
+    wire = Wire()
     async with hosted(memory) as (agent, running):
-        call = Call("echo", request.message, parameters=request.parameters)
-        _, response = await Chat(agent, call, request, running, 3600).respond(wire.send)
-        if response is not None:
-            await response(dict(SCOPE), wire.receive, wire.send)
+        chat = ChatCompletion(agent, {**HI, **changes}, running, (dict(SCOPE), wire.receive, wire.send), 3600)
+        await serve_call(Arrival(agent, ANONYMOUS, {}, running), chat.parse, chat.answer, chat.deliver)
     return wire
 
 
@@ -227,7 +227,7 @@ async def test_a_mistake_of_the_gateways_is_a_sentence_and_its_traceback_stays_i
     error = json.loads(wire.body)["error"]
     assert (wire.sent[0]["status"], error["code"]) == (500, "internal_error")
     assert "canary" not in str(wire.sent)
-    assert [record.message for record in caplog.records if record.name == "pallas.openai_api"] == ["call failed"]
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["call failed"]
 
 
 async def test_an_answer_for_a_program_is_streamed_in_one_piece_without_what_was_said_on_the_way() -> None:
@@ -257,14 +257,13 @@ async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps
     wire, exporter = Wire(), InMemorySpanExporter()
     provider = TracerProvider(resource=Resource({}), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    settings = SimpleNamespace(gateway=SimpleNamespace(heartbeat_seconds=3600))
-    scope = {**SCOPE, "headers": [(b"traceparent", f"00-{TRACE_ID}-b7ad6b7169203331-01".encode())]}
+    headers = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
     document = {"messages": messages, "metadata": {"conversation_id": "c-1"}}
     async with hosted(MemoryAgent()) as (agent, running):
-        gateway: Any = SimpleNamespace(running=running, configuration=SimpleNamespace(deployment=settings))
-        asked = Asked(agent, document, ANONYMOUS, "request-1", None)
+        chat = ChatCompletion(agent, document, running, (dict(SCOPE), wire.receive, wire.send), 3600)
+        arrival = Arrival(agent, ANONYMOUS, headers, running, "c-1", "request-1")
         with traces.using(provider.get_tracer("tests")):
-            await answer(gateway, asked, scope, wire.receive, wire.send)
+            await serve_call(arrival, chat.parse, chat.answer, chat.deliver)
     (span,) = exporter.get_finished_spans()
     assert span.context.trace_id == int(TRACE_ID, 16)
     told = dict(span.attributes or {})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
+from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
@@ -17,7 +18,7 @@ from pallas_gateway.web import access, bodies, refusals
 from pallas_gateway.web.connection import while_connected
 from pallas_gateway.web.guards import host_and_origin_guard
 from pallas_gateway.web.openai_api import answers, errors, requests
-from pallas_gateway.web.openai_api.chat import Asked, answer
+from pallas_gateway.web.openai_api.chat import ChatCompletion
 from pallas_gateway.web.openai_api.errors import ApiError, BadRequestError, InOpenAiForm
 
 if TYPE_CHECKING:
@@ -118,8 +119,12 @@ class OpenAiApi:
         if (refused := access.run_refusal(self._gateway, scope, caller, model)) is not None:
             is_hidden = refused.status_code == HTTPStatus.NOT_FOUND
             return errors.no_such_model(model).response() if is_hidden else refused
-        asked = Asked(self._gateway.agents[model], document, caller, scope[_ID_KEY], parent)
-        await while_connected(receive, answer(self._gateway, asked, scope, receive, send), self._gateway.answers)
+        agent, running = self._gateway.agents[model], self._gateway.running
+        silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
+        chat = ChatCompletion(agent, document, running, (scope, receive, send), silence_seconds)
+        arrival = Arrival(agent, caller, headers, running, requests.conversation_of(document), scope[_ID_KEY])
+        work = serve_call(arrival, chat.parse, chat.answer, chat.deliver)
+        await while_connected(receive, work, self._gateway.answers)
         return None
 
     def _refusal_before_body(self, headers: Headers, *, is_nested: bool) -> Response | None:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from pallas_gateway.agents.call_log import records_of
-from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
-from pallas_gateway.errors import CallRefusedError, GatewayError
+from pallas_gateway.agents.answering import Arrival, serve_call
+from pallas_gateway.errors import GatewayError
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import NOTHING
-from pallas_gateway.identity.secret import bearer_of
-from pallas_gateway.telemetry import traces
-from pallas_gateway.threads.records import NewThread, ThreadNotFoundError
+from pallas_gateway.threads.records import ThreadNotFoundError
 from pallas_gateway.web import access, agent_routes, refusals
 from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.threads_api import answers, openapi, requests
-from pallas_gateway.web.threads_api.chat import Chat
+from pallas_gateway.web.threads_api.chat import Chat, owner_of
 from pallas_gateway.web.threads_api.errors import ApiError, response_to
 
 if TYPE_CHECKING:
@@ -35,7 +30,6 @@ if TYPE_CHECKING:
     from pallas_gateway.gateway import Gateway
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.grants import Grants
-    from pallas_gateway.threads.records import Thread
     from pallas_gateway.threads.service import Threads
 
     type Endpoint = Callable[[Request, str], Awaitable[ASGIApp]]
@@ -102,13 +96,13 @@ class ThreadsApi:
     async def _list_threads(self, request: Request, name: str) -> Response:
         limit, after = requests.page(request, "cursor"), requests.cursor(request)
         caller, agent = await self._admitted(request, name, runs=False)
-        found = await self._threads.store.threads_of(_owner(caller), agent.name, limit=limit + 1, after=after)
+        found = await self._threads.store.threads_of(owner_of(caller), agent.name, limit=limit + 1, after=after)
         return JSONResponse(answers.thread_page(found, limit))
 
     async def _new_thread(self, request: Request, name: str) -> Response:
         caller, agent = await self._admitted(request, name, runs=True)
         title = requests.new_thread_title(await self._body(request))
-        thread = await self._threads.store.create(_owner(caller), agent.name, title)
+        thread = await self._threads.store.create(owner_of(caller), agent.name, title)
         return JSONResponse(answers.thread(thread), status_code=201)
 
     async def _messages(self, request: Request, thread_id: str) -> Response:
@@ -118,7 +112,7 @@ class ThreadsApi:
             return refusals.without_token(self._gateway, request.scope)
         if not requests.THREAD_ID.fullmatch(thread_id):
             raise ThreadNotFoundError("no such thread")
-        thread = await self._threads.store.find(thread_id, _owner(caller))
+        thread = await self._threads.store.find(thread_id, owner_of(caller))
         if not caller.grants.may_view(thread.agent):
             raise ThreadNotFoundError(f"no thread '{thread_id}'")
         return JSONResponse(
@@ -130,57 +124,17 @@ class ThreadsApi:
         if self._gateway.draining:
             raise ApiError(_STOPPING, reason="stopping")
         live, body = requests.wants_events(request), await self._body(request)
+        gateway, settings = self._gateway, self._gateway.configuration.deployment.gateway
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            with traces.call(agent.name, request.headers, mcp_method=None) as span:
-                asked = self._asked(request, caller, agent)
-                with records_of(asked, bearer_of(request.headers.get("authorization"))):
-                    chat = await self._understood(asked, agent, body)
-                with records_of(chat.call, bearer_of(request.headers.get("authorization"))):
-                    silence = self._gateway.configuration.deployment.gateway.heartbeat_seconds
-                    events = ServerSentEvents(send, silence_seconds=silence) if live else None
-                    ended, response = await (chat.streamed(events) if events else chat.whole())
-                    traces.tell_result(span, chat.facts(ended), failed=ended.has_failed)
-                    if response is not None:
-                        await response(scope, receive, send)
+            events = ServerSentEvents(send, silence_seconds=settings.heartbeat_seconds) if live else None
+            http, wait_seconds = (scope, receive, send), settings.queue_seconds
+            chat = Chat(agent, body, self._threads, gateway.running, http, events, wait_seconds)
+            arrival = Arrival(agent, caller, request.headers, gateway.running)
+            work = serve_call(arrival, chat.parse, chat.answer, chat.deliver)
+            await while_connected(receive, work, gateway.answers)
 
-        async def while_client_is_there(scope: Scope, receive: Receive, send: Send) -> None:
-            await while_connected(receive, answer(scope, receive, send), self._gateway.answers)
-
-        return while_client_is_there
-
-    async def _understood(self, asked: Call, agent: HostedAgent, body: dict[str, Any]) -> Chat:
-        """The turn that a body asks for, of the thread that it names or a new one."""
-        try:
-            wanted = requests.chat_request(body, agent.settings, max_images=agent.max_history_entries)
-        except CallRefusedError as refusal:
-            agent.refuse(asked, refusal)
-            raise
-        thread = await self._thread(wanted.thread_id, asked.caller, agent)
-        call = replace(asked, message=wanted.message, parameters=wanted.parameters, conversation_id=thread.id)
-        wait_seconds = self._gateway.configuration.deployment.gateway.queue_seconds
-        new = thread if isinstance(thread, NewThread) else None
-        return Chat(agent, call, self._threads.turns, self._gateway.running, wait_seconds, new)
-
-    async def _thread(self, thread_id: str | None, caller: Caller, agent: HostedAgent) -> Thread | NewThread:
-        if thread_id is None:
-            return NewThread(_owner(caller), agent.name)
-        thread = await self._threads.store.find(thread_id, _owner(caller))
-        if thread.agent != agent.name:
-            raise ThreadNotFoundError(f"no thread '{thread_id}'")
-        return thread
-
-    def _asked(self, request: Request, caller: Caller, agent: HostedAgent) -> Call:
-        """What is known of a call before its body is understood."""
-        parent = self._gateway.running.parent_of(request.headers.get(NESTED_CALL_HEADER))
-        return Call(
-            agent.name,
-            Message("user", ""),
-            caller=caller,
-            nesting=parent.nesting + 1 if parent else 0,
-            parent_call_id=parent.call_id if parent else None,
-            trace_id=traces.trace_id(),
-        )
+        return answer
 
     def _seen(self, viewer: Grants) -> list[HostedAgent]:
         return [agent for agent in self._gateway.agents.values() if viewer.may_view(agent.name)]
@@ -212,13 +166,6 @@ class _RefusedError(Exception):
     def __init__(self, response: Response) -> None:
         super().__init__()
         self.response = response
-
-
-def _owner(caller: Caller) -> str:
-    if caller.owner is None:
-        message = "The token does not say whose it is (no 'sub', 'client_id' or 'azp'), so it cannot own threads."
-        raise ApiError(message, reason="no_owner")
-    return caller.owner
 
 
 def _not_allowed(by_method: Mapping[str, object]) -> Response:

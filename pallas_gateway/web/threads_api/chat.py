@@ -1,98 +1,109 @@
-"""One message of a client: the turn of its thread, the call of the agent, and what the client is told."""
+"""One message of a client: the turn of its thread, the call of the agent, and the response."""
 
 from __future__ import annotations
 
-import logging
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mcp_types import ImageContent
 from starlette.responses import JSONResponse
 
-from pallas_gateway.agent_server.tools import call_meta, params_meta
+from pallas_gateway.agent_server.tools import params_meta
 from pallas_gateway.agents.event_stream import begun
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.events import Admitted, Replied, text_of
-from pallas_gateway.errors import CallFailedError, GatewayError
+from pallas_gateway.errors import GatewayError
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.threads.records import Outcome
+from pallas_gateway.threads.records import NewThread, Outcome, ThreadNotFoundError
 from pallas_gateway.threads.rows import storable
-from pallas_gateway.web.threads_api import answers
-from pallas_gateway.web.threads_api.errors import response_to
+from pallas_gateway.web.threads_api import answers, requests
+from pallas_gateway.web.threads_api.errors import ApiError, response_to
 from pallas_gateway.web.threads_api.outbox import Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
+    from pallas_gateway.agents.answering import Answered
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.nesting import RunningCalls
-    from pallas_gateway.threads.records import NewThread
-    from pallas_gateway.threads.turns import OpenTurn, Turns
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.threads.records import Thread
+    from pallas_gateway.threads.service import Threads
+    from pallas_gateway.threads.turns import OpenTurn
     from pallas_gateway.web.connection import ServerSentEvents
 
     type Tell = Callable[[answers.Json], None]
 
 DONE = "[DONE]"
 """The last event of every stream."""
-_log = logging.getLogger("pallas.threads")
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What a message came to: the answer, or why there is none; `reply` is there if the agent has replied at all.
-
-    `turn` is None if none was begun, because the thread or its database could not be had.
-    """
-
-    outcome: Reply | GatewayError
-    turn: int | None
-    reply: Reply | None
-    seconds: float
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether there is no answer."""
-        return isinstance(self.outcome, GatewayError)
 
 
 @dataclass(slots=True)
 class Chat:
-    """A message that was understood, and may be answered by `agent`; `call.conversation_id` is its thread.
+    """One message and its response: `parse`, `answer` and `deliver` are the arguments of `serve_call`.
 
-    `wait_seconds` is how long it may wait for another message of the thread. `new` is the thread if it is created for
-    this message; it is deleted again if the agent does not begin to answer.
+    Attributes:
+        agent: answers it.
+        body: of the request, unchecked.
+        threads: where the thread and its turns are stored.
+        running: calls of this process.
+        http: scope, receive and send of the request.
+        events: the response if it is a stream.
+        wait_seconds: longest wait for another message of the thread.
     """
 
     agent: HostedAgent
-    call: Call
-    turns: Turns
+    body: Mapping[str, Any]
+    threads: Threads
     running: RunningCalls
+    http: tuple[Scope, Receive, Send]
+    events: ServerSentEvents | None
     wait_seconds: float
-    new: NewThread | None
-    _turn: int | None = None
+    _new: NewThread | None = None  # created for this message; deleted if the agent does not begin to answer
+    _thread_id: str | None = None
+    _turn: int | None = None  # None before the turn is stored
     _left_out: int = 0
 
-    async def whole(self) -> tuple[Ended, Response]:
-        """Make the call; the response tells of its end."""
-        ended = await self._ended(_tell_nobody, live=False)
-        if isinstance(ended.outcome, GatewayError):
-            return ended, response_to(ended.outcome, about=self._about())
-        return ended, JSONResponse(self._answer(ended.outcome))
+    async def parse(self, asked: Call) -> Call:
+        """Return the call with what the body says; `conversation_id` is its thread.
 
-    async def streamed(self, events: ServerSentEvents) -> tuple[Ended, Response | None]:
-        """Make the call and tell of it; a response only for what was refused before its turn had begun.
-
-        The call is made in a task of its own, so that its turn ends when its answer exists, whenever the client reads.
+        Raises:
+            CallRefusedError: the body is invalid.
+            GatewayError: the thread or its database is not available.
         """
+        wanted = requests.chat_request(self.body, self.agent.settings, max_images=self.agent.max_history_entries)
+        thread = await self._thread(wanted.thread_id, asked.caller)
+        self._thread_id = thread.id
+        return replace(asked, message=wanted.message, parameters=wanted.parameters, conversation_id=thread.id)
+
+    async def answer(self, call: Call) -> Reply:
+        """Return the agent's reply; its turn is stored, and its events were sent if the response is a stream."""
+        if self.events is None:
+            return await self._replied(call, _tell_nobody, live=False)
+        return await self._streamed(call, self.events)
+
+    async def deliver(self, answered: Answered) -> None:
+        """Send the response, or its end."""
+        outcome, events = answered.outcome, self.events
+        if events is not None and (events.has_begun or self._turn is not None or not answered.has_failed):
+            await events.data(answers.line(self._last_event(answered)))
+            await events.data(DONE)
+            await events.end()
+        elif isinstance(outcome, GatewayError):
+            await response_to(outcome, about=self._about())(*self.http)
+        else:
+            await JSONResponse(self._answer(answered.call, outcome))(*self.http)
+
+    async def _streamed(self, call: Call, events: ServerSentEvents) -> Reply:
+        """Run the call in a task of its own: its turn ends when its reply exists, however slowly the client reads."""
         outbox, tasks = Outbox(), TaskOwner()
-        answering = tasks.spawn(self._ended(outbox.put, live=True), name=f"answer {self.call.call_id}")
+        answering = tasks.spawn(self._replied(call, outbox.put, live=True), name=f"answer {call.call_id}")
         answering.add_done_callback(lambda _: outbox.close())
         try:
             async with events.kept_alive(), aclosing(outbox.lines()) as lines:
@@ -100,48 +111,32 @@ class Chat:
                     await events.data(line)
         finally:
             await tasks.cancel_all()
-        ended = answering.result()
-        if isinstance(ended.outcome, GatewayError) and ended.turn is None and not events.has_begun:
-            return ended, response_to(ended.outcome, about=self._about())
-        await events.data(answers.line(self._last_event(ended.outcome)))
-        await events.data(DONE)
-        await events.end()
-        return ended, None
+        return answering.result()
 
-    def facts(self, ended: Ended) -> dict[str, Any]:
-        """The facts of the call, for its trace."""
-        reason = ended.outcome.reason if isinstance(ended.outcome, GatewayError) else ended.outcome.stop_reason
-        return call_meta(self.call, stop_reason=reason, seconds=ended.seconds, reply=ended.reply)
+    async def _thread(self, thread_id: str | None, caller: Caller) -> Thread | NewThread:
+        if thread_id is None:
+            self._new = NewThread(owner_of(caller), self.agent.name)
+            return self._new
+        thread = await self.threads.store.find(thread_id, owner_of(caller))
+        if thread.agent != self.agent.name:
+            raise ThreadNotFoundError(f"no thread '{thread_id}'")
+        return thread
 
-    async def _ended(self, tell: Tell, *, live: bool) -> Ended:
-        started, reply = monotonic(), None
-        outcome: Reply | GatewayError
-        try:
-            reply = await self._replied(tell, live=live)
-            outcome = _failure_of(reply) or reply
-        except GatewayError as error:
-            outcome = error
-        except Exception:  # noqa: BLE001  the last line before the client: it gets a sentence, the log the traceback
-            _log.exception("call failed")
-            message = f"The gateway failed to answer; its log has the reason under {self.call.call_id}."
-            outcome = CallFailedError(message, reason="internal_error")
-        return Ended(outcome, self._turn, reply, monotonic() - started)
-
-    async def _replied(self, tell: Tell, *, live: bool) -> Reply:
-        """Have the agent answer within a turn of the thread, and write down what came of it."""
-        async with self._begun_turn() as turn:
+    async def _replied(self, call: Call, tell: Tell, *, live: bool) -> Reply:
+        """Have the agent answer within a turn of the thread, and store the outcome."""
+        async with self._begun_turn(call) as turn:
             self._left_out = turn.history.left_out
-            if self.new is None:
+            if self._new is None:
                 self._tell_thread(turn, tell)
-            reply = await self._reply(turn, tell, live=live)
+            reply = await self._reply(call, turn, tell, live=live)
             await turn.end(_outcome(reply))
         return reply
 
-    def _begun_turn(self) -> AbstractAsyncContextManager[OpenTurn]:
-        message, call_id = self.call.message, self.call.call_id
-        if self.new is not None:
-            return self.turns.first_turn(self.new, message, call_id)
-        return self.turns.turn(self.call.conversation_id or "", message, call_id, wait_seconds=self.wait_seconds)
+    def _begun_turn(self, call: Call) -> AbstractAsyncContextManager[OpenTurn]:
+        turns = self.threads.turns
+        if self._new is not None:
+            return turns.first_turn(self._new, call.message, call.call_id)
+        return turns.turn(self._thread_id or "", call.message, call.call_id, wait_seconds=self.wait_seconds)
 
     def _tell_thread(self, turn: OpenTurn, tell: Tell) -> None:
         """As soon as it will stay: a client that is cut off from its first answer has to know where to find it."""
@@ -149,40 +144,44 @@ class Chat:
         self._turn = turn.number
         tell({"type": "thread", **self._about()})
 
-    async def _reply(self, turn: OpenTurn, tell: Tell, *, live: bool) -> Reply:
+    async def _reply(self, call: Call, turn: OpenTurn, tell: Tell, *, live: bool) -> Reply:
         if self.running.draining:  # it has waited for its turn meanwhile
             raise cut_off(stopping=True)
-        call = replace(self.call, history=turn.history.messages)
+        call = replace(call, history=turn.history.messages)
         async with begun(self.agent, call, self.running, live=live) as events:
             async for told in events:
-                if isinstance(told, Admitted) and self.new is not None:
+                if isinstance(told, Admitted) and self._new is not None:
                     self._tell_thread(turn, tell)
                 if isinstance(told, Replied):
-                    # A sentence of the gateway's alone is no answer, and the model shall not read it as its own.
-                    return replace(told.reply, failure="deadline") if told.timed_out else told.reply
+                    return told.reply
                 if (shown := answers.event(told)) is not None:
                     tell(shown)
-        raise CallFailedError("The call ended without an answer.", reason="internal_error")
+        raise AssertionError("the last event is the reply")
 
     def _about(self) -> answers.Json:
-        if self._turn is None:
-            return {} if self.new is not None else {"threadId": self.call.conversation_id}
-        return {"threadId": self.call.conversation_id, "turnIndex": self._turn}
+        if self._turn is not None:
+            return {"threadId": self._thread_id, "turnIndex": self._turn}
+        return {} if self._new is not None or self._thread_id is None else {"threadId": self._thread_id}
 
-    def _last_event(self, outcome: Reply | GatewayError) -> answers.Json:
+    def _last_event(self, answered: Answered) -> answers.Json:
+        outcome = answered.outcome
         if isinstance(outcome, GatewayError):
             return {"type": "error", "message": str(outcome), "reason": outcome.reason, **self._about()}
-        return {"type": "final", **self._answer(outcome)}
+        return {"type": "final", **self._answer(answered.call, outcome)}
 
-    def _answer(self, reply: Reply) -> answers.Json:
-        told = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": self.call.call_id}
+    def _answer(self, call: Call, reply: Reply) -> answers.Json:
+        told = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": call.call_id}
         notes = {"params": params_meta(reply), "turnsLeftOut": self._left_out}
         about = {name: value for name, value in notes.items() if value}
         return {**self._about(), **answers.said(_message(reply)), **told, **about}
 
 
-def _failure_of(reply: Reply) -> GatewayError | None:
-    return CallFailedError(storable(text_of(reply)), reason=reply.failure) if reply.failure is not None else None
+def owner_of(caller: Caller) -> str:
+    """Return the owner of a caller's threads; raises `ApiError` for a token that names none."""
+    if caller.owner is None:
+        message = "The token does not say whose it is (no 'sub', 'client_id' or 'azp'), so it cannot own threads."
+        raise ApiError(message, reason="no_owner")
+    return caller.owner
 
 
 def _outcome(reply: Reply) -> Outcome:

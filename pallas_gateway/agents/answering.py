@@ -1,0 +1,154 @@
+"""The one way in: every API decodes a request for an agent, has `serve_call` answer it, and encodes what comes back.
+
+Here are the call's ids, its trace, the log records' fields, refusals, and the sentence for an unexpected error.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.agents.call_log import records_of
+from pallas_gateway.calls.call import Call, Message, Usage, new_call_id
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.calls.events import text_of
+from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
+from pallas_gateway.identity.secret import bearer_of
+from pallas_gateway.telemetry import traces
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.calls.call import Reply
+    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.identity.caller import Caller
+
+_log = logging.getLogger("pallas.calls")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request for an agent whose body has not been checked.
+
+    Attributes:
+        agent: answers it.
+        caller: may run the agent.
+        headers: of the HTTP request.
+        running: calls of this process; one of them may have made the request.
+        conversation_id: as the client gave it, if it is valid.
+        call_id: given by the API; None for a new one.
+        mcp_method: None for an API that is not MCP.
+    """
+
+    agent: HostedAgent
+    caller: Caller
+    headers: Mapping[str, str]
+    running: RunningCalls
+    conversation_id: str | None = None
+    call_id: str | None = None
+    mcp_method: str | None = None
+
+    def call(self) -> Call:
+        """Return the call with its ids and without its message."""
+        parent = self.running.parent_of(self.headers.get(NESTED_CALL_HEADER))
+        return Call(
+            self.agent.name,
+            Message("user", ""),
+            conversation_id=self.conversation_id,
+            caller=self.caller,
+            nesting=parent.nesting + 1 if parent else 0,
+            parent_call_id=parent.call_id if parent else None,
+            trace_id=traces.trace_id(),
+            call_id=self.call_id or new_call_id(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A call that has ended: the reply, or why there is none.
+
+    A reply that is a failure is a `CallFailedError` in `outcome`; `reply` is the agent's reply in every case.
+    """
+
+    call: Call
+    outcome: Reply | GatewayError
+    reply: Reply | None = None
+    seconds: float = 0.0
+
+    @property
+    def has_failed(self) -> bool:
+        """True if there is no answer."""
+        return isinstance(self.outcome, GatewayError)
+
+    def facts(self) -> dict[str, Any]:
+        """Return `_meta["pallas/call"]`: ids, stop reason, iterations, tokens by kind, duration in seconds."""
+        reply, reason = self.reply, getattr(self.outcome, "reason", "")
+        return {
+            "agent": self.call.agent,
+            "conversation_id": self.call.conversation_id,
+            "call_id": self.call.call_id,
+            "stop_reason": reply.stop_reason if reply else reason,
+            "iterations": reply.iterations if reply else 0,
+            "usage": (reply.usage if reply else Usage()).as_dict(),
+            "duration_seconds": round(self.seconds, 3),
+        }
+
+
+async def serve_call[T](
+    arrival: Arrival,
+    parse: Callable[[Call], Awaitable[Call]],
+    answer: Callable[[Call], Awaitable[Reply]],
+    deliver: Callable[[Answered], Awaitable[T]],
+) -> T:
+    """Answer a request; return what `deliver` makes of it.
+
+    Args:
+        arrival: the request.
+        parse: adds the message, history and parameters to the call. A `GatewayError` refuses the call.
+        answer: runs the call; usually by `HostedAgent.begin` or `event_stream.begun`.
+        deliver: encodes the end of the call for the client.
+    """
+    agent, bearer = arrival.agent, bearer_of(arrival.headers.get("authorization"))
+    with traces.call(agent.name, arrival.headers, mcp_method=arrival.mcp_method) as span:
+        asked = arrival.call()
+        with records_of(asked, bearer):
+            try:
+                _require_grant(asked)
+                call = await parse(asked)
+            except GatewayError as refusal:
+                if isinstance(refusal, CallRefusedError):
+                    agent.refuse(asked, refusal)
+                answered = Answered(asked, refusal)
+            else:
+                is_renamed = call.conversation_id != asked.conversation_id
+                with records_of(call, bearer) if is_renamed else nullcontext():
+                    answered = await _answered(call, answer)
+            traces.tell_result(span, answered.facts(), failed=answered.has_failed)
+            return await deliver(answered)
+
+
+async def _answered(call: Call, answer: Callable[[Call], Awaitable[Reply]]) -> Answered:
+    started, reply = monotonic(), None
+    outcome: Reply | GatewayError
+    try:
+        outcome = reply = await answer(call)
+        if reply.failure is not None:
+            sentence = text_of(reply).encode("utf-8", "replace").decode()  # models may say half a surrogate pair
+            outcome = CallFailedError(sentence, reason=reply.failure)
+    except GatewayError as error:
+        outcome = error
+    except Exception:  # noqa: BLE001  the log gets the traceback, the client a sentence
+        _log.exception("call failed")
+        sentence = f"The gateway failed to answer; its log has the reason under {call.call_id}."
+        outcome = CallFailedError(sentence, reason="internal_error")
+    return Answered(call, outcome, reply, monotonic() - started)
+
+
+def _require_grant(call: Call) -> None:
+    """Check the caller's grant again: the access gates have read the same request, possibly in another way."""
+    if not call.caller.grants.may_run(call.agent):
+        raise CallRefusedError(f"You may not call agent '{call.agent}'.", reason="insufficient_scope")
