@@ -13,6 +13,7 @@ from pallas_gateway.addresses import ALL_AGENTS
 from pallas_gateway.agent_server.all_agents import agent_of
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
+from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import EVERYTHING, RUN_AGENTS, VIEW_METRICS, Grants
 from pallas_gateway.identity.secret import bearer_of
@@ -62,31 +63,16 @@ class AccessGate:
             await refusals.of_token(self._gateway, error, scope, agent=self._shown(agent))(scope, receive, send)
             return
         scope[CALLER_KEY] = caller
-        if caller.grants.everything:
-            await self._app(scope, receive, send)
-        elif agent is None or agent not in self._gateway.servers or not caller.grants.may_view(agent):
-            await refusals.hidden(self._gateway, scope, caller, agent, shown=self._shown(agent))(scope, receive, send)
-        elif caller.grants.may_run(agent):
-            await self._app(scope, receive, send)
-        else:
-            await self._view_only(caller, agent)(scope, receive, send)
+        refused = refusal(self._gateway, scope, agent, Action.VIEW, shown=self._shown(agent))
+        if refused is None and agent is not None and _may_only_view(self._gateway, caller, agent):
+            limit = self._gateway.configuration.deployment.gateway.max_body_bytes
+            body, receive = await bodies.read(receive, limit)
+            if bodies.is_call(body):
+                refused = refusal(self._gateway, scope, agent, Action.RUN, shown=agent)
+        await (refused or self._app)(scope, receive, send)
 
     def _shown(self, agent: str | None) -> str | None:
         return agent if self._shows_metadata else None
-
-    def _view_only(self, caller: Caller, agent: str) -> ASGIApp:
-        async def look_first(scope: Scope, receive: Receive, send: Send) -> None:
-            limit = self._gateway.configuration.deployment.gateway.max_body_bytes
-            body, rest = await bodies.read(receive, limit)
-            if not bodies.is_call(body):
-                await self._app(scope, rest, send)
-            elif caller.authenticated:
-                self._gateway.refuse_call(agent, caller)
-                await refusals.insufficient(self._gateway, f"{RUN_AGENTS}:{agent}", agent)(scope, rest, send)
-            else:
-                await refusals.without_token(self._gateway, scope, agent)(scope, rest, send)
-
-        return look_first
 
 
 class AllAgentsGate:
@@ -124,17 +110,16 @@ class AllAgentsGate:
         if not bodies.is_call(body):
             return None
         agent = agent_of(bodies.called_tool(body) or "") or ""
-        if agent in self._gateway.servers and caller.grants.may_run(agent):
-            return None
-        if not caller.authenticated:
-            return refusals.without_token(self._gateway, scope, ALL_AGENTS)
-        if agent not in self._gateway.servers:
-            return None
-        if not caller.grants.may_view(agent):
-            refusals.note(self._gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
-            return None
-        self._gateway.refuse_call(agent, caller)
-        return refusals.insufficient(self._gateway, f"{RUN_AGENTS}:{agent}", ALL_AGENTS)
+        exists = agent in self._gateway.servers
+        match decide(caller, agent, Action.RUN, exists=exists):
+            case Decision.TOKEN_NEEDED:
+                return refusals.without_token(self._gateway, scope, ALL_AGENTS)
+            case Decision.NO_GRANT:
+                self._gateway.refuse_call(agent, caller)
+                return refusals.insufficient(self._gateway, f"{RUN_AGENTS}:{agent}", ALL_AGENTS)
+            case Decision.HIDDEN if exists:
+                refusals.note(self._gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
+        return None
 
     def _without_grant(self, caller: Caller, scope: Scope) -> Response:
         if not caller.authenticated:
@@ -180,35 +165,32 @@ def _nested_caller(gateway: Gateway, parent: Call, bearer: Secret | None) -> Cal
     return Caller(caller.name, bearer, grants, authenticated=caller.authenticated, owner=caller.owner)
 
 
-def run_refusal(gateway: Gateway, scope: Scope, caller: Caller, agent: str) -> Response | None:
-    """Why a caller may not run an agent that its request names elsewhere than in the path, None if it may.
+def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *, shown: str | None) -> Response | None:
+    """Return the response to a request that may not go on, None if it may; refusals are counted and logged.
 
-    The same answers as the gate's, without a word of the agent's address.
+    Args:
+        gateway: hosts the agents.
+        scope: the request, with its caller.
+        agent: that the request names, None if it names none.
+        action: what the request does with the agent.
+        shown: the agent whose metadata the response points to, None for a response that must not name one.
     """
-    is_there = agent in gateway.servers
-    if caller.grants.everything or (is_there and caller.grants.may_run(agent)):
-        return None if is_there else agent_routes.not_found(scope, agent_routes.no_agent(agent))
-    if not caller.authenticated:
-        return refusals.without_token(gateway, scope)
-    if not is_there or not caller.grants.may_view(agent):
-        why = f"the token has no grant for agent '{agent}'" if is_there else "there is no such agent"
-        refusals.note(gateway, scope, "no_grant", why, caller)
-        return agent_routes.not_found(scope, agent_routes.no_agent(agent))
-    gateway.refuse_call(agent, caller)
-    return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", None)
-
-
-def agent_refusal(gateway: Gateway, scope: Scope, caller: Caller, agent: str, *, runs: bool) -> Response | None:
-    """Why a caller may not see an agent (or run it, if the request `runs` it), None if it may; as the gate says it."""
-    if caller.grants.everything or (agent in gateway.servers and caller.grants.may_view(agent)):
-        if agent not in gateway.servers:
+    caller, exists = scope[CALLER_KEY], agent in gateway.servers
+    match decide(caller, agent, action, exists=exists):
+        case Decision.TOKEN_NEEDED:
+            return refusals.without_token(gateway, scope, shown)
+        case Decision.HIDDEN:
+            why = f"the token has no grant for agent '{agent}'" if exists else "there is no such agent"
+            refusals.note(gateway, scope, "no_grant", why, caller)
             return agent_routes.not_found(scope, agent_routes.no_agent(agent))
-        if not runs or caller.grants.may_run(agent):
-            return None
-        if caller.authenticated:
+        case Decision.NO_GRANT if agent is not None:
             gateway.refuse_call(agent, caller)
-            return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", agent)
-    return refusals.hidden(gateway, scope, caller, agent, shown=agent)
+            return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", shown)
+    return None
+
+
+def _may_only_view(gateway: Gateway, caller: Caller, agent: str) -> bool:
+    return decide(caller, agent, Action.RUN, exists=agent in gateway.servers) is not Decision.ALLOWED
 
 
 async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse
 
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
-from pallas_gateway.web import agent_routes, protected_resource
+from pallas_gateway.web import protected_resource
 
 if TYPE_CHECKING:
-    from starlette.responses import Response
     from starlette.types import Scope
 
     from pallas_gateway.gateway import Gateway
@@ -40,16 +39,6 @@ def of_token(
         return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, body, agent)
     note(gateway, scope, "verification_unavailable", str(error))
     return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
-
-
-def hidden(gateway: Gateway, scope: Scope, caller: Caller, agent: str | None, *, shown: str | None) -> Response:
-    """The answer to somebody who may not see an agent; `shown` is the one whose metadata it points to."""
-    if not caller.authenticated:
-        return without_token(gateway, scope, shown)
-    known = agent in gateway.servers
-    why = f"the token has no grant for agent '{agent}'" if known else "there is no such agent"
-    note(gateway, scope, "no_grant", why, caller)
-    return agent_routes.not_found(scope, agent_routes.no_agent(agent))
 
 
 def without_token(gateway: Gateway, scope: Scope, agent: str | None = None) -> JSONResponse:

@@ -13,6 +13,8 @@ from starlette.responses import JSONResponse
 from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
+from pallas_gateway.identity.caller import CALLER_KEY
+from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.web import access, bodies, refusals
 from pallas_gateway.web.connection import while_connected
@@ -116,9 +118,8 @@ class OpenAiApi:
             document, model = requests.document_of(body)
         except BadRequestError as error:
             return errors.of_refusal(error).response()
-        if (refused := access.run_refusal(self._gateway, scope, caller, model)) is not None:
-            is_hidden = refused.status_code == HTTPStatus.NOT_FOUND
-            return errors.no_such_model(model).response() if is_hidden else refused
+        if (refused := self._refusal_to_run(model, {**scope, CALLER_KEY: caller})) is not None:
+            return refused
         agent, running = self._gateway.agents[model], self._gateway.running
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
         chat = ChatCompletion(agent, document, running, (scope, receive, send), silence_seconds)
@@ -126,6 +127,11 @@ class OpenAiApi:
         work = serve_call(arrival, chat.parse, chat.answer, chat.deliver)
         await while_connected(receive, work, self._gateway.answers)
         return None
+
+    def _refusal_to_run(self, model: str, scope: Scope) -> Response | None:
+        refused = access.refusal(self._gateway, scope, model, Action.RUN, shown=None)
+        is_hidden = refused is not None and refused.status_code == HTTPStatus.NOT_FOUND
+        return errors.no_such_model(model).response() if is_hidden or model not in self._gateway.agents else refused
 
     def _refusal_before_body(self, headers: Headers, *, is_nested: bool) -> Response | None:
         if not bodies.is_json(headers):

@@ -11,6 +11,8 @@ from starlette.responses import JSONResponse
 
 from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.identity.caller import CALLER_KEY
+from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.threads.records import ThreadNotFoundError
@@ -149,8 +151,11 @@ class ThreadsApi:
     async def _admitted(self, request: Request, name: str, *, runs: bool) -> tuple[Caller, HostedAgent]:
         """Who asks, and the agent, if they may see it, or run it where the request `runs` it."""
         caller = await access.caller_of(self._gateway, request.scope, agent=name)
-        refused = access.agent_refusal(self._gateway, request.scope, caller, name, runs=runs)
-        if refused is not None and refused.status_code == HTTPStatus.NOT_FOUND:
+        action = Action.RUN if runs else Action.VIEW
+        scope = {**request.scope, CALLER_KEY: caller}
+        refused = access.refusal(self._gateway, scope, name, action, shown=name)
+        is_hidden = refused is not None and refused.status_code == HTTPStatus.NOT_FOUND
+        if is_hidden or name not in self._gateway.agents:
             raise ApiError(agent_routes.no_agent(name), reason="not_found")
         if refused is not None:
             raise _RefusedError(refused)

@@ -1,0 +1,40 @@
+"""Who may do what with an agent: one table for every API. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pallas_gateway.identity.caller import Caller
+
+
+class Action(StrEnum):
+    """What a request does with an agent."""
+
+    VIEW = "view"
+    RUN = "run"
+
+
+class Decision(StrEnum):
+    """The answer to a request for an agent, with its HTTP status."""
+
+    ALLOWED = "allowed"
+    TOKEN_NEEDED = "token_needed"  # noqa: S105  401: a token may bring the grant
+    HIDDEN = "hidden"  # 404: the caller may not know whether the agent exists
+    NO_GRANT = "no_grant"  # 403: the caller sees the agent and may not run it
+
+
+def decide(caller: Caller, agent: str | None, action: Action, *, exists: bool) -> Decision:
+    """Return what a caller may do with an agent; None names no agent.
+
+    A caller with all grants is allowed everything, also for an agent that does not exist: the route answers that.
+    """
+    grants = caller.grants
+    if grants.everything:
+        return Decision.ALLOWED
+    if agent is None or not exists or not grants.may_view(agent):
+        return Decision.HIDDEN if caller.authenticated else Decision.TOKEN_NEEDED
+    if action is Action.RUN and not grants.may_run(agent):
+        return Decision.NO_GRANT if caller.authenticated else Decision.TOKEN_NEEDED
+    return Decision.ALLOWED
