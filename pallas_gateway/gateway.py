@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 import httpx
 
 from pallas_gateway.agent_server.all_agents import AllAgentsServer
-from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.agents.agent_state import State
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.errors import CallRefusedError

@@ -18,7 +18,8 @@ from pallas_gateway import plans
 from pallas_gateway.addresses import ALL_AGENTS
 from pallas_gateway.agent_server.server import AgentServer, Face
 from pallas_gateway.agents.admission import Admission, Limits
-from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
+from pallas_gateway.agents.agent_state import AgentState, State, Surroundings
+from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.agents.supervisor import Supervisor
 from pallas_gateway.departures import Departed, Departures
 from pallas_gateway.errors import AgentStartError
@@ -238,7 +239,7 @@ class Roster:
             on_state=self._note_state,
         )
 
-    def _note_state(self, agent: HostedAgent) -> None:
+    def _note_state(self, agent: AgentState) -> None:
         if agent.status.state not in (State.READY, State.FAILED) or self.agents.get(agent.name) is not agent:
             return
         self._health[agent.name].note(life_of(agent), self._shared.preflight.known)

@@ -139,7 +139,7 @@ def _announce(gateway: Gateway) -> None:
 
 
 def _announce_command(gateway: Gateway) -> None:
-    from pallas_gateway.agents.hosted_agent import State  # noqa: PLC0415  `--help` does not load it
+    from pallas_gateway.agents.agent_state import State  # noqa: PLC0415  `--help` does not load it
 
     if (ready := next((a for a in _agents(gateway) if a.status.state is State.READY), None)) is not None:
         token = " --bearer TOKEN" if gateway.authenticator is not None else ""

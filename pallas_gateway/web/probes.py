@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import JSONResponse
 
-from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.agents.agent_state import State
 from pallas_gateway.identity.grants import EVERYTHING
 
 if TYPE_CHECKING:

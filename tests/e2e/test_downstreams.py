@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.agents.agent_state import State
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.health import checker, probe
 from pallas_gateway.runtime import instances, offers, outages

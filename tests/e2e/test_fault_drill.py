@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from pallas_gateway.agents import supervisor
-from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.agents.agent_state import State
 from pallas_gateway.health import checker, preflight, probe
 from pallas_gateway.runtime import instances
 from tests.e2e.calling import EACH_VERSION, Answer, ask, health

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.agents.agent_state import State
 from pallas_gateway.health import checker, preflight, probe
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import plain_lifespan, read_body, respond

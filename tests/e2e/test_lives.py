@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from pallas_gateway.agents import supervisor
-from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.agents.agent_state import State
 from pallas_gateway.runtime import modules
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import stateless_downstream

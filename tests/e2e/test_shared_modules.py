@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.agents import supervisor
-from pallas_gateway.agents.hosted_agent import State
+from pallas_gateway.agents.agent_state import State
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.e2e.test_reload import starts
 from tests.support.downstreams import stateless_downstream

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
+from pallas_gateway.agents.agent_state import State, Surroundings
+from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.tasks import TaskOwner

@@ -18,7 +18,8 @@ from pallas_gateway.agent_server.requests import cancel_request
 from pallas_gateway.agent_server.server import AgentServer, Face
 from pallas_gateway.agent_server.tools import clamped_to_bytes
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
+from pallas_gateway.agents.agent_state import State, Surroundings
+from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.channel import Wishes
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.calls.progress import ProgressEvent

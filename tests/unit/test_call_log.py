@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.admission import Admission, Limit
+from pallas_gateway.agents.agent_state import State, Surroundings
 from pallas_gateway.agents.call_log import (
     LONGEST_TOOL,
     MOST_TOOLS,
@@ -17,7 +18,7 @@ from pallas_gateway.agents.call_log import (
     log_unanswered,
     tools_used,
 )
-from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
+from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.schema import AgentSettings

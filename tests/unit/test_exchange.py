@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry
 from pallas_gateway.agent_server import exchange
 from pallas_gateway.agent_server.server import AgentServer, Face
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
+from pallas_gateway.agents.agent_state import State, Surroundings
+from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.health.verdict import Verdict

@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents import supervisor as lives
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.hosted_agent import HostedAgent, State, Surroundings
+from pallas_gateway.agents.agent_state import State, Surroundings
+from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.agents.supervisor import Successor, Supervisor, retry_seconds
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.schema import AgentSettings

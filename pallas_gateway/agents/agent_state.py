@@ -1,0 +1,192 @@
+"""The life of one hosted agent: its state, the version that answers its calls, and their metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from pallas_gateway.agents.version import Uses, Version
+from pallas_gateway.errors import AgentUnavailableError
+from pallas_gateway.telemetry.redaction import shortened, without_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pallas_gateway.agents.admission import Admission
+    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.config.schema import AgentSettings
+    from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts
+    from pallas_gateway.tasks import TaskOwner
+    from pallas_gateway.telemetry.metrics import Metrics
+
+_log = logging.getLogger("pallas.agents")
+LONGEST_REASON = 1_000
+"""Characters of why an agent failed; servers and modules may say anything."""
+
+
+class State(StrEnum):
+    """Where an agent is in its life."""
+
+    PENDING = "pending"
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A state, for a failed agent why, and since when."""
+
+    state: State
+    reason: str | None = None
+    since: datetime = field(default_factory=lambda: datetime.now(UTC), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the agents of one gateway share.
+
+    `llm_pass_through`: callers' tokens go to LLM providers that take them. `on_state` is called with an agent that has
+    changed its state.
+    """
+
+    running: RunningCalls
+    tasks: TaskOwner
+    metrics: Metrics
+    max_nesting: int
+    heartbeat_seconds: float
+    max_history_entries: int = 10_000
+    llm_pass_through: bool = True
+    on_state: Callable[[AgentState], None] = lambda _: None
+
+
+class AgentState:
+    """What an agent is between its calls: pending, starting, ready on a version, or failed; see `HostedAgent`."""
+
+    def __init__(self, name: str, settings: AgentSettings, admission: Admission, around: Surroundings) -> None:
+        self.name = name
+        self.settings = settings
+        self._admission = admission
+        self._around = around
+        self._version: Version | None = None
+        self._uses: dict[AgentRuntime, Uses] = {}
+        self.host()
+
+    def host(self) -> None:
+        """It is hosted from here on; again maybe, while calls from before still run."""
+        self.status = Status(State.PENDING)
+        self._tried = asyncio.Event()
+        self._around.metrics.expect_agent(self.name, self._instances_live)
+        self._count_state()
+
+    @property
+    def runtime(self) -> AgentRuntime | None:
+        """The started runtime, None unless ready."""
+        return self._version.runtime if self._version else None
+
+    @property
+    def why_not_ready(self) -> str | None:
+        """Why the agent cannot take calls, None if it can."""
+        return None if self._version else (self.status.reason or f"the agent is {self.status.state.value}")
+
+    @property
+    def max_history_entries(self) -> int:
+        """Most entries of history, and most images, that one call may have."""
+        return self._around.max_history_entries
+
+    @property
+    def model(self) -> ModelFacts | None:
+        """The model the agent uses, known once it has been ready."""
+        return self._version.runtime.model if self._version else None
+
+    def enter(self, state: State, *, reason: str | None = None, runtime: AgentRuntime | None = None) -> None:
+        """Move to `state`; logged and counted when it is another one.
+
+        A failed agent that fails again has its newest reason. That one is logged as well, if it is another one by more
+        than the numbers in it: an address or a time is new at every try.
+        """
+        reason = shortened(reason, LONGEST_REASON) if reason else None
+        before, self._version = self.status, self._version_on(runtime)
+        if state in {State.READY, State.FAILED}:
+            self._tried.set()
+        is_change = state is not before.state
+        self.status = Status(state, reason) if is_change else replace(before, reason=reason)
+        self._count_state()
+        self._around.on_state(self)
+        if is_change:
+            self._around.metrics.agent_state_changes.labels(self.name, state.value).inc()
+        if is_change or without_numbers(reason) != without_numbers(before.reason):
+            level = logging.ERROR if state is State.FAILED else logging.INFO
+            extra = {"agent": self.name, **({"reason": reason} if reason else {})}
+            _log.log(level, "agent %s", state.value, extra=extra)
+
+    def take_over(self, settings: AgentSettings, admission: Admission, runtime: AgentRuntime | None = None) -> None:
+        """From the next call on, run by these settings, and on this runtime if there is a new one.
+
+        What runs goes on as it began. The agent's state stays what it is: it was up all the time.
+        """
+        self.settings, self._admission = settings, admission
+        if runtime is not None:
+            self._version = self._version_on(runtime)
+            self._around.on_state(self)
+        elif self._version is not None:
+            self._version = replace(self._version, settings=settings, admission=admission)
+
+    def move_to(self, around: Surroundings) -> None:
+        """Share something else with the other agents from the next call on."""
+        self._around = around
+
+    async def wait_until_unused(self, runtime: AgentRuntime) -> None:
+        """Return once no call runs on a runtime that takes no more of them."""
+        if (uses := self._uses.get(runtime)) is not None:
+            await uses.wait_for_none()
+
+    def forget(self, runtime: AgentRuntime) -> None:
+        """The runtime was left."""
+        self._uses.pop(runtime, None)
+
+    def _version_on(self, runtime: AgentRuntime | None) -> Version | None:
+        if runtime is None:
+            return None
+        self._expect_use(runtime)
+        uses = self._uses.setdefault(runtime, Uses())
+        return Version(self.settings, self._admission, runtime, uses)
+
+    def _expect_use(self, runtime: AgentRuntime) -> None:
+        """Begin the series of the agent's model and downstreams at 0: what the first call adds is an increase then."""
+        self._around.metrics.expect_model(self.name, runtime.model.name)
+        for downstream in runtime.downstreams:
+            self._around.metrics.expect_downstream(self.name, downstream.name)
+
+    def leave(self, why: str) -> None:
+        """The runtime is about to end; calls are refused from here on."""
+        _log.info("agent stopping", extra={"agent": self.name})
+        self.status, self._version = Status(State.PENDING, why), None
+        self._tried.set()
+        self._count_state()
+
+    async def version_for_call(self) -> Version:
+        """Return what a call runs on; wait for an agent's first start as for a free place.
+
+        Raises:
+            AgentUnavailableError: the agent is not ready; the message has the reason.
+        """
+        if self._version is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._tried.wait(), self._admission.queue_seconds)
+        if self._version is not None:
+            return self._version
+        hint = "" if self.status.state is State.FAILED else "; try again in a moment"
+        raise AgentUnavailableError(f"Agent '{self.name}' cannot take calls: {self.why_not_ready}{hint}")
+
+    def _count_state(self) -> None:
+        for state in State:
+            self._around.metrics.agent_state.labels(self.name, state.value).set(state is self.status.state)
+
+    def _instances_live(self) -> float:
+        return float(sum(runtime.instances_live for runtime in self._uses))
