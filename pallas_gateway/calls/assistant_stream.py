@@ -55,20 +55,51 @@ class ToolResult:
     duration_seconds: float
 
 
-def chunk(
-    emitter: Emitter, iteration: int, *, text: str, tool_calls: Sequence[ToolCall], stop_reason: str | None
-) -> Payload:
-    """After each LLM turn."""
-    calls = [
-        {"id": call.id, "server": call.server, "name": call.name, "arguments": dict(call.arguments)}
-        for call in tool_calls
-    ]
-    return {**_head(CHUNK, emitter, iteration), "text": text, "tool_calls": calls, "stop_reason": stop_reason}
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """One LLM turn has ended: `assistant_chunk`."""
+
+    emitter: Emitter
+    iteration: int
+    text: str
+    tool_calls: Sequence[ToolCall] = ()
+    stop_reason: str | None = None
+
+    def payload(self) -> Payload:
+        """Return the form of `notifications/message`."""
+        calls = [
+            {"id": call.id, "server": call.server, "name": call.name, "arguments": dict(call.arguments)}
+            for call in self.tool_calls
+        ]
+        said = {"text": self.text, "tool_calls": calls, "stop_reason": self.stop_reason}
+        return {**_head(CHUNK, self.emitter, self.iteration), **said}
 
 
-def results(emitter: Emitter, iteration: int, outcomes: Sequence[ToolResult]) -> Payload:
-    """After each round of tools."""
-    return {**_head(RESULTS, emitter, iteration), "results": [_result(outcome) for outcome in outcomes]}
+@dataclass(frozen=True, slots=True)
+class ToolsEnded:
+    """The tool calls of one LLM turn have ended: `assistant_chunk_results`."""
+
+    emitter: Emitter
+    iteration: int
+    results: Sequence[ToolResult]
+
+    def payload(self) -> Payload:
+        """Return the form of `notifications/message`."""
+        return {**_head(RESULTS, self.emitter, self.iteration), "results": [_result(one) for one in self.results]}
+
+
+@dataclass(frozen=True, slots=True)
+class FromPeer:
+    """What a peer's assistant did, as the peer has sent it; see `relay`."""
+
+    data: Payload
+
+    def payload(self) -> Payload:
+        """Return the form of `notifications/message`."""
+        return self.data
+
+
+type AssistantEvent = TurnEnded | ToolsEnded | FromPeer
 
 
 def delta(emitter: Emitter, iteration: int, text: str) -> Payload:

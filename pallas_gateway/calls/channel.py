@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.calls import assistant_stream, progress
+from pallas_gateway.calls.assistant_stream import FromPeer
 from pallas_gateway.calls.progress import ProgressCounter, ProgressEvent
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from pallas_gateway.calls.assistant_stream import Emitter, Payload
+    from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter, Payload
     from pallas_gateway.tasks import TaskOwner
 
 LONGEST_BACKLOG = 1000
@@ -69,8 +70,8 @@ class Hearer(Protocol):
     def progress(self, message: str, *, ended: bool = False) -> None:
         """Something happens; `ended` if the sub-task of the message has ended."""
 
-    def payload(self, payload: Payload, by: Emitter | None = None) -> None:
-        """What an assistant said or its tools brought; `by` one of this call's agents, or nobody if a peer said it."""
+    def event(self, event: AssistantEvent) -> None:
+        """An assistant has ended a turn, or its tools."""
 
     def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
         """More of the live text of one turn; told only where it is wished for."""
@@ -122,12 +123,11 @@ class Channel:
         if self._wishes.progress:
             self._put(self._counter.event(message, ended=ended))
 
-    def payload(self, payload: Payload, by: Emitter | None = None) -> None:
-        """Tell the client what an assistant said or its tools brought."""
-        del by  # it stands in the payload
-        if "via_agent" not in payload:
-            self._flush_live((payload["agent"], payload["iteration"]))
-        self._put(payload)
+    def event(self, event: AssistantEvent) -> None:
+        """Notify the client of what an assistant said or its tools brought."""
+        if not isinstance(event, FromPeer):
+            self._flush_live((event.emitter.agent, event.iteration))
+        self._put(event.payload())
 
     def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
         """Add to the live text of one turn."""

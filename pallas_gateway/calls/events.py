@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_types import TextContent
 
-from pallas_gateway.calls import assistant_stream
+from pallas_gateway.calls.assistant_stream import LONGEST_RESULT, ToolsEnded, TurnEnded
 from pallas_gateway.calls.channel import Wishes
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
-    from pallas_gateway.calls.assistant_stream import Emitter, Payload
+    from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter
     from pallas_gateway.calls.call import Reply
 
 TURN_BREAK = "\n\n"
@@ -114,20 +114,22 @@ class EventChannel:
         if emitter.is_served:
             self._text(self._said.more(iteration, text))
 
-    def payload(self, payload: Payload, by: Emitter | None = None) -> None:
-        """What an agent said in one turn, or what its tools brought; a peer's (`by` nobody) is not for this stream."""
-        if by is None:
-            return
-        if payload["kind"] == assistant_stream.RESULTS:
-            for one in cleaned_data(payload["results"]):
-                ok = not one["is_error"]
-                self._put(ToolResulted(one["id"], by.agent, one["server"], one["name"], ok=ok, text=one["text"]))
-            return
-        calls = cleaned_data(payload["tool_calls"])
-        if by.is_served and payload["stop_reason"] not in _FAILED_TURNS:
-            self._text(self._said.whole(payload["iteration"], payload["text"]))
-        for one in calls:
-            self._put(ToolCalled(one["id"], by.agent, one["server"], one["name"], one["arguments"]))
+    def event(self, event: AssistantEvent) -> None:
+        """An agent has ended a turn, or its tools; a peer's are not for this stream."""
+        if isinstance(event, TurnEnded):
+            self._turn_ended(event)
+        elif isinstance(event, ToolsEnded):
+            for one in event.results:
+                call, text = one.call, cleaned_data(one.text[:LONGEST_RESULT])
+                ok = not one.is_error
+                self._put(ToolResulted(call.id, event.emitter.agent, call.server, call.name, ok=ok, text=text))
+
+    def _turn_ended(self, turn: TurnEnded) -> None:
+        if turn.emitter.is_served and turn.stop_reason not in _FAILED_TURNS:
+            self._text(self._said.whole(turn.iteration, turn.text))
+        for call in turn.tool_calls:
+            arguments = cleaned_data(dict(call.arguments))
+            self._put(ToolCalled(call.id, turn.emitter.agent, call.server, call.name, arguments))
 
     def ending(self, reply: Reply) -> Iterator[Event]:
         """The last events of a call: what of its answer was not said yet, and the reply."""

@@ -20,8 +20,8 @@ from fast_agent.types import RequestParams
 from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import LoggingMessageNotification, TextContent
 
-from pallas_gateway.calls import assistant_stream, progress, relay
-from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, ToolResult
+from pallas_gateway.calls import progress, relay
+from pallas_gateway.calls.assistant_stream import LOGGER, Emitter, FromPeer, ToolCall, ToolResult, ToolsEnded, TurnEnded
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
 from pallas_gateway.runtime.hooks import composed
 from pallas_gateway.runtime.messages import STOPPED_AT_LIMIT, is_failure
@@ -153,10 +153,7 @@ class Observer:
             self._note_turn(loop, message, text)
         calls = [_tool_call(loop.agent, id_, request) for id_, request in (message.tool_calls or {}).items()]
         stop_reason = message.stop_reason.value if message.stop_reason else None
-        chunk = assistant_stream.chunk(
-            loop.emitter, loop.iteration, text=text, tool_calls=calls, stop_reason=stop_reason
-        )
-        self._channel.payload(chunk, loop.emitter)
+        self._channel.event(TurnEnded(loop.emitter, loop.iteration, text, calls, stop_reason))
 
     def _note_turn(self, loop: _Loop, message: PromptMessageExtended, text: str) -> None:
         """Remember what a workflow would hide: an agent without an answer (until it has one), and the latest text."""
@@ -190,7 +187,7 @@ class Observer:
             results.append(ToolResult(call, bool(result.is_error), text, seconds))
             everything = result.model_dump_json(exclude={"meta"})  # a picture may change where the text does not
             outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, text))
-        self._channel.payload(assistant_stream.results(loop.emitter, loop.iteration, results), loop.emitter)
+        self._channel.event(ToolsEnded(loop.emitter, loop.iteration, results))
         if outcomes and (reason := loop.guard.after(outcomes)) is not None:
             self._halt(runner, loop, reason, outcomes[-1])
 
@@ -267,8 +264,8 @@ class Observer:
         params = notification.params
         payload = relay.relayed(params.logger, params.data, peer_call.get(), max_depth=self._plan.max_relay_depth)
         if payload is not None:
-            self._channel.payload(payload)
-        elif params.logger == assistant_stream.LOGGER:
+            self._channel.event(FromPeer(payload))
+        elif params.logger == LOGGER:
             _log.debug("peer's chunk not relayed", extra={"server": server})
 
 

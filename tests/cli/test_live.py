@@ -8,7 +8,7 @@ import pytest
 from mcp_types import CallToolResult, LoggingMessageNotificationParams, TextContent
 from rich.console import Console
 
-from pallas_gateway.calls.assistant_stream import LOGGER, Emitter, ToolCall, ToolResult, chunk, delta, results
+from pallas_gateway.calls.assistant_stream import LOGGER, Emitter, ToolCall, ToolResult, ToolsEnded, TurnEnded, delta
 from pallas_gateway.calls.relay import PeerCall, relayed
 from pallas_gateway.cli.live import EventView, TerminalView, stream_payload, terminal_view, tree_lines
 
@@ -27,11 +27,11 @@ def through(payload: dict[str, Any], *servers: str) -> dict[str, Any]:
 
 
 def said(text: str, *calls: ToolCall, emitter: Emitter = HARPER) -> dict[str, Any]:
-    return chunk(emitter, 1, text=text, tool_calls=calls, stop_reason=None)
+    return TurnEnded(emitter, 1, text, calls).payload()
 
 
 def brought(text: str, *, call: ToolCall = ADD, is_error: bool = False, seconds: float = 0.04) -> dict[str, Any]:
-    return results(HARPER, 1, [ToolResult(call, is_error, text, seconds)])
+    return ToolsEnded(HARPER, 1, [ToolResult(call, is_error, text, seconds)]).payload()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from mcp_types import ContentBlock, TextContent
 
-from pallas_gateway.calls.assistant_stream import Emitter, Payload, chunk
+from pallas_gateway.calls.assistant_stream import Emitter, Payload, TurnEnded
 from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
 from pallas_gateway.calls.channel import Channel, Hearer, Wishes
 from pallas_gateway.calls.credentials import Credentials
@@ -56,7 +56,7 @@ def tell_a_turn(call: Call, channel: Hearer) -> None:
     """What fast-agent's `passthrough` tells of its one turn."""
     channel.progress(agent_step(call.agent, 1, "llm"))
     emitter = Emitter(call.agent, call.conversation_id)
-    channel.payload(chunk(emitter, 1, text=call.message.text, tool_calls=[], stop_reason="endTurn"), emitter)
+    channel.event(TurnEnded(emitter, 1, call.message.text, stop_reason="endTurn"))
 
 
 @dataclass

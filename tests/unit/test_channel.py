@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_gateway.calls import channel as channels
-from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, Emitter, Payload, chunk
+from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, Emitter, Payload, TurnEnded
 from pallas_gateway.calls.channel import LONGEST_BACKLOG, LONGEST_DELTA, Channel, Wishes
 from pallas_gateway.calls.progress import ProgressEvent
 from pallas_gateway.tasks import TaskOwner
@@ -82,8 +82,8 @@ def a_channel(
     return Channel("harper", outlet, wishes, heartbeat_seconds=heartbeat_seconds, on_heartbeat=on_heartbeat)
 
 
-def said(text: str, emitter: Emitter = HARPER, iteration: int = 1) -> Payload:
-    return chunk(emitter, iteration, text=text, tool_calls=[], stop_reason=None)
+def said(text: str, emitter: Emitter = HARPER, iteration: int = 1) -> TurnEnded:
+    return TurnEnded(emitter, iteration, text)
 
 
 # --- order and end ---------------------------------------------------------------------------------------------------
@@ -94,10 +94,10 @@ async def test_notifications_leave_in_the_order_in_which_things_happened() -> No
     channel = a_channel(outlet)
     async with TaskOwner() as tasks, channel.open(tasks):
         channel.progress("harper step 1 (llm)")
-        channel.payload(said("Let me see."))
+        channel.event(said("Let me see."))
         channel.progress("tools/add: started")
         channel.progress("tools/add: completed", ended=True)
-        channel.payload(said("It is 3."))
+        channel.event(said("It is 3."))
 
     assert outlet.words == [
         "harper step 1 (llm)",
@@ -115,7 +115,7 @@ async def test_each_notification_leaves_at_once_however_long_nothing_happened() 
     happenings: list[Callable[[], None]] = [
         lambda: channel.progress("harper step 1 (llm)"),
         lambda: channel.live_text(HARPER, 1, "It is 3."),
-        lambda: channel.payload(said("It is 3.")),
+        lambda: channel.event(said("It is 3.")),
     ]
     async with TaskOwner() as tasks, channel.open(tasks):
         for count, happen in enumerate(happenings, start=1):
@@ -167,7 +167,7 @@ async def _play(happened: Sequence[Step], outlet: FakeOutlet) -> None:
             if step.kind == "live":
                 channel.live_text(step.emitter, step.iteration, step.text)
             elif step.kind == "chunk":
-                channel.payload(said(step.text, step.emitter, step.iteration))
+                channel.event(said(step.text, step.emitter, step.iteration))
             else:
                 channel.progress(step.text, ended=step.kind == "ended")
             for _ in range(step.pause):
@@ -202,7 +202,7 @@ async def test_nothing_is_sent_once_the_channel_is_closed() -> None:
             channel.progress("harper step 1 (llm)")
         sent, beaten = len(outlet.taken), len(beats)
         channel.progress("late")
-        channel.payload(said("late"))
+        channel.event(said("late"))
         channel.live_text(HARPER, 1, "late")
         await eventually(lambda: len(tasks) == 0, what="no sender left")
 
@@ -222,7 +222,7 @@ async def test_what_a_call_says_while_its_last_notifications_leave_is_not_sent()
         closing = asyncio.ensure_future(call(tasks))
         await gate.wait_for_entered()  # the call has ended, and its only notification is on its way
         channel.progress("late")
-        channel.payload(said("late"))
+        channel.event(said("late"))
         channel.live_text(HARPER, 1, "late")
         gate.open()
         await closing
@@ -237,7 +237,7 @@ async def test_progress_and_live_text_are_sent_only_to_those_who_asked() -> None
         channel.progress("harper step 1 (llm)")
         channel.live_text(HARPER, 1, "It")
         await tick()  # several heartbeats long
-        channel.payload(said("It is 3."))
+        channel.event(said("It is 3."))
 
     assert outlet.words == ["It is 3."]
 
@@ -254,7 +254,7 @@ async def test_a_client_that_breaks_gets_no_more_and_disturbs_nobody(caplog: pyt
                 channel.progress(f"step {number}")
             await eventually(lambda: len(tasks) == 0, what="the sender has given up")
             channel.progress("one more")
-            channel.payload(said("and more"))
+            channel.event(said("and more"))
 
     assert outlet.words == ["step 0"]
     assert outlet.attempts == 2
@@ -271,9 +271,9 @@ async def test_a_stuck_client_never_holds_up_the_call_and_is_lost_after_so_many_
         channel.progress("on its way")
         await gate.wait_for_entered()
         for number in range(LONGEST_BACKLOG):
-            channel.payload(said(f"chunk {number}"))
+            channel.event(said(f"chunk {number}"))
         assert not caplog.records
-        channel.payload(said("one too many"))
+        channel.event(said("one too many"))
         assert [record.__dict__["why"] for record in caplog.records] == ["the client reads too slowly"]
         gate.open()
 
@@ -289,7 +289,7 @@ async def test_no_chunk_is_dropped_as_long_as_the_client_is_not_lost() -> None:
         channel.progress("on its way")
         await gate.wait_for_entered()
         for text in chunks:
-            channel.payload(said(text))
+            channel.event(said(text))
         gate.open()
 
     assert outlet.words == ["on its way", *chunks]
@@ -305,7 +305,7 @@ async def test_live_text_before_chunks_keeps_the_backlog_within_its_limit() -> N
         await gate.wait_for_entered()
         for number, text in enumerate(chunks):
             channel.live_text(HARPER, number, "live")
-            channel.payload(said(text, iteration=number))
+            channel.event(said(text, iteration=number))
         gate.open()
 
     assert len(outlet.taken) == LONGEST_BACKLOG + 1  # and the one on its way
@@ -408,7 +408,7 @@ async def test_live_text_leaves_before_the_chunk_that_ends_its_turn() -> None:
         await gate.wait_for_entered()
         channel.live_text(HARPER, 1, "It is ")
         channel.live_text(HARPER, 1, "3.")
-        channel.payload(said("It is 3."))
+        channel.event(said("It is 3."))
         channel.live_text(HARPER, 2, "And 4.")
         gate.open()
 
@@ -429,7 +429,7 @@ async def test_the_oldest_live_text_is_dropped_when_too_much_of_it_waits() -> No
         await gate.wait_for_entered()
         for begin in range(0, len(whole), 1000):
             channel.live_text(HARPER, 1, whole[begin : begin + 1000])
-        channel.payload(said("the whole text"))
+        channel.event(said("the whole text"))
         gate.open()
 
     assert outlet.words == ["on its way", whole[-LONGEST_DELTA:], "the whole text"]
@@ -472,7 +472,7 @@ async def test_other_notifications_do_not_stand_in_for_a_heartbeat() -> None:
     async with TaskOwner() as tasks, channel.open(tasks):
 
         def chat() -> bool:
-            channel.payload(said("still talking"))
+            channel.event(said("still talking"))
             return len(beats) >= 2
 
         await eventually(chat, what="two heartbeats amid the chunks")  # asks, and so talks, every few milliseconds

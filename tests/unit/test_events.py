@@ -12,7 +12,15 @@ from mcp_types import TextContent
 
 from pallas_gateway.agents.event_stream import begun
 from pallas_gateway.agents.hosted_agent import HostedAgent
-from pallas_gateway.calls.assistant_stream import LONGEST_RESULT, Emitter, ToolCall, ToolResult, chunk, results
+from pallas_gateway.calls.assistant_stream import (
+    LONGEST_RESULT,
+    Emitter,
+    FromPeer,
+    ToolCall,
+    ToolResult,
+    ToolsEnded,
+    TurnEnded,
+)
 from pallas_gateway.calls.call import Call, Reply
 from pallas_gateway.calls.channel import Hearer
 from pallas_gateway.calls.events import (
@@ -52,13 +60,13 @@ def turn(
     iteration: int, text: str, *calls: ToolCall, by: Emitter | None = HARPER, stop_reason: str = "endTurn"
 ) -> Step:
     """The end of an LLM turn."""
-    payload = chunk(by or HARPER, iteration, text=text, tool_calls=calls, stop_reason=stop_reason)
-    return lambda channel: channel.payload(payload, by)
+    event = TurnEnded(by or HARPER, iteration, text, calls, stop_reason)
+    return lambda channel: channel.event(event if by else FromPeer(event.payload()))
 
 
 def tools(iteration: int, *outcomes: ToolResult, by: Emitter = HARPER) -> Step:
     """The end of a round of tools."""
-    return lambda channel: channel.payload(results(by, iteration, outcomes), by)
+    return lambda channel: channel.event(ToolsEnded(by, iteration, outcomes))
 
 
 def told(*steps: Step, reply: Reply, is_live: bool = True) -> list[Event]:

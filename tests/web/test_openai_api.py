@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from starlette.responses import JSONResponse
 
 from pallas_gateway.agents.answering import Arrival, serve_call
-from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, chunk
+from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, TurnEnded
 from pallas_gateway.calls.call import Call, Message, Reply, Usage
 from pallas_gateway.config.schema import AgentSettings
 from pallas_gateway.identity.caller import ANONYMOUS
@@ -234,7 +234,7 @@ async def test_an_answer_for_a_program_is_streamed_in_one_piece_without_what_was
     def think(call: Call, channel: Hearer) -> None:
         emitter = Emitter(call.agent, None)
         search = ToolCall("c-1", "web", "search", {})
-        channel.payload(chunk(emitter, 1, text="Let me see.", tool_calls=[search], stop_reason="toolUse"), emitter)
+        channel.event(TurnEnded(emitter, 1, "Let me see.", [search], "toolUse"))
 
     memory = MemoryAgent(tells=think, answer=lambda _: say('{"a": 3}'))
     wire = await chatted(memory, stream=True, response_format={"type": "json_object"})
