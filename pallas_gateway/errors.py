@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
+RETRY_AFTER_SECONDS = 5
+"""What clients are asked to wait after status 429 or 503."""
+
+
 class GatewayError(Exception):
     """Base of everything the gateway raises on purpose; `reason` names the kind of failure."""
 

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.addresses import LOOPBACK
-from pallas_gateway.errors import GatewayError
+from pallas_gateway.errors import RETRY_AFTER_SECONDS, GatewayError
+from pallas_gateway.web.port_routes import PortRoutes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 BACKLOG = 1024
 CLOSE_SECONDS = 2.0
 """How long open connections may take to go once everything has been answered."""
-RETRY_AFTER_SECONDS = 5
 _STOPPING = (
     f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {RETRY_AFTER_SECONDS}\r\n"
     "Connection: close\r\nContent-Length: 0\r\n\r\n"
@@ -34,16 +34,6 @@ class BindError(GatewayError):
     """A port cannot be had."""
 
     reason = "bind_failed"
-
-
-@dataclass(frozen=True, slots=True)
-class PortRoutes:
-    """What a listener serves: every agent by path, one agent at `/mcp`, the registry, or nested calls only."""
-
-    agents_by_path: bool = False
-    agent: str | None = None
-    registry: bool = False
-    nested_only: bool = False
 
 
 class Sharing(Protocol):

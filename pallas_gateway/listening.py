@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.config.configuration import Configuration
-    from pallas_gateway.listeners import Listeners, PortRoutes
+    from pallas_gateway.listeners import Listeners
+    from pallas_gateway.web.port_routes import PortRoutes
 
 
 class Entrance:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.gateway import Gateway
-    from pallas_gateway.listeners import PortRoutes
+    from pallas_gateway.web.port_routes import PortRoutes
 
     type Endpoint = Callable[[Request], Awaitable[Response]]
 

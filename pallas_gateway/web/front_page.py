@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.gateway import Gateway
     from pallas_gateway.identity.grants import Grants
-    from pallas_gateway.listeners import PortRoutes
+    from pallas_gateway.web.port_routes import PortRoutes
 
 _DOCUMENTS = Path(__file__).parents[1] / "docs"
 _STYLE = (

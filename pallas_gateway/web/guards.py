@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
-from pallas_gateway.listeners import RETRY_AFTER_SECONDS
+from pallas_gateway.errors import RETRY_AFTER_SECONDS
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import shortened
 from pallas_gateway.web import bodies

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import JSONResponse
 
+from pallas_gateway.errors import RETRY_AFTER_SECONDS
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.web import protected_resource
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.telemetry.refusals import Reason
 
-RETRY_AFTER_SECONDS = 5
 REALM = "pallas-gateway"
 
 

@@ -19,12 +19,12 @@ from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import EVERYTHING, Grants
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
-from pallas_gateway.listeners import PortRoutes
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
 from pallas_gateway.web import protected_resource
 from pallas_gateway.web.access import AccessGate
 from pallas_gateway.web.agent_routes import named_by_path, no_agent, not_found
 from pallas_gateway.web.app import create_app
+from pallas_gateway.web.port_routes import PortRoutes
 from tests.support.asgi import read_body, respond_json
 from tests.support.challenges import parse_challenge
 from tests.support.memory_runtime import MemoryRuntime

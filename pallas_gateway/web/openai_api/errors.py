@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
 
-from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.listeners import RETRY_AFTER_SECONDS
+from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
-from pallas_gateway.errors import CallRefusedError, GatewayError
-from pallas_gateway.listeners import RETRY_AFTER_SECONDS
+from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallRefusedError, GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
