@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import sizing
-from benchmarks.figures import Verdict, figure
+from benchmarks import sizing, tables
+from benchmarks.figures import figure
 from benchmarks.processes import REPOSITORY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 RESULTS = REPOSITORY / "benchmarks/results"
 SHORT_RESULTS = RESULTS / "short"
@@ -26,7 +26,6 @@ PLOTTER = REPOSITORY / "benchmarks/.venv/bin/python"
 _FILE = "latest.json"
 _PLOTS = "../benchmarks/results/"
 _TOP = 15
-_MARKS = {Verdict.REACHED: "reached", Verdict.ENOUGH: "must met", Verdict.MISSED: "**missed**"}
 
 type Results = Mapping[str, Any]
 
@@ -70,19 +69,26 @@ def publish(folder: Path) -> Path:
 
 def markdown(results: Results) -> str:
     """The whole document."""
-    sections = (_opening, _table, _beside, _requests, _growth, _time, sizing.section, _machine, _REPEAT)
+    sections = (
+        _opening,
+        _table,
+        _beside,
+        _requests,
+        _growth,
+        _time,
+        sizing.section,
+        _machine,
+        _REPEAT,
+    )
     parts = [section if isinstance(section, str) else section(results) for section in sections]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
 def table(results: Results) -> str:
-    """The lines of the table that were measured, with their verdicts."""
+    """The checks of all parts, with their verdicts."""
     checks = [check for part in results.values() for check in part["checks"]]
-    rows = [
-        (check["title"], _measured(check), *_bounds(check), _MARKS.get(check["verdict"], check["verdict"]))
-        for check in checks
-    ]
-    return _rows(("", "measured", "must", "reach", ""), rows)
+    rows = [(check["title"], tables.measured(check), *tables.bounds(check), tables.verdict(check)) for check in checks]
+    return tables.rows(("", "measured", "must", "reach", ""), rows)
 
 
 def _opening(results: Results) -> str:
@@ -110,7 +116,7 @@ def _beside(results: Results) -> str:
     if not scenarios:
         return ""
     rows = [
-        (scenario, name, *(_spread(samples, key) for key in ("calls_per_second", "p50_ms", "p95_ms", "cpu_ms")))
+        (scenario, name, *(tables.spread(samples, key) for key in ("calls_per_second", "p50_ms", "p95_ms", "cpu_ms")))
         for scenario, contenders in scenarios.items()
         for name, samples in contenders.items()
     ]
@@ -123,7 +129,7 @@ def _beside(results: Results) -> str:
 
 {_pictures(*drawn)}
 
-{_rows(header, rows)}
+{tables.rows(header, rows)}
 
 `passthrough` has no LLM; `bare` asks one, once; `tooled` asks it twice and calls one tool of one downstream; `far`
 holds three downstreams, each 50 ms away, and uses none. 16 clients, one process per server; `one client` has one, and
@@ -168,7 +174,7 @@ def _requests(results: Results) -> str:
     ]
     return f"""## Requests a downstream sees per call
 
-{_rows(("server", "a call that", "requests", "which"), rows)}"""
+{tables.rows(("server", "a call that", "requests", "which"), rows)}"""
 
 
 def _growth(results: Results) -> str:
@@ -199,7 +205,7 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
         "memory_mb": "MB",
     }
     present = {key: title for key, title in columns.items() if key in points[0]}
-    return _rows(tuple(present.values()), [[_number(point[key]) for key in present] for point in points])
+    return tables.rows(tuple(present.values()), [[tables.number(point[key]) for key in present] for point in points])
 
 
 def _time(results: Results) -> str:
@@ -227,7 +233,7 @@ By package: {packages}.
 def _top(profile: Mapping[str, Any]) -> str:
     pairs = zip(profile["alone"][:_TOP], profile["in_all"][:_TOP], strict=False)
     rows = [(_share(alone), _share(in_all)) for alone, in_all in pairs]
-    return _rows(("by itself", "with all it calls"), rows)
+    return tables.rows(("by itself", "with all it calls"), rows)
 
 
 def _share(entry: Mapping[str, Any]) -> str:
@@ -246,7 +252,7 @@ def _machine(results: Results) -> str:
     header = ("part", "run", "when", "machine", "", "load before", "commit")
     return f"""## The machine
 
-{_rows(header, rows)}
+{tables.rows(header, rows)}
 
 Measured with {_versions(last["versions"])}; agno's environment has {_versions(last["agno_versions"])}."""
 
@@ -275,38 +281,8 @@ from locks with hashes. Close other programs: the load, the stand-ins and the se
 ratios before figures. fast-agent's server runs with its displays and its session files off, as the gateway sets it."""
 
 
-def _measured(check: Mapping[str, Any]) -> str:
-    if check["measured"] is None:
-        return "-"
-    measured = check["measured"]
-    unit = "x" if check["unit"] == "x" else f" {check['unit']}"
-    spread = "" if measured["low"] == measured["high"] else f" ({_number(measured['low'])}-{_number(measured['high'])})"
-    return f"{_number(measured['median'])}{unit}{spread}"
-
-
-def _bounds(check: Mapping[str, Any]) -> tuple[str, str]:
-    sign = "≥" if check["at_least"] else "≤"
-    return f"{sign} {check['must']:g}", f"{sign} {check['reach']:g}"
-
-
-def _spread(samples: Iterable[Mapping[str, float]], key: str) -> str:
-    values = figure([sample[key] for sample in samples])
-    return f"{_number(values.median)} ({_number(values.low)}-{_number(values.high)})"
-
-
-def _number(value: float) -> str:
-    if isinstance(value, int) or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
-
-
 def _pictures(*names: str) -> str:
     return "\n".join(f"![{name}]({_PLOTS}{name}.svg)" for name in names)
-
-
-def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":
