@@ -1,4 +1,4 @@
-"""`python -m benchmarks [all|full|growth|soak|profile]`: measure, write the results, the plots and the document."""
+"""`python -m benchmarks [PART]`: measure, write the results, the plots and the document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from benchmarks import growth, machine, profiling, report, scenarios, soak
+from benchmarks import growth, machine, profiling, providers, report, scenarios, soak
 from benchmarks.bench import FULL, SHORT, Plan, bench
 
 if TYPE_CHECKING:
@@ -24,10 +24,16 @@ if TYPE_CHECKING:
 _PARTS = {
     "full": scenarios.measure_all,
     "growth": growth.measure_all,
+    "providers": providers.measure,
     "soak": soak.measure,
     "profile": profiling.profile_all,
 }
-_SCENARIOS_OF: dict[str, Mapping[str, object]] = {"full": scenarios.SCENARIOS, "growth": growth.CURVES}
+_SCENARIOS_OF: dict[str, Mapping[str, object]] = {
+    "full": scenarios.SCENARIOS,
+    "growth": growth.CURVES,
+    "providers": {"providers": providers.measure},
+}
+"""Parts that `--only` can name a scenario of; all but a short run measures all of them."""
 _SCENARIOS = [name for scenarios_of in _SCENARIOS_OF.values() for name in scenarios_of]
 _INTERRUPTED = 128 + signal.SIGINT
 
@@ -59,7 +65,11 @@ def wanted(command_line: Sequence[str]) -> argparse.Namespace:
     """What the command line names; ends the program with 2 if it makes no sense."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "part", nargs="?", default="all", choices=["all", *_PARTS], help="all: full, and growth unless short"
+        "part",
+        nargs="?",
+        default="all",
+        choices=["all", *_PARTS],
+        help="all: full, and unless short growth and providers",
     )
     parser.add_argument("--short", action="store_true", help="under three minutes; its figures are rough")
     parser.add_argument("--only", action="append", default=[], choices=_SCENARIOS, help="this scenario; repeatable")
@@ -79,11 +89,9 @@ def _no_part(scenario: str, part: str) -> str:
 def _measure(arguments: argparse.Namespace) -> None:
     plan = SHORT if arguments.short else FULL
     results_folder = report.SHORT_RESULTS if arguments.short else report.RESULTS
-    parts = _parts(arguments.part, arguments.only, short=arguments.short)
     folder = Path(tempfile.mkdtemp(prefix="pallas-bench-"))
     try:
-        for part in parts:
-            only = [name for name in arguments.only if name in _SCENARIOS_OF.get(part, {})]
+        for part, only in measured(arguments).items():
             results = asyncio.run(_run(part, plan, folder, only), loop_factory=uvloop.new_event_loop)
             report.keep(part, results, results_folder)
     finally:
@@ -95,12 +103,22 @@ def _measure(arguments: argparse.Namespace) -> None:
     sys.stdout.write(f"{report.table(report.load(results_folder))}\n\nwritten: {document}\n")
 
 
-def _parts(wanted: str, only: Sequence[str], *, short: bool) -> list[str]:
-    if wanted != "all":
-        return [wanted]
-    if only:
-        return [part for part, scenarios in _SCENARIOS_OF.items() if not scenarios.keys().isdisjoint(only)]
-    return ["full"] if short else ["full", "growth"]
+def measured(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """The parts to measure, each with the scenarios that were named, none for the whole part."""
+    return {part: _only(part, arguments.only) for part in _parts(arguments)}
+
+
+def _parts(arguments: argparse.Namespace) -> list[str]:
+    if arguments.part != "all":
+        return [arguments.part]
+    if arguments.only:
+        return [part for part, scenarios in _SCENARIOS_OF.items() if not scenarios.keys().isdisjoint(arguments.only)]
+    return ["full"] if arguments.short else list(_SCENARIOS_OF)
+
+
+def _only(part: str, named: Sequence[str]) -> list[str]:
+    scenarios = _SCENARIOS_OF.get(part, {})
+    return [] if scenarios.keys() <= set(named) else [name for name in named if name in scenarios]
 
 
 async def _run(part: str, plan: Plan, folder: Path, only: Sequence[str]) -> dict[str, object]:

@@ -107,11 +107,18 @@ class Bench:
 
     async def downstream_counts(self, *, anew: bool = False) -> dict[str, dict[str, int]]:
         """Requests by downstream and JSON-RPC method since they were last counted anew."""
-        async with httpx.AsyncClient(trust_env=False, verify=False) as http:  # noqa: S501  plain HTTP on loopback
-            url = f"http://{HOST}:{self.downstreams.port}/counts"
-            response = await (http.post(url) if anew else http.get(url))
-            counts: dict[str, dict[str, int]] = response.json()
-            return counts
+        counts: dict[str, dict[str, int]] = await _asked(self.downstreams, "POST" if anew else "GET", "/counts")
+        return counts
+
+    async def llm_connections(self) -> int:
+        """Connections on which the scripted LLM has been asked for an answer so far."""
+        counted: dict[str, int] = await _asked(self.llm, "GET", "/connections")
+        return counted["connections"]
+
+
+async def _asked(process: Process, method: str, path: str) -> Any:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as http:  # noqa: S501  plain HTTP on loopback
+        return (await http.request(method, f"http://{HOST}:{process.port}{path}")).json()
 
 
 @asynccontextmanager

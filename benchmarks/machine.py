@@ -13,7 +13,10 @@ from typing import Any
 from benchmarks.contenders import AGNO_PYTHON
 from benchmarks.processes import REPOSITORY
 
-_OURS = ("fast-agent-mcp", "mcp", "fastmcp-slim", "hypercorn", "httpx", "httpx2", "openai", "pydantic", "uvloop")
+_OURS = (
+    *("fast-agent-mcp", "mcp", "fastmcp-slim", "hypercorn", "httpx", "httpx2", "openai", "anthropic", "google-genai"),
+    *("pydantic", "uvloop"),
+)
 _THEIRS = ("agno", "mcp", "uvicorn", "openai", "pydantic")
 _ASK = (
     "import json, sys; from importlib.metadata import version; print(json.dumps({n: version(n) for n in sys.argv[1:]}))"

@@ -20,12 +20,13 @@ class Agent:
     """One agent of the project.
 
     `llm_url`: base URL of its LLM; None for fast-agent's `passthrough`. `downstreams`: URLs by server name; a name
-    means one URL throughout a project. `settings`: more of its block in agents.yaml.
+    means one URL throughout a project. `settings`: more of its block in agents.yaml. `model`: with its provider.
     """
 
     llm_url: str | None = None
     downstreams: tuple[tuple[str, str], ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "generic.scripted"
 
 
 def write_project(folder: Path, agents: Mapping[str, Agent], *, gateway: Mapping[str, Any] | None = None) -> None:
@@ -49,8 +50,8 @@ def write_project(folder: Path, agents: Mapping[str, Agent], *, gateway: Mapping
 def _settings(agent: Agent) -> dict[str, Any]:
     """What makes fast-agent's own server quiet and stateless; the gateway sets the same by itself."""
     settings: dict[str, Any] = {
-        "default_model": "generic.scripted" if agent.llm_url else "passthrough",
-        "generic": {"api_key": "not-a-key", "base_url": agent.llm_url or ""},
+        "default_model": agent.model if agent.llm_url else "passthrough",
+        agent.model.partition(".")[0]: {"api_key": "not-a-key", "base_url": agent.llm_url or ""},
         "session_history": False,
         "logger": {"type": "none", "progress_display": False, "show_chat": False, "show_tools": False},
     }

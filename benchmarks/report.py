@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import sizing, tables
+from benchmarks import providers, sizing, tables
 from benchmarks.figures import figure
 from benchmarks.processes import REPOSITORY
 
@@ -74,6 +74,7 @@ def markdown(results: Results) -> str:
         _table,
         _beside,
         _requests,
+        providers.section,
         _growth,
         _time,
         sizing.section,
@@ -102,13 +103,14 @@ written by `python -m benchmarks.report` from `benchmarks/results/`; no figure i
 
 
 def _table(results: Results) -> str:
+    below = " The limits\nof other providers of models stand [below](#providers)." if "providers" in results else ""
     return f"""## What was set and what was measured
 
-{table(results)}
+{table({name: part for name, part in results.items() if name != "providers"})}
 
 `must` is the limit, `reach` the aim, `must met` lies between. The floor is a FastMCP server on Hypercorn that only says
 back what it is told. Ratios are medians of rounds that take turns, in brackets their least and most. Every call of the
-gateway and of fast-agent's server has a fresh instance; agno shares its agents and connections between calls."""
+gateway and of fast-agent's server has a fresh instance; agno shares its agents and connections between calls.{below}"""
 
 
 def _beside(results: Results) -> str:

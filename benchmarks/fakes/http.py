@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import sys
 from dataclasses import dataclass
@@ -24,12 +25,13 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. `path` is without the query."""
+    """One request. `path` is without the query, `connection` the number of the connection it came on."""
 
     method: str
     path: str
     head: bytes
     body: bytes
+    connection: int
 
 
 type Answer = Callable[[Request, asyncio.Transport], None]
@@ -58,9 +60,12 @@ def as_json(value: Mapping[str, Any]) -> bytes:
 class Connection(asyncio.Protocol):
     """Reads requests off one connection and hands each to `answer`."""
 
+    _numbers = itertools.count()
+
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._buffer = bytearray()
+        self._number = next(self._numbers)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -82,7 +87,7 @@ class Connection(asyncio.Protocol):
         body = bytes(self._buffer[begin : begin + length])
         del self._buffer[: begin + length]
         method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ", 2)
-        return Request(method, path.partition("?")[0], head, body)
+        return Request(method, path.partition("?")[0], head, body, self._number)
 
 
 def content_length(head: bytes) -> int:

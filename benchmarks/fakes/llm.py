@@ -1,8 +1,9 @@
-"""A scripted LLM that speaks OpenAI's chat completions: `python -m benchmarks.fakes.llm`.
+"""A scripted LLM: `python -m benchmarks.fakes.llm`.
 
 The base URL says what it does: `/answer/0/v1` answers at once, `/answer/5/v1` streams its answer over five seconds,
 `/answer/5x200/v1` does so in 200 pieces; `/tool/0/v1` asks once for the tool `lookup_fact` and answers when it sees a
-tool's result.
+tool's result. The rest of the path decides the wire format: OpenAI's chat completions, or one of `formats`, which do
+not ask for tools. `GET /connections` returns how many connections have carried a request for an answer so far.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
+from benchmarks.fakes import formats
 from benchmarks.fakes.downstream import TOOL
 from benchmarks.fakes.http import STREAM_END, STREAM_HEAD, Request, as_json, chunk, main
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ANSWER = "The scripted answer: everything is as it should be."
 PIECES = 8
@@ -21,32 +27,40 @@ PIECES = 8
 _MORE = " more"
 """What pieces say that the answer is too short for."""
 SECONDS_BETWEEN_PIECES = 0.25
+_MODELS = {"object": "list", "data": [{"id": "scripted", "object": "model"}]}
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 _TOOL_NAME = re.compile(rb'"name":\s*"([\w.-]*' + TOOL.encode() + rb')"')
 _STREAMED = re.compile(rb'"stream":\s*true')
 _TOOL_RESULT = re.compile(rb'"role":\s*"tool"')
 
+_asked_on: set[int] = set()
+
 
 def answer(request: Request, transport: asyncio.Transport) -> None:
     """Answer one request; see the module."""
     if request.method == "GET":
-        transport.write(as_json({"object": "list", "data": [{"id": "scripted", "object": "model"}]}))
+        transport.write(as_json({"connections": len(_asked_on)} if request.path == "/connections" else _MODELS))
         return
-    _, kind, seconds, *_ = request.path.split("/")
-    wanted = _TOOL_NAME.search(request.body)
-    asks = kind == "tool" and wanted is not None and not _TOOL_RESULT.search(request.body)
-    tool = wanted[1].decode() if asks and wanted else None
-    if not _STREAMED.search(request.body):
+    _asked_on.add(request.connection)
+    _, kind, how, *_ = request.path.split("/")
+    format_name = formats.of(request.path)
+    tool = _tool_asked_for(request) if kind == "tool" else None
+    if format_name == formats.CHAT and not _STREAMED.search(request.body):
         transport.write(_completion(tool))
-    elif seconds == "0":
-        transport.write(STREAM_HEAD + b"".join(_events(tool, PIECES)) + STREAM_END)
+    elif how == "0":
+        transport.write(STREAM_HEAD + b"".join(_events(format_name, tool, PIECES)) + STREAM_END)
     else:
-        duration, _, pieces = seconds.partition("x")
-        _stream_slowly(transport, tool, float(duration), int(pieces or float(duration) / SECONDS_BETWEEN_PIECES))
+        duration, _, pieces = how.partition("x")
+        count = int(pieces or float(duration) / SECONDS_BETWEEN_PIECES)
+        _stream_slowly(transport, _events(format_name, tool, max(1, count)), float(duration))
 
 
-def _stream_slowly(transport: asyncio.Transport, tool: str | None, seconds: float, pieces: int) -> None:
-    events = _events(tool, max(1, pieces))
+def _tool_asked_for(request: Request) -> str | None:
+    wanted = _TOOL_NAME.search(request.body)
+    return wanted[1].decode() if wanted and not _TOOL_RESULT.search(request.body) else None
+
+
+def _stream_slowly(transport: asyncio.Transport, events: Sequence[bytes], seconds: float) -> None:
     interval = seconds / len(events)
     loop = asyncio.get_running_loop()
     transport.write(STREAM_HEAD)
@@ -71,24 +85,19 @@ def _completion(tool: str | None) -> bytes:
     return as_json({**_envelope("chat.completion"), "choices": [choice], "usage": _USAGE})
 
 
-_events_made: dict[tuple[str | None, int], list[bytes]] = {}
-
-
-def _events(tool: str | None, pieces: int) -> list[bytes]:
+@cache
+def _events(format_name: str, tool: str | None, pieces: int) -> Sequence[bytes]:
     """The chunks of a streamed answer, made once."""
-    if (made := _events_made.get((tool, pieces))) is None:
-        made = _events_made[tool, pieces] = _make_events(tool, pieces)
-    return made
+    return _chat_events(tool, pieces) if format_name == formats.CHAT else formats.events(format_name, _texts(pieces))
 
 
-def _make_events(tool: str | None, pieces: int) -> list[bytes]:
+def _chat_events(tool: str | None, pieces: int) -> Sequence[bytes]:
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     if tool:
         deltas += [{"content": "."} for _ in range(pieces - 2)]  # the model thinks aloud, so that slow is slow
         deltas.append({"tool_calls": [{"index": 0, **_tool_call(tool)}]})
     else:
-        answer = _cut(ANSWER, min(pieces, PIECES))
-        deltas += [{"content": piece} for piece in (*answer, *[_MORE] * (pieces - len(answer)))]
+        deltas += [{"content": text} for text in _texts(pieces)]
     events = [_event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}) for delta in deltas]
     events.append(_event({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if tool else "stop"}]}))
     events.append(_event({"choices": [], "usage": _USAGE}) + chunk(b"data: [DONE]\n\n"))
@@ -105,6 +114,12 @@ def _envelope(kind: str) -> dict[str, Any]:
 
 def _tool_call(tool: str) -> dict[str, Any]:
     return {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": '{"topic": "bees"}'}}
+
+
+def _texts(pieces: int) -> tuple[str, ...]:
+    """So many pieces, which begin with the answer."""
+    answer = _cut(ANSWER, min(pieces, PIECES))
+    return (*answer, *[_MORE] * (pieces - len(answer)))
 
 
 def _cut(text: str, pieces: int) -> list[str]:

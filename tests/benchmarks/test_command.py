@@ -71,3 +71,18 @@ def test_scenario_of_another_part_is_refused(
         command.wanted([part, "--only", scenario])
 
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command_line", "measured"),
+    [
+        ([], {"full": [], "growth": [], "providers": []}),
+        (["--short"], {"full": []}),
+        (["soak"], {"soak": []}),
+        (["--only", "providers", "--short"], {"providers": []}),
+        (["--only", "workers", "--only", "providers"], {"full": ["workers"], "providers": []}),
+    ],
+)
+def test_command_line_names_parts_and_scenarios(command_line: list[str], measured: dict[str, list[str]]) -> None:
+    """A part without a list is measured whole, and takes the place of its earlier results."""
+    assert command.measured(command.wanted(command_line)) == measured

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import report, soak
+from benchmarks import providers, report, soak
 from benchmarks.figures import Bounds, Figure, Verdict, difference, figure, ratio
 from benchmarks.load import Answered
 from benchmarks.profiling import PY_SPY, anywhere, top_functions
@@ -55,6 +55,36 @@ RESULTS: dict[str, Any] = {
         **PART,
         "plan": "short",
         "profile": {"bare": {"cpu_ms": 10.0, "packages": SHARES, "alone": SHARES, "in_all": SHARES}},
+    },
+}
+
+PROVIDERS: dict[str, Any] = {
+    **PART,
+    "checks": [
+        {
+            **CHECK,
+            "id": f"providers/{name}/{what}",
+            "at_least": False,
+            "must": must,
+            "measured": {"median": value, "low": value, "high": value},
+            "verdict": "missed" if value > must else "reached",
+        }
+        for name in providers.MODELS
+        for what, must, value in (("plain call", 1.6, 1.5), ("800 streamed pieces", 2, 2.5))
+        if name != "generic"
+    ]
+    + [
+        {
+            **CHECK,
+            "id": f"providers/{name}/new connections per call",
+            "unit": "connections",
+            "measured": {"median": 0, "low": 0, "high": 0},
+            "verdict": "reached",
+        }
+        for name in providers.MODELS
+    ],
+    "scenarios": {
+        what: {name: [SAMPLE] for name in providers.MODELS} for what in ("plain call", "800 streamed pieces")
     },
 }
 
@@ -151,6 +181,18 @@ def test_document_is_made_of_the_results() -> None:
     assert re.findall(r"^\|.* \| ([\d.]+) \| [\d,]+ \|$", text, re.MULTILINE) == ["8.3", "8.5", "11.1", "82.6"]
     assert "From a **short run** (profile)" in text
     assert "50.0% `f (a.py)`" in text
+
+
+def test_document_has_a_table_of_providers() -> None:
+    text = report.markdown({**RESULTS, "providers": PROVIDERS})
+
+    assert "| 800 streamed pieces: CPU ms | / generic, must ≤ 2 | new connections per call, must ≤ 0 |" in text
+    assert "| generic | `generic.scripted` | 25.0 (25.0-25.0) | 1 | 25.0 (25.0-25.0) | 1 | 0 connections |" in text
+    assert (
+        "| anthropic | `anthropic.claude-haiku-4-5` | 25.0 (25.0-25.0) | 1.50x | 25.0 (25.0-25.0) "
+        "| 2.50x, **missed** | 0 connections |" in text
+    )
+    assert text.count("0 connections") == len(providers.MODELS)  # not in the table of all parts as well
 
 
 def test_what_is_measured_again_takes_the_place_of_what_was() -> None:

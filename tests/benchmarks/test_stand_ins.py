@@ -9,8 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anthropic
 import httpx
+import httpx2
+import openai
 import pytest
+from google import genai
 
 from benchmarks import load
 from benchmarks.contenders import Endpoint
@@ -21,7 +25,7 @@ from benchmarks.processes import HOST, Process
 from tests.support.clients import initialize_client, modern_client, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from benchmarks.fakes.http import Answer
     from benchmarks.load import Era
@@ -142,3 +146,61 @@ async def test_llm_streams_its_answer_in_pieces(seconds: str) -> None:
     assert response.headers["content-type"] == "text/event-stream"
     assert response.text.endswith("data: [DONE]\n\n")
     assert '"usage": {' in response.text
+
+
+async def anthropic_texts(address: str) -> list[str]:
+    async with (
+        anthropic.AsyncAnthropic(api_key="none", base_url=address, http_client=http2_client()) as client,
+        client.beta.messages.stream(
+            model="scripted", max_tokens=9, messages=[{"role": "user", "content": "?"}]
+        ) as stream,
+    ):
+        return [text async for text in stream.text_stream]
+
+
+async def responses_texts(address: str) -> list[str]:
+    async with (
+        openai.AsyncOpenAI(api_key="none", base_url=f"{address}/v1", http_client=http2_client()) as client,
+        client.responses.stream(model="scripted", input="?") as stream,
+    ):
+        return [event.delta async for event in stream if event.type == "response.output_text.delta"]
+
+
+async def gemini_texts(address: str) -> list[str]:
+    async with http_client() as http:
+        options = genai.types.HttpOptions(base_url=address, httpx_async_client=http)
+        client = genai.Client(api_key="none", http_options=options).aio
+        stream = await client.models.generate_content_stream(model="scripted", contents="?")
+        return [text async for part in stream if (text := part.text)]
+
+
+def http2_client() -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(trust_env=False, verify=False)
+
+
+@pytest.mark.parametrize("texts_of", [anthropic_texts, responses_texts, gemini_texts])
+@pytest.mark.parametrize(("how", "pieces"), [("0", llm.PIECES), ("0.01x20", 20)])
+async def test_llm_answers_the_libraries_of_other_providers(
+    texts_of: Callable[[str], Awaitable[list[str]]], how: str, pieces: int
+) -> None:
+    async with serving(llm.answer) as process:
+        texts = await texts_of(f"http://{HOST}:{process.port}/answer/{how}")
+
+    assert len(texts) == pieces
+    assert "".join(texts).startswith(llm.ANSWER)
+
+
+async def test_llm_counts_the_connections_of_requests_for_an_answer() -> None:
+    async with serving(llm.answer) as process:
+        async with http_client() as http:
+            before = await connections(http, process)
+        async with http_client() as http:
+            for _ in range(3):
+                await http.post(f"http://{HOST}:{process.port}/answer/0/v1/chat/completions", json={})
+        async with http_client() as http:
+            assert await connections(http, process) - before == 1
+
+
+async def connections(http: httpx.AsyncClient, process: Process) -> int:
+    counted: dict[str, int] = (await http.get(f"http://{HOST}:{process.port}/connections")).json()
+    return counted["connections"]
