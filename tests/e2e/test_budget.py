@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fast_agent.core.agent_instance_factory import CallableAgentInstanceFactory
 
+from tests.e2e.provider_matrix import over_providers
+from tests.e2e.providers import serving
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from tests.e2e.providers import Provider
     from tests.support.clients import RawReply
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Turn
@@ -84,6 +87,24 @@ async def test_call_asks_no_more_of_others_than_its_budget(
         counted.update(f"requests: {request.rpc_method or request.method}" for request in tools.recorder.requests)
 
     assert over(counted, budget) == {}
+
+
+@over_providers("connections")
+async def test_call_over_any_provider_costs_no_more_than_its_budget(
+    provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: Counter[str] = Counter()
+    async with serving(tmp_path, provider, lambda _: say("Done.")) as served:
+        await call(served.gateway, "leave it", times=WARM_UP_CALLS)
+        open_before = set(served.llm.sockets)
+        served.llm.requests.clear()
+        count_instances(counted, monkeypatch)
+        count_trust_stores(counted, monkeypatch)
+        await call(served.gateway, "leave it", times=CALLS)
+        counted["LLM requests"] = len(served.llm.requests)
+        counted["connections opened"] = len(set(served.llm.sockets) - open_before)
+
+    assert over(counted, UNUSED) == {}
 
 
 async def test_client_is_told_no_more_than_the_budget(tmp_path: Path) -> None:
@@ -168,10 +189,15 @@ def count_instances(counted: Counter[str], monkeypatch: pytest.MonkeyPatch) -> N
 
 def count_trust_stores(counted: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each costs 20 to 40 ms of a blocked event loop where the store is not empty as it is here."""
-    load = ssl.SSLContext.load_verify_locations
+    load, load_default = ssl.SSLContext.load_verify_locations, ssl.SSLContext.set_default_verify_paths
 
     def load_verify_locations(self: ssl.SSLContext, *arguments: Any, **named: Any) -> None:
         counted["trust stores read"] += 1
         load(self, *arguments, **named)
 
+    def set_default_verify_paths(self: ssl.SSLContext) -> None:
+        counted["trust stores read"] += 1
+        load_default(self)
+
     monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", load_verify_locations)
+    monkeypatch.setattr(ssl.SSLContext, "set_default_verify_paths", set_default_verify_paths)

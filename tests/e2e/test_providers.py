@@ -36,15 +36,6 @@ async def test_it_answers_and_its_tokens_are_counted(provider: Provider, tmp_pat
     assert spent["cache_read"] == (cached or 0)
 
 
-@over_providers("connections")
-async def test_calls_share_a_connection(provider: Provider, tmp_path: Path) -> None:
-    async with serving(tmp_path, provider, lambda _: say("Done.")) as served:
-        for _ in range(3):
-            assert (await ask(served.url)).text == "Done."
-
-    assert len(set(served.llm.sockets)) == 1
-
-
 @over_providers("parallel tools")
 async def test_parallel_tool_calls_each_get_their_own_arguments(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, both_tools) as served:
