@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from benchmarks import growth, machine, profiling, providers, report, scenarios, soak
+from benchmarks import fast_paths, growth, machine, profiling, providers, report, scenarios, soak
 from benchmarks.bench import FULL, SHORT, Plan, bench
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _PARTS = {
     "full": scenarios.measure_all,
     "growth": growth.measure_all,
     "providers": providers.measure,
+    "fast-paths": fast_paths.measure,
     "soak": soak.measure,
     "profile": profiling.profile_all,
 }
@@ -32,8 +33,11 @@ _SCENARIOS_OF: dict[str, Mapping[str, object]] = {
     "full": scenarios.SCENARIOS,
     "growth": growth.CURVES,
     "providers": {"providers": providers.measure},
+    "fast-paths": {"fast-paths": fast_paths.measure},
 }
-"""Parts that `--only` can name a scenario of; all but a short run measures all of them."""
+"""What `--only` can name."""
+_ALL = ("full", "growth", "providers")
+"""Without the fast paths, which take minutes each, and the soak and the profiles."""
 _SCENARIOS = [name for scenarios_of in _SCENARIOS_OF.values() for name in scenarios_of]
 _INTERRUPTED = 128 + signal.SIGINT
 
@@ -113,7 +117,7 @@ def _parts(arguments: argparse.Namespace) -> list[str]:
         return [arguments.part]
     if arguments.only:
         return [part for part, scenarios in _SCENARIOS_OF.items() if not scenarios.keys().isdisjoint(arguments.only)]
-    return ["full"] if arguments.short else list(_SCENARIOS_OF)
+    return ["full"] if arguments.short else list(_ALL)
 
 
 def _only(part: str, named: Sequence[str]) -> list[str]:

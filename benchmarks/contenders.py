@@ -48,13 +48,17 @@ async def gateway(
     *,
     options: tuple[str, ...] = (),
     settings: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[dict[str, Endpoint]]:
     """The gateway with all the agents."""
     write_project(folder, agents, gateway=settings)
     port = free_port()
     command = python("-m", "pallas_gateway", "serve", "--port", str(port), *options)
     # The log as an operator has it, one line per call, in a file.
-    async with running(command, folder=folder, name="gateway", port=port, ready_path="/readyz?strict=1") as process:
+    ready = "/readyz?strict=1"
+    async with running(
+        command, folder=folder, name="gateway", port=port, ready_path=ready, environment=environment
+    ) as process:
         yield {
             name: Endpoint(process, f"/agents/{name}/mcp", "send_message", {"message": MESSAGE}, _expected(agent))
             for name, agent in agents.items()

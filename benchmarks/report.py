@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import providers, sizing, tables
+from benchmarks import fast_paths, providers, sizing, tables
 from benchmarks.figures import figure
 from benchmarks.processes import REPOSITORY
 
@@ -26,6 +26,7 @@ PLOTTER = REPOSITORY / "benchmarks/.venv/bin/python"
 _FILE = "latest.json"
 _PLOTS = "../benchmarks/results/"
 _TOP = 15
+_WITH_OWN_TABLES = ("providers", "fast-paths")
 
 type Results = Mapping[str, Any]
 
@@ -77,6 +78,7 @@ def markdown(results: Results) -> str:
         providers.section,
         _growth,
         _time,
+        fast_paths.section,
         sizing.section,
         _machine,
         _REPEAT,
@@ -106,7 +108,7 @@ def _table(results: Results) -> str:
     below = " The limits\nof other providers of models stand [below](#providers)." if "providers" in results else ""
     return f"""## What was set and what was measured
 
-{table({name: part for name, part in results.items() if name != "providers"})}
+{table({name: part for name, part in results.items() if name not in _WITH_OWN_TABLES})}
 
 `must` is the limit, `reach` the aim, `must met` lies between. The floor is a FastMCP server on Hypercorn that only says
 back what it is told. Ratios are medians of rounds that take turns, in brackets their least and most. Every call of the

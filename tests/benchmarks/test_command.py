@@ -80,6 +80,7 @@ def test_scenario_of_another_part_is_refused(
         (["--short"], {"full": []}),
         (["soak"], {"soak": []}),
         (["--only", "providers", "--short"], {"providers": []}),
+        (["--only", "fast-paths"], {"fast-paths": []}),
         (["--only", "workers", "--only", "providers"], {"full": ["workers"], "providers": []}),
     ],
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from benchmarks import providers, report, soak
+from benchmarks import fast_paths, providers, report, soak
 from benchmarks.figures import Bounds, Figure, Verdict, difference, figure, ratio
 from benchmarks.load import Answered
 from benchmarks.profiling import PY_SPY, anywhere, top_functions
@@ -193,6 +194,44 @@ def test_document_has_a_table_of_providers() -> None:
         "| 2.50x, **missed** | 0 connections |" in text
     )
     assert text.count("0 connections") == len(providers.MODELS)  # not in the table of all parts as well
+
+
+def test_document_has_a_table_of_fast_paths() -> None:
+    savings = {case: {"median": 1.25, "low": 1.2, "high": 1.3} for case in fast_paths.CASES}
+    text = report.markdown({**RESULTS, "fast-paths": {**PART, "fast_paths": {"copying": savings}}})
+
+    assert "| fast path | bare | tooled | history 100 | 300 streamed pieces |" in text
+    assert "| `copying` |" + 4 * " 1.25x (1.20-1.30) |" in text
+    assert "## Fast paths" not in report.markdown({**RESULTS, "fast-paths": {**PART, "fast_paths": {}}})
+
+
+def test_fast_paths_are_those_that_the_metrics_name() -> None:
+    metrics = """# TYPE pallas_fast_path gauge
+pallas_fast_path{name="copying"} 1.0
+pallas_fast_path{name="parsing"} 0.0
+pallas_fast_paths_total{name="other"} 1.0
+"""
+
+    assert fast_paths.states(metrics) == {"copying": True, "parsing": False}
+    assert fast_paths.states("pallas_up 1.0\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "switched", "wrong"),
+    [
+        ("copying", {"copying": False, "parsing": True}, None),
+        ("off", {"copying": False, "parsing": False}, None),
+        ("none", {"copying": True, "parsing": True}, None),
+        ("none", {"copying": True, "parsing": False}, "parsing"),
+        ("copying", {"copying": True, "parsing": True}, "copying"),
+        ("copying", {"copying": False, "parsing": False}, "parsing"),
+        ("off", {"copying": True, "parsing": False}, "copying"),
+    ],
+)
+def test_a_switch_without_effect_fails_the_run(name: str, switched: dict[str, bool], wrong: str | None) -> None:
+    expected = nullcontext() if wrong is None else pytest.raises(RuntimeError, match=f"={name}: .*: {wrong}$")
+    with expected:
+        fast_paths.require_off(name, switched)
 
 
 def test_what_is_measured_again_takes_the_place_of_what_was() -> None:
