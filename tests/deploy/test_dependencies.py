@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from importlib.metadata import requires
 
 from packaging.requirements import Requirement
 
 from tests.deploy.adapting import ROOT
+
+REPLACED_IN_PART = ("fast-agent-mcp", "hypercorn")
+"""The gateway replaces private parts of them."""
+
+
+def test_libraries_that_are_replaced_in_part_are_pinned_to_the_locked_version() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    pins = {one.name: str(one.specifier) for one in map(Requirement, declared) if one.name in REPLACED_IN_PART}
+    locked = re.findall(r"^([a-z-]+)(==\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert pins == {name: version for name, version in locked if name in REPLACED_IN_PART}
 
 
 def test_no_package_with_an_extra_is_declared_that_fast_agent_pins() -> None:

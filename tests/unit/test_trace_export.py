@@ -110,7 +110,7 @@ async def test_a_collector_that_is_down_is_said_once_and_so_is_its_return(
 
     assert [record.getMessage() for record in caplog.records] == ["traces are on", LOST, "trace collector is back"]
     assert {vars(record)["endpoint"] for record in caplog.records} == {f"http://127.0.0.1:{port}"}
-    assert vars(caplog.records[1])["error"] == "NewConnectionError"
+    assert vars(caplog.records[1])["error"] in {"NewConnectionError", "ConnectionError"}  # the exporter 1.45.0, 1.45.1
     assert vars(caplog.records[2])["lost_spans"] >= 1
     assert not any(secret in caplog.text for secret in ("password", "hidden"))
 

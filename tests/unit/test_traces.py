@@ -4,6 +4,7 @@ import importlib
 import os
 import warnings
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 import pytest
 from fast_agent.config import OpenTelemetrySettings, Settings
@@ -16,6 +17,8 @@ from pallas_gateway.telemetry import traces
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+INSTRUMENTATIONS = ("opentelemetry.instrumentation.openai", "opentelemetry.instrumentation.anthropic")
+"""Of fast-agent 0.10.46; 0.10.48 has dropped the second."""
 
 
 @pytest.mark.parametrize(
@@ -111,15 +114,14 @@ def test_fast_agents_own_tracing_leaves_out_what_was_said_unless_asked(
     """The switch of the instrumentations that fast-agent uses, which are on by themselves."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # theirs, of their own imports
-        anthropic = importlib.import_module("opentelemetry.instrumentation.anthropic.utils")
-        openai = importlib.import_module("opentelemetry.instrumentation.openai.utils")
+        instrumentations = [importlib.import_module(f"{name}.utils") for name in INSTRUMENTATIONS if find_spec(name)]
     monkeypatch.setattr(os, "environ", {"TRACELOOP_TRACE_CONTENT": asked} if asked else {})
     settings = Settings(otel=OpenTelemetrySettings(enabled=True))
     tame(settings)
     assert settings.otel is not None
     assert settings.otel.enabled
-    assert openai.should_send_prompts() is told
-    assert bool(anthropic.should_send_prompts()) is told
+    assert instrumentations
+    assert {bool(one.should_send_prompts()) for one in instrumentations} == {told}
 
 
 def test_fast_agents_own_tracing_is_off_while_the_gateway_traces() -> None:
