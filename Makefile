@@ -63,8 +63,8 @@ floors: $(READY) ## import-linter: imports point down
 check: lint types floors test ## everything CI checks
 
 lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions: make lock FLAGS=--upgrade)
-	@$(LOCK) pyproject.toml $(FLAGS) --output-file requirements.lock
-	@$(LOCK) pyproject.toml $(FLAGS) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+	@$(LOCK) --all-extras pyproject.toml $(FLAGS) --output-file requirements.lock
+	@$(LOCK) --all-extras pyproject.toml $(FLAGS) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	@$(LOCK) benchmarks/requirements.in $(FLAGS) --output-file benchmarks/requirements.lock
 	@$(LOCK) benchmarks/agno/requirements.in $(FLAGS) --output-file benchmarks/agno/requirements.lock
 

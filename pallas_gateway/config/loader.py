@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,6 +18,10 @@ from pallas_gateway.config.translate import located, mended, validated
 from pallas_gateway.config.yaml_source import Document, parse_document, read_document
 
 FREE_PREFIX = "x-"  # keys that belong to the operator: anchors to merge from, notes for other tools
+
+THREADS_PACKAGES = ("aiosqlite", "alembic", "asyncpg", "sqlalchemy")
+"""Those of the extra `threads`, which is not installed by default."""
+INSTALL_THREADS = "pip install 'pallas-gateway[threads]'"
 
 MISSING = "no such file; 'pallas-gateway init' makes a project; --config or PALLAS_AGENTS_CONFIG names another file"
 
@@ -104,6 +109,7 @@ def _all_problems(
     if shown:
         problems += _rule_problems(document, shown, overrides, bad)
         problems += _tls_problems(document, shown, bad)
+        problems += _threads_problems(document, shown)
     return problems
 
 
@@ -151,6 +157,13 @@ def _tls_problems(document: Document, deployment: Deployment, bad: set[str]) -> 
         path = f"gateway.tls.{key}"
         if path not in bad and not (Path(document.file).parent / name).is_file():
             yield document.problem(path, f"no file '{name}' in the folder of {Path(document.file).name}")
+
+
+def _threads_problems(document: Document, deployment: Deployment) -> Iterator[Problem]:
+    missing = [name for name in THREADS_PACKAGES if find_spec(name) is None]
+    if deployment.gateway.threads is not None and missing:
+        message = f"requires packages that are not installed ({', '.join(missing)}): {INSTALL_THREADS}"
+        yield document.problem("gateway.threads", message)
 
 
 def _in_reading_order(problems: Iterable[Problem]) -> list[Problem]:

@@ -248,7 +248,8 @@ per-port mode on `registry_port`)."""
 
     threads: ThreadsUrl | None = Field(default=None, repr=False)
     """Database of conversations for clients that keep none: `sqlite:///threads.db` (relative to this file) or \
-`postgresql://user:password@host/name`; see [threads.md](threads.md). Without one there are no `/api/v1` routes."""
+`postgresql://user:password@host/name`; see [threads.md](threads.md). Requires `pip install \
+'pallas-gateway[threads]'`. Without one there are no `/api/v1` routes."""
 
     threads_lease_seconds: LeaseSeconds = 30.0
     """How long a thread stays locked after the process that was answering in it has died; at least 1."""
