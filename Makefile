@@ -9,7 +9,7 @@ PROGRAMS := $(SUITE)/node_modules/.package-lock.json
 BENCHES := benchmarks/.venv/.ready benchmarks/agno/.venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test soak bench bench-soak bench-profile lint types floors check lock docs programs conformance clean
+.PHONY: help setup serve test drift soak bench bench-soak bench-profile lint types floors check lock docs programs conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -25,11 +25,14 @@ serve: $(READY) ## run the gateway with the example agents
 
 # Where the environment tells Python to keep no compiled modules, each of the many processes that tests start compiled
 # everything it imports: 3 s more.
-test soak conformance: export PYTHONDONTWRITEBYTECODE =
+test drift soak conformance: export PYTHONDONTWRITEBYTECODE =
 
 # Three processes for two cores: a fifth of the time a test waits, for another process or for a second to pass.
 test: $(READY) ## run the tests, with coverage
 	@$(BIN)/pytest -n 3 --dist worksteal --cov
+
+drift: $(READY) ## which names and tests fail with the newest versions (another: make drift FLAGS='--fast-agent 0.10.47')
+	@$(BIN)/python -m tests.drift $(FLAGS)
 
 soak: $(READY) ## run the long load tests
 	@$(BIN)/pytest -m soak --timeout 1800 -o faulthandler_timeout=1790

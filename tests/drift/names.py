@@ -1,0 +1,160 @@
+"""Checks every library name that the gateway relies on, and reports all misfits instead of stopping at the first.
+
+`python -m tests.drift.names` prints one line for each and exits with 1 if there are any. It needs a process of its own:
+it replaces the gateway's checks, imports every module and prepares fast-agent with every provider.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+import warnings
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pallas_gateway
+from pallas_gateway.errors import PlatformError
+from pallas_gateway.http_connections import platform as http_platform
+from pallas_gateway.runtime import relied_on as checks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import ModuleType
+
+PACKAGE = pallas_gateway.__name__
+NOT_IMPORTED = (f"{PACKAGE}.__main__", f"{PACKAGE}.example", f"{PACKAGE}.threads.migrations")
+"""Modules that run something when they are imported, or that the gateway never imports."""
+FAST_PATHS = ("copying", "llm_client", "llm_parsing", "savings", "fast_paths")
+"""Modules and packages of `runtime` that only make calls faster."""
+
+REQUIRED = "required"
+
+
+class Misfits:
+    """What does not fit, as sentences by the module that relies on it; each sentence is kept once."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, str] = {}
+
+    def add(self, module: str, sentence: str) -> None:
+        """Keep a misfit unless a module has it already."""
+        self._modules.setdefault(sentence, module)
+
+    @contextmanager
+    def of(self, module: str) -> Iterator[None]:
+        """Add the exception that ends the block; the innermost module of the gateway has raised it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  whatever a library does with what it no longer has
+            self.add(_innermost(error) or module, _sentence(error))
+
+    def lines(self) -> list[str]:
+        """One line for each misfit, those without which no call is right first."""
+        lines = (f"{_kind(module)}: {module}: {sentence}" for sentence, module in self._modules.items())
+        return sorted(lines, key=lambda line: (not line.startswith(REQUIRED), line))
+
+
+def collect() -> Misfits:
+    """Every misfit of the installed libraries."""
+    misfits = Misfits()
+    check_names = _replace_checks(misfits)
+    for module in _imported(misfits):
+        check_names(getattr(module, "RELIED_ON", ()), module.__name__)
+    _prepare(misfits)
+    return misfits
+
+
+def _replace_checks(misfits: Misfits) -> Callable[[checks.ReliedOn, str], None]:
+    """Have the gateway's checks report to `misfits`; modules that are imported later take these.
+
+    Returns:
+        The check of names, for those of a named module.
+    """
+    names, check_read, require = checks.check_names, checks.check_reads, http_platform.require
+
+    def check_names(relied_on: checks.ReliedOn, module: str | None = None) -> None:
+        _check_each(names, relied_on, module or _caller(), misfits)
+
+    def check_reads(reads: Iterable[tuple[Any, str, str]]) -> None:
+        _check_each(check_read, reads, _caller(), misfits)
+
+    def require_each(owner: type | ModuleType, *wanted: str) -> None:
+        _check_each(lambda entry: require(owner, *entry), wanted, _caller(), misfits)
+
+    checks.check_names, checks.check_reads, http_platform.require = check_names, check_reads, require_each
+    return check_names
+
+
+def _check_each(check: Callable[[Any], None], entries: Iterable[Any], module: str, misfits: Misfits) -> None:
+    for entry in entries:
+        try:
+            check((entry,))
+        except PlatformError as error:
+            misfits.add(module, _sentence(error))
+
+
+def _imported(misfits: Misfits) -> list[ModuleType]:
+    """The gateway's modules, as far as they can be imported."""
+    found: list[ModuleType] = []
+    for info in pkgutil.walk_packages(pallas_gateway.__path__, f"{PACKAGE}.", onerror=lambda name: None):
+        if not info.name.startswith(NOT_IMPORTED):
+            with misfits.of(info.name):
+                found.append(importlib.import_module(info.name))
+    return found
+
+
+def _prepare(misfits: Misfits) -> None:
+    """Prepare fast-agent and each provider: some modules check a class only when fast-agent loads it."""
+    with misfits.of(f"{PACKAGE}.runtime.platform"):
+        from fast_agent.core.exceptions import ModelConfigError  # noqa: PLC0415  may be what is missing
+        from fast_agent.llm.model_factory import ModelFactory  # noqa: PLC0415  likewise
+        from fast_agent.llm.provider_types import Provider  # noqa: PLC0415  likewise
+
+        from pallas_gateway.runtime import platform  # noqa: PLC0415  likewise
+
+        platform.prepare()
+        for provider in Provider:
+            with misfits.of(f"{PACKAGE}.runtime.platform"), suppress(ModelConfigError):  # it serves no such model
+                ModelFactory._load_provider_class(provider)
+
+
+def _caller() -> str:
+    """The module that called a check."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals["__name__"] == __name__:
+        frame = frame.f_back
+    return frame.f_globals["__name__"] if frame is not None else __name__
+
+
+def _innermost(error: BaseException) -> str | None:
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_globals.get("__name__", "")
+        found = name if name.startswith(f"{PACKAGE}.") else found
+        trace = trace.tb_next
+    return found
+
+
+def _sentence(error: BaseException) -> str:
+    if not isinstance(error, PlatformError):
+        return f"{type(error).__name__}: {str(error).partition(' (/')[0]}"  # the file that lacks an imported name
+    return str(error).partition(" does not fit: ")[2].partition(". Install ")[0]
+
+
+def _kind(module: str) -> str:
+    return "fast path off" if set(FAST_PATHS) & set(module.split(".")) else REQUIRED
+
+
+def main() -> int:
+    """Print every misfit."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tests tell of those that matter
+        lines = collect().lines()
+    print("\n".join(lines or ["every name fits"]))
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

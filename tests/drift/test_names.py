@@ -1,0 +1,49 @@
+"""All names of libraries that do not fit are reported at once; in a process of its own, as the checks are replaced."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+WITH_OTHER_LIBRARIES = """
+import sys
+
+import openai
+from fast_agent.agents.tool_runner import ToolRunner
+from fast_agent.llm.provider.openai.responses import ResponsesLLM
+from fast_agent.mcp import client_gateway
+from fast_agent.ui.console_display import ConsoleDisplay
+from hypercorn.asyncio.task_group import TaskGroup
+from mcp.server import runner
+from openai import AsyncOpenAI
+
+async def advance(self): ...
+
+del client_gateway._http_timeout, runner.serve_one, TaskGroup.spawn_app
+ConsoleDisplay._resolve_logger_settings = None
+AsyncOpenAI._process_response = ResponsesLLM._default_transport_setting = lambda this: None
+ToolRunner._advance_iteration = advance
+
+from tests.drift.names import main
+
+sys.exit(main())
+"""
+
+
+def test_every_misfit_is_one_line() -> None:
+    program = [sys.executable, "-c", WITH_OTHER_LIBRARIES]
+    ran = subprocess.run(program, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stderr
+    assert ran.stdout.splitlines() == [
+        f"{kind}: pallas_gateway.{rest}"
+        for kind, rest in (
+            ("required", "agent_server.exchange: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'"),
+            ("required", "http_connections.inbox: TaskGroup.spawn_app is missing"),
+            ("required", "runtime.connections: fast_agent.mcp.client_gateway._http_timeout is missing or has changed"),
+            ("required", "runtime.llm_responses: ResponsesLLM._default_transport_setting is missing or has changed"),
+            ("required", "runtime.platform: ToolRunner._advance_iteration does not read _request_params"),
+            ("fast path off", "runtime.llm_client: AsyncOpenAI._process_response is missing or has changed"),
+            ("fast path off", "runtime.savings: ConsoleDisplay._resolve_logger_settings is missing or has changed"),
+        )
+    ]
