@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from watchfiles import awatch
 
-from pallas_gateway.runtime.sources import stamp
+from pallas_gateway.runtime.sources import stamps
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -94,9 +94,9 @@ class FileWatch:
     def _have_changed(self) -> bool:
         """Whether a file is another one than when it was last looked at, or when it was read."""
         wanted = self._files()
-        now = {path: stamp(path) for path in wanted}
+        now = stamps(wanted)
         known, self._known = {**wanted, **{p: s for p, s in self._known.items() if p in wanted}}, now
-        modules = {path: stamp(path) for folder in _folders(now) for path in folder.glob("*.py")}
+        modules = stamps(path for folder in _folders(now) for path in folder.glob("*.py"))
         has_changed = known != now or (self._suspects_modules() and modules != self._modules)
         if has_changed:
             self._modules = modules  # as they are for who is told now

@@ -1,4 +1,4 @@
-"""From the configuration to what a runtime is told about one agent. Pure."""
+"""Makes the plan by which a runtime starts an agent, from the configuration and the files that `watch` matches."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def agent_plan(configuration: Configuration, addresses: Addresses, name: str) ->
         model_capabilities=configuration.capabilities_of(name),
         models=agent.models,
         agent=agent.agent,
+        watch=configuration.watched_files(agent),
         peers=addresses.peers(configuration.hosted_agents),
         declared=None if agent.module is not None else _declared(configuration, agent),
         peer_servers=addresses.servers(agent.peers),

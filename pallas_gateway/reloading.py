@@ -19,7 +19,7 @@ from pallas_gateway.config.restarting import applicable
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.file_watch import FileWatch
 from pallas_gateway.http_server import check_tls
-from pallas_gateway.runtime.sources import stamp
+from pallas_gateway.runtime.sources import stamps
 from pallas_gateway.telemetry.redaction import cleaned
 from pallas_gateway.web.app import create_app
 
@@ -70,7 +70,7 @@ class Reloader:
         self._service = service
         self._bind = bind
         self._kept_back = False
-        self._awaited = _stamps(gateway.configuration)
+        self._awaited = stamps(gateway.configuration.declared_files)
         self._watch = FileWatch(self._files, suspects_modules=lambda: self._kept_back)
         gateway.when_outdated(reloads.asked.set)
 
@@ -97,7 +97,7 @@ class Reloader:
         """Whether all of it came out as the files want it."""
         try:
             configuration = self._applicable(self._reloads.read())
-            self._awaited = _stamps(configuration)
+            self._awaited = stamps(configuration.declared_files)
             changes = await self._go_over(configuration)
         except ConfigurationError as error:
             for problem in error.problems:
@@ -150,13 +150,9 @@ class Reloader:
     def _files(self) -> Files:
         configuration = self._gateway.configuration
         files = [configuration.path, Path.cwd() / DOTENV, *settings_files(configuration.named_fastagent_file)]
-        now = {path: stamp(path) for path in (*files, *(configuration.tls_files or ()))}
-        return {**self._awaited, **self._gateway.files_behind_agents(), **now}
-
-
-def _stamps(configuration: Configuration) -> Files:
-    """Files that agents are declared in, as they are now: a version that could not be started may wait for them."""
-    return {path: stamp(path) for path in configuration.declared_files}
+        now = stamps((*files, *(configuration.tls_files or ())))
+        declared = dict.fromkeys(configuration.declared_files)  # a file that a pattern has matched since is a change
+        return {**declared, **self._awaited, **self._gateway.files_behind_agents(), **now}
 
 
 def _say(changes: Changes) -> None:

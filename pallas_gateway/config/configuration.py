@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from glob import iglob
 from pathlib import Path
 
 from pallas_gateway.config import rules
@@ -87,9 +88,21 @@ class Configuration:
 
     @property
     def declared_files(self) -> tuple[Path, ...]:
-        """What the hosted agents name as their instructions and cards, whether it is there or not."""
-        named = [name for agent in self.hosted_agents.values() for name in (agent.instruction_file, agent.card) if name]
-        return tuple(self.beside(name) for name in named)
+        """The instructions, cards and watched files of the hosted agents, whether they are there or not."""
+        agents = self.hosted_agents.values()
+        named = [name for agent in agents for name in (agent.instruction_file, agent.card) if name]
+        watched = [path for agent in agents for path in self.watched_files(agent)]
+        return (*(self.beside(name) for name in named), *watched)
+
+    def watched_files(self, agent: AgentSettings) -> tuple[Path, ...]:
+        """The files that an agent's `watch` names or matches now; a name that matches none stands for itself."""
+        found: dict[Path, None] = {}
+        for name in agent.watch:
+            path = self.beside(name)
+            matches = () if path.is_file() else iglob(name, root_dir=self.folder, recursive=True)  # noqa: PTH207  takes absolute ones
+            files = [match for match in map(self.beside, sorted(matches)) if match.is_file()]
+            found |= dict.fromkeys(files or [path])
+        return tuple(found)
 
     def line_of(self, path: str) -> int | None:
         """The line of a key in `agents.yaml`, or of the nearest one around it that is in the file."""

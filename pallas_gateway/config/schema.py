@@ -95,6 +95,10 @@ part. `[]` allows none. Without it: every tool of its `servers`. Sub-agents need
     """Agents of this file that it calls as its sub-agents; each is started first and offers it its message tool. A \
 `module` or `card` must name them in its own `servers`, too."""
 
+    watch: tuple[Text, ...] = ()
+    """Files that the agent reads and that are neither named above nor modules it imports, such as a prompt: paths or \
+patterns (`prompts/**/*.md`), relative to this file. A reload starts the agent again when one of them changed."""
+
     port: Port | None = None
     """The agent's own port; needed with `--per-port` and `--agent`. Without them it only names the address under \
 which peers know the agent."""

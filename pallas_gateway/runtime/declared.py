@@ -53,6 +53,7 @@ def make(plan: AgentPlan, declared: Declared, config_file: Path | None) -> FastA
         wrong = list(_of_card(fast, declared.card, settings, plan))
     else:
         wrong = list(_of_instruction(fast, declared, settings, plan))
+    wrong += missing_files(plan)
     uses_default = any(not data["config"].model for data in fast.agents.values())
     why = why_default_unusable(settings) if uses_default else None
     of_settings = [] if why is None else [(DEFAULT, why)]
@@ -69,6 +70,11 @@ def files_of(declared: Declared) -> list[Path]:
     if declared.card is None:
         return []
     return [declared.card, *(path for path in declared.card.glob("*") if is_agent_card_path(path))]
+
+
+def missing_files(plan: AgentPlan) -> list[Place]:
+    """What is wrong with the files that the agent watches."""
+    return [("watch", f"no file to watch: {path}") for path in plan.watch if not path.is_file()]
 
 
 def tool_filters(declared: Declared) -> dict[str, list[str]]:

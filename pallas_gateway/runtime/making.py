@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 
 from pallas_gateway.config.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.declared import files_of, make
+from pallas_gateway.runtime.declared import files_of, make, missing_files
 from pallas_gateway.runtime.modules import Imports, in_thread
 from pallas_gateway.runtime.shared_modules import SharedModules
-from pallas_gateway.runtime.sources import stamp
+from pallas_gateway.runtime.sources import have_changed, stamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,14 +53,19 @@ class Making:
         """
         if plan.declared is not None:
             return await self._make_declared(plan, plan.declared)
+        watched = stamps(plan.watch)
+        if missing := missing_files(plan):
+            error = AgentStartError("; ".join(what for _, what in missing), reason="bad_declaration", places=missing)
+            _watch(error, watched)
+            raise error
         module = plan.module or ""
-        imported = await self._imports.load_fast(module, anew=anew)
+        imported = await self._imports.load_fast(module, plan.watch, anew=anew)
         try:
             fast = await self._shared.for_start(imported, plan)
         except AgentStartError as error:
             self._imports.watch(module, error)
             raise
-        self._files[fast] = self._imports.files_behind(imported)
+        self._files[fast] = {**self._imports.files_behind(imported), **watched}
         return fast
 
     @contextmanager
@@ -76,7 +81,7 @@ class Making:
     def start_failed(self, plan: AgentPlan, failure: AgentStartError, cause: BaseException) -> None:
         """It was made and could not be started: let `failure` know when a file behind it changes."""
         if plan.declared is not None:
-            _watch(failure, self._stamps(plan.declared))
+            _watch(failure, self._stamps(plan, plan.declared))
         elif self._starts[plan.module or ""] > 1:  # the others stay on the module that is loaded
             self._imports.watch(plan.module or "", failure, cause=cause)
         else:
@@ -91,8 +96,8 @@ class Making:
         self._imports.give_up()
 
     async def _make_declared(self, plan: AgentPlan, declared: Declared) -> FastAgent:
-        before = {path: stamp(path) for path in files_of(declared)}
-        watched = self._stamps(declared)
+        before = stamps((*files_of(declared), *plan.watch))
+        watched = self._stamps(plan, declared)
         work = in_thread(partial(make, plan, declared, self._config_file))
         try:
             fast = await asyncio.wait_for(work, MAKING_SECONDS)
@@ -105,9 +110,9 @@ class Making:
         self._files[fast] = before
         return fast
 
-    def _stamps(self, declared: Declared) -> Files:
-        return {path: stamp(path) for path in (*files_of(declared), *settings_files(self._config_file))}
+    def _stamps(self, plan: AgentPlan, declared: Declared) -> Files:
+        return stamps((*files_of(declared), *plan.watch, *settings_files(self._config_file)))
 
 
 def _watch(error: AgentStartError, files: Files) -> None:
-    error.may_be_mended = lambda: any(stamp(path) != before for path, before in files.items())
+    error.may_be_mended = partial(have_changed, files)

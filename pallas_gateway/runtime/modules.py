@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from time import monotonic, time_ns
+from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
@@ -22,11 +22,11 @@ from pallas_gateway.config.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.project_modules import ProjectModules
-from pallas_gateway.runtime.sources import Sources, project_folders, stamp
+from pallas_gateway.runtime.sources import files_of_failure, forget_compiled, have_changed, project_folders, stamps
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from pallas_gateway.runtime.sources import Files
 
@@ -73,26 +73,27 @@ class Imports:
         self._settings_files = tuple(settings_files)
         self._folder = folder
         self._settings_read: dict[str, Files] = {}
-        self._sources: dict[str, Sources] = {}
         self._project = ProjectModules(folder)
         self._turn = asyncio.Lock()
         self._running: dict[str, _Loading] = {}
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
 
-    async def load_fast(self, module_name: str, *, anew: bool = False) -> FastAgent:
+    async def load_fast(self, module_name: str, watched: Collection[Path] = (), *, anew: bool = False) -> FastAgent:
         """Import `module_name` and return its `FastAgent`.
 
         Args:
             module_name: dotted.
-            anew: read the module again if fast-agent's settings have changed since it was loaded; a changed file of the
-                module is read again in any case. Who has the loaded one keeps it.
+            watched: files that the import may read; when one changes, the module and its imports are read again.
+            anew: read the module again if fast-agent's settings have changed since it was loaded, or if one of
+                `watched` was not watched then; a changed file of the module is read again in any case. Agents that use
+                the loaded module keep it.
 
         Raises:
             AgentStartError: `module_missing`, `import_failed` or `no_fast`, with the place and the cause.
         """
         loading = self._running.get(module_name)
         if loading is None:  # else an earlier try still hangs in it; a second thread would hang beside it
-            loading = await self._begin(module_name, anew=anew)
+            loading = await self._begin(module_name, watched, anew=anew)
         try:
             return await asyncio.wait_for(asyncio.shield(loading.task), loading.seconds_left)
         except TimeoutError:
@@ -103,12 +104,16 @@ class Imports:
             raise
 
     def watch(self, module_name: str, error: AgentStartError, *, cause: BaseException | None = None) -> None:
-        """Let `error` know when a file behind the module changes; they are then all read anew by the next try."""
-        self._sources[module_name] = sources = Sources(module_name, cause or error, self._settings_files, self._folder)
-        error.may_be_mended = sources.changed
+        """Let `error` know when a file behind the module changes."""
+        of_failure = files_of_failure(module_name, cause or error, self._folder)
+        for path in of_failure:
+            forget_compiled(path)
+        behind = self._project.files_behind(module_name), self._project.watched(module_name)
+        files = {**stamps((*of_failure, *self._settings_files)), **behind[0], **behind[1]}
+        error.may_be_mended = partial(have_changed, files)
 
     def start_failed(self, module_name: str, error: AgentStartError, cause: BaseException) -> None:
-        """The module was imported but its agent could not be started: have it read anew by the next try."""
+        """The module was imported but its agent could not be started: the next try reads it again."""
         forget(module_name)
         self.watch(module_name, error, cause=cause)
 
@@ -116,12 +121,11 @@ class Imports:
         """Every file that the module of `fast` and those it imports came from, as they were when they were read."""
         return self._files[fast]
 
-    async def _begin(self, module_name: str, *, anew: bool) -> _Loading:
+    async def _begin(self, module_name: str, watched: Collection[Path], *, anew: bool) -> _Loading:
         async with self._turn:
-            if (sources := self._sources.pop(module_name, None)) is not None and sources.changed():
-                sources.forget(but=self._running)
+            self._project.watch(module_name, watched, anew=anew)
             self._project.forget_outdated(but=self._running)
-            work = partial(self._load_and_note, module_name, anew=anew)
+            work = partial(self._load_and_note, module_name, watched, anew=anew)
             loading = _Loading(asyncio.create_task(in_thread(work), name=f"import {module_name}"))
             self._running[module_name] = loading
             loading.task.add_done_callback(lambda done: self._forget(module_name, done))
@@ -130,23 +134,22 @@ class Imports:
                 self._on_slow_import(module_name, IMPORT_SECONDS)
         return loading
 
-    def _load_and_note(self, module_name: str, *, anew: bool) -> FastAgent:
-        since = time_ns()
-        settings = {path: stamp(path) for path in self._settings_files}
+    def _load_and_note(self, module_name: str, watched: Collection[Path], *, anew: bool) -> FastAgent:
+        settings = stamps(self._settings_files)
         if anew and self._settings_changed(module_name):
             forget(module_name)
         is_loaded = module_name in sys.modules
-        fast = _load(module_name, self._folder)
+        with self._project.importing(module_name, watched):
+            fast = _load(module_name, self._folder)
         if not is_loaded:
             own = settings_files(Path(fast.config_path)) if fast.config_path else ()
-            self._settings_read[module_name] = settings | {path: stamp(path) for path in own}
-        self._project.note(module_name, since=since)
+            self._settings_read[module_name] = settings | stamps(own)
         self._files[fast] = self._project.files_behind(module_name)  # now: another import may forget some of them
         return fast
 
     def _settings_changed(self, module_name: str) -> bool:
         read = self._settings_read.get(module_name)
-        return read is None or any(stamp(path) != before for path, before in read.items())
+        return read is None or have_changed(read)
 
     def _forget(self, module_name: str, loading: asyncio.Task[FastAgent]) -> None:
         self._running.pop(module_name, None)

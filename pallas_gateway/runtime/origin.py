@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.fastagent_file import settings_files
 from pallas_gateway.runtime import platform
-from pallas_gateway.runtime.sources import stamp
+from pallas_gateway.runtime.sources import have_changed, stamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,10 +45,10 @@ class SettingsDigests:
         return {key: digest for key, digest in parts.items() if key in used or not key.startswith(_SERVER)}
 
     def _all(self, config_file: Path | None) -> Digests:
-        stamps = {path: stamp(path) for path in settings_files(config_file)}
+        now = stamps(settings_files(config_file))
         known = self._read.get(config_file)
-        if known is None or known[0] != stamps:
-            known = self._read[config_file] = (stamps, _digests(platform.read_settings(config_file)))
+        if known is None or known[0] != now:
+            known = self._read[config_file] = (now, _digests(platform.read_settings(config_file)))
         return known[1]
 
 
@@ -69,9 +69,7 @@ class Origin:
 
     def is_still(self, plan: AgentPlan) -> bool:
         """Whether nothing has changed since; settings that cannot be read any more are a change."""
-        if any(stamp(path) != before for path, before in self.files.items()):
-            return False
-        if self._what_matters(plan) != self._what_matters(self.plan):
+        if have_changed(self.files) or self._what_matters(plan) != self._what_matters(self.plan):
             return False
         try:
             return self.settings == self.settings_now.of(self.config_file, self.servers)

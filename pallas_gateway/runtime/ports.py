@@ -147,7 +147,7 @@ class AgentPlan:
     the root. `peers` maps documented addresses to a peer's (name, real URL).
     `peer_servers` are URLs of peers by name, each a server of that name unless the project has one itself. `models` are
     those that callers may choose. `peers_answer_everybody`: what a peer offers may be asked there without a token and
-    outside a call.
+    outside a call. `watch` are files that the agent may read: a change of one makes it another agent.
     """
 
     name: str
@@ -163,6 +163,7 @@ class AgentPlan:
     peer_servers: Mapping[str, str] = field(default_factory=dict)
     peers_answer_everybody: bool = False
     agent: str | None = None
+    watch: tuple[Path, ...] = ()
 
 
 class Instance(Protocol):

@@ -1,4 +1,4 @@
-"""The project's files behind an agent module: which they are, whether they changed, and how to have them read anew."""
+"""Files of a project: when one has changed, which modules are the project's, and where a failed import looked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 from traceback import walk_tb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,47 +19,8 @@ type Stamp = tuple[int, int, int] | None
 type Files = Mapping[Path, Stamp]
 
 
-class Sources:
-    """The files that a start of one module read or looked for, as they are when this is made."""
-
-    def __init__(
-        self, module_name: str, error: BaseException, more: Iterable[Path] = (), folder: Path | None = None
-    ) -> None:
-        """`folder` holds modules of the project, as the working directory does."""
-        self._module_name = module_name
-        self._folder = folder
-        files = {*_behind(module_name, folder), *_in_traceback(error, folder), *more}
-        self._stamps = {path: stamp(path) for path in files}
-
-    def changed(self) -> bool:
-        """Whether one of them was edited, made or removed since."""
-        return any(stamp(path) != before for path, before in self._stamps.items())
-
-    def forget(self, *, but: Iterable[str] = ()) -> None:
-        """Have them all read anew when they are next imported: one that stayed may hold on to one that changed.
-
-        Who has imported them already keeps what it has.
-
-        Args:
-            but: names of modules that are being imported right now.
-        """
-        kept = set(but)
-        for name, path in list(loaded_with(self._module_name, self._folder)):
-            if path in self._stamps and name not in kept:
-                sys.modules.pop(name, None)
-        for path, before in self._stamps.items():
-            if stamp(path) != before:
-                forget_compiled(path)
-
-
-def forget_compiled(path: Path) -> None:
-    """Have a module's source compiled anew: Python compares whole seconds and sizes, and an edit may change neither."""
-    if path.suffix == ".py":
-        Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
-
-
 def stamp(path: Path) -> Stamp:
-    """What changes whenever the file does; None while there is none."""
+    """A value that changes when the file does; None while there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -67,34 +28,62 @@ def stamp(path: Path) -> Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
+def stamps(paths: Iterable[Path]) -> dict[Path, Stamp]:
+    """The files as they are now."""
+    return {path: stamp(path) for path in paths}
+
+
+def have_changed(files: Files) -> bool:
+    """Whether one of the files was edited, made or removed since its stamp was taken."""
+    return any(stamp(path) != before for path, before in files.items())
+
+
+def forget_compiled(path: Path) -> None:
+    """Remove a module's compiled file: Python compares whole seconds and sizes, and an edit may change neither."""
+    if path.suffix == ".py":
+        Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
+
+
 def project_folders(folder: Path | None) -> list[Path]:
     """The folders that a project's modules are looked for in, first things first: the working directory, `folder`."""
     return [*dict.fromkeys((Path.cwd(), *([folder.absolute()] if folder is not None else ())))]
 
 
-def _behind(module_name: str, folder: Path | None) -> Iterator[Path]:
-    """Where the module is or should be, and what the project has loaded beside it."""
+def files_of_failure(module_name: str, error: BaseException, folder: Path | None) -> set[Path]:
+    """The files where the module is or should be, and those of the project that its failed start passed through."""
+    return {*_places(module_name, folder), *_in_traceback(error, folder)}
+
+
+def loaded_with(module_name: str, folder: Path | None) -> Iterator[tuple[str, Path]]:
+    """Loaded modules of the module's own package, and others that lie in a folder of the project."""
+    belongs = belongs_with(module_name, folder)
+    for name, module in list(sys.modules.items()):  # a copy, other threads import
+        file: Any = getattr(module, "__file__", None)
+        if belongs(name, file):
+            yield name, Path(file)
+
+
+def belongs_with(module_name: str, folder: Path | None) -> Callable[[str, object], bool]:
+    """Returns a test, by name and file, for modules of the module's own package or in a folder of the project."""
+    package = module_name.rpartition(".")[0]
+    is_of_the_project = _project_files(folder)
+
+    def belongs(name: str, file: object) -> bool:
+        if not isinstance(file, str) or name == "__main__":
+            return False
+        is_in_its_package = bool(package) and (name == package or name.startswith(f"{package}."))
+        return is_in_its_package or (name.partition(".")[0] != _OURS and is_of_the_project(file))
+
+    return belongs
+
+
+def _places(module_name: str, folder: Path | None) -> Iterator[Path]:
     package, _, leaf = module_name.rpartition(".")
     folders = [place.joinpath(*package.split(".")) for place in project_folders(folder)]
     folders += [Path(place) for place in getattr(sys.modules.get(package), "__path__", ())]
     for place in folders:
         yield place / f"{leaf}.py"
         yield place / leaf / "__init__.py"
-    for _, path in loaded_with(module_name, folder):
-        yield path
-
-
-def loaded_with(module_name: str, folder: Path | None) -> Iterator[tuple[str, Path]]:
-    """Loaded modules of the module's own package, and others that lie in a folder of the project."""
-    package = module_name.rpartition(".")[0]
-    is_of_the_project = _project_files(folder)
-    for name, module in list(sys.modules.items()):  # a copy, other threads import
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or name == "__main__":
-            continue
-        is_beside = bool(package) and (name == package or name.startswith(f"{package}."))
-        if is_beside or (name.partition(".")[0] != _OURS and is_of_the_project(file)):
-            yield name, Path(file)
 
 
 def _in_traceback(error: BaseException, folder: Path | None) -> Iterator[Path]:

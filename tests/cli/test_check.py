@@ -239,6 +239,7 @@ agents:
     servers:
       - helper
       - nowhere
+    watch: [tone.md, "tones/*.md"]
   twofold:
     instruction: You are twofold.
     module: no.such.module
@@ -258,11 +259,13 @@ agents:
         "agents.yaml:7: agents.lost.servers.0: no server 'helper'; to call the agent of that name, list it under "
         "agents",
         f"agents.yaml:8: agents.lost.servers.1: {nowhere}",
-        "agents.yaml:10: agents.twofold.instruction: stands beside module; an agent has one of module, instruction, "
+        f"agents.yaml:9: agents.lost.watch: no file to watch: {folder / 'tone.md'}",
+        f"agents.yaml:9: agents.lost.watch: no file to watch: {folder / 'tones/*.md'}",
+        "agents.yaml:11: agents.twofold.instruction: stands beside module; an agent has one of module, instruction, "
         "instruction_file and card",
-        "agents.yaml:12: agents.strange: warning: fast-agent does not know the model 'strange-model'; it gets text "
+        "agents.yaml:13: agents.strange: warning: fast-agent does not know the model 'strange-model'; it gets text "
         "only, and fast-agent's defaults for its limits. Declare `model_capabilities` to say what it can do",
-        "agents.yaml:15: agents.idle.agents: warning: 'helper' is never called; name it in the `servers` of the module "
+        "agents.yaml:16: agents.idle.agents: warning: 'helper' is never called; name it in the `servers` of the module "
         "or card, too",
     ]
 

@@ -202,6 +202,35 @@ def test_one_icon_is_a_list_of_one() -> None:
     assert (icon.src, icon.sizes) == ("a.svg", ())
 
 
+def test_watched_files_are_named_or_matched_beside_the_file_whatever_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["a.md", "b.txt", "deep/deeper/c.md", "[x].md", "x.md", ".hidden.md", "elsewhere.md"]
+    folder = tmp_path / "a [project]"
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    path = folder / "agents.yaml"
+    patterns = [
+        "**/c.md",
+        "[x].md",
+        "b.txt",
+        "gone.md",
+        "none/*.md",
+        "?.md",
+        "deep",
+        str(tmp_path / "a ?project?" / "else*"),
+    ]
+    path.write_text(f"{SMALL}    watch: {patterns}\n")
+    (folder / "deep").joinpath("agents.yaml").touch()
+    configuration = load_deployment(path, environ={})
+    monkeypatch.chdir(folder / "deep")
+    found = configuration.watched_files(configuration.deployment.agents["jarvis"])
+    expected = ["deep/deeper/c.md", "[x].md", "b.txt", "gone.md", "none/*.md", "a.md", "x.md", "deep", "elsewhere.md"]
+    assert [file.relative_to(folder).as_posix() for file in found] == expected
+    assert configuration.declared_files == found
+
+
 def test_sections_and_lists_may_be_left_blank() -> None:
     deployment = load(SMALL + "    depends_on:\n    icons:\ngateway:\n").deployment
     assert deployment.agents["jarvis"].depends_on == ()

@@ -201,7 +201,9 @@ async def test_a_changed_text_card_or_declaration_is_a_new_version_of_that_agent
         "text": {"instruction": "You are text 1.", "agents": ["helper"]},
         "desk": {"card": "cards/main.yaml"},
         "folder": {"card": "cards"},
+        "toned": {"instruction": "You are {{file:tone.md}}.", "watch": ["tone.md"]},
     }
+    (tmp_path / "tone.md").write_text("toned 1")
     async with declared(tmp_path, script, agents) as (served, _, _):
 
         async def told() -> dict[str, str]:
@@ -219,11 +221,14 @@ async def test_a_changed_text_card_or_declaration_is_a_new_version_of_that_agent
         assert await changed_by_a_reload() == {"desk", "folder"}
         served.project.edit(lambda document: document["agents"]["text"].update(instruction="You are text 2."))
         assert await changed_by_a_reload() == {"text"}
+        (tmp_path / "tone.md").write_text("toned 2")
+        assert await changed_by_a_reload() == {"toned"}
         assert await told() == {
             "helper": "You are helper 2",
             "text": "You are text 2",
             "desk": "You are main 2",
             "folder": "You are main 2",
+            "toned": "You are toned 2",
         }
         (cards / "extra.yaml").write_text("name: extra\ninstruction: You are extra.\ndefault: true\n")
         assert await changed_by_a_reload() == {"folder"}

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -20,7 +21,6 @@ from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 RELOADS = 20
 WELL_KNOWN = "/.well-known/mcp/server.json"
@@ -179,31 +179,98 @@ async def test_a_failed_agent_is_tried_again_at_once(tmp_path: Path) -> None:
 
 
 async def test_only_agents_that_use_a_changed_file_are_changed(tmp_path: Path) -> None:
-    helped = "from .helper import WORD\nfrom pathlib import Path\nPROMPT = (Path(__file__).parent / 'prompt.md')\n"
+    helped = "from .helper import WORD"
     project = write_project(
         tmp_path,
         {
-            "helped": Agent(source=saying("helped", "WORD + PROMPT.read_text()", helped)),
+            "first": Agent(source=saying("first", "WORD", helped)),
+            "helped": Agent(source=saying("helped", "WORD", helped)),
             "other": Agent(source=saying("other", "'other'")),
         },
     )
     project.write_module("helper", "WORD = 'one'")
-    (tmp_path / project.package / "prompt.md").write_text(" prompt")
     async with running(project) as served:
         runtimes = {name: agent.runtime for name, agent in served.gateway.agents.items()}
-        assert (await ask(served.url("helped"), SAY_THE_WORD)).text == "one prompt"
+        assert (await ask(served.url("helped"), SAY_THE_WORD)).text == "one"
         await served.reload()
         assert {name: agent.runtime for name, agent in served.gateway.agents.items()} == runtimes
 
         project.write_module("helper", "WORD = 'two'")
         await served.reload()
-        assert (await ask(served.url("helped"), SAY_THE_WORD)).text == "two prompt"
+        for name in ("first", "helped"):
+            assert (await ask(served.url(name), SAY_THE_WORD)).text == "two"
         assert served.gateway.agents["other"].runtime is runtimes["other"]
 
-        helped_now = served.gateway.agents["helped"].runtime
-        (tmp_path / project.package / "prompt.md").write_text(" another")
+
+READS = "from pathlib import Path\nWORD = Path(__file__).parent.parent.joinpath('prompts', 'tone.md').read_text()\n"
+
+
+async def test_a_file_that_a_module_reads_counts_if_it_is_watched_and_only_then(tmp_path: Path) -> None:
+    agents = {name: Agent(source=saying(name, "WORD", READS)) for name in ("watches", "waits")}
+    project = write_project(tmp_path, agents)
+    tone = tmp_path / "prompts" / "tone.md"
+    tone.parent.mkdir()
+    tone.write_text("soft")
+    project.edit(lambda document: document["agents"]["watches"].update(watch=["prompts/*.md"]))
+    async with running(project) as served:
+
+        async def words() -> dict[str, str]:
+            return {name: (await ask(served.url(name), SAY_THE_WORD)).text for name in agents}
+
+        tone.write_text("loud")
         await served.reload()
-        assert served.gateway.agents["helped"].runtime is not helped_now
+        assert await words() == {"watches": "loud", "waits": "soft"}
+
+        project.edit(lambda document: document["agents"]["waits"].update(watch=["prompts/tone.md"]))
+        await served.reload()
+        assert await words() == {"watches": "loud", "waits": "loud"}
+        before = {name: served.gateway.agents[name].runtime for name in agents}
+        await served.reload()
+        assert {name: served.gateway.agents[name].runtime for name in agents} == before
+
+        tone.unlink()
+        await served.reload()
+        assert await words() == {"watches": "loud", "waits": "loud"}
+        assert served.metric("pallas_config_last_reload_successful") == 0
+        tone.write_text("clear")
+        await served.reload()
+        assert await words() == {"watches": "clear", "waits": "clear"}
+
+
+async def test_a_file_that_a_watched_pattern_matches_from_now_on_is_noticed(tmp_path: Path) -> None:
+    listing = (
+        "from pathlib import Path\nWORD = str(sorted(p.stem for p in Path(__file__).parents[1].glob('tones/*.md')))"
+    )
+    project = write_project(tmp_path, {"echo": Agent(source=saying("echo", "WORD", listing))})
+    (tmp_path / "tones").mkdir()
+    (tmp_path / "tones" / "soft.md").touch()
+    project.edit(lambda document: document["agents"]["echo"].update(watch=["tones/*.md"]))
+    async with running(project, watch=True) as served:
+
+        async def stems(reloads: int) -> str:
+            await eventually(
+                lambda: served.metric("pallas_config_reloads_total", outcome="ok") == reloads, 30, what="a reload"
+            )
+            return (await ask(served.url("echo"), SAY_THE_WORD)).text
+
+        (tmp_path / "tones" / "loud.md").touch()
+        assert await stems(1) == "['loud', 'soft']"
+        (tmp_path / "tones" / "loud.md").unlink()
+        assert await stems(2) == "['soft']"
+
+
+async def test_an_agent_that_watches_a_missing_file_says_so_and_comes_up_with_it(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"reads": Agent(source=saying("reads", "WORD", READS)), "well": Agent()})
+    project.edit(lambda document: document["agents"]["reads"].update(watch=["prompts/tone.md"]))
+    async with running(project) as served:
+        answer = await ask(served.url("reads"))
+        assert answer.is_error
+        assert f"no file to watch: {tmp_path / 'prompts' / 'tone.md'}" in answer.text
+        assert (await ask(served.url("well"))).text == "hello"
+        (tmp_path / "prompts").mkdir()
+        (tmp_path / "prompts" / "tone.md").write_text("soft")
+        await eventually(lambda: served.gateway.agents["reads"].runtime is not None, 30, what="the agent up")
+        assert (await ask(served.url("reads"), SAY_THE_WORD)).text == "soft"
 
 
 async def test_a_changed_server_changes_only_agents_that_use_it(tmp_path: Path) -> None:

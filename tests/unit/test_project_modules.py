@@ -1,4 +1,4 @@
-"""Which files an agent module came from, and when it is out of date."""
+"""The files behind an agent's module, and when it is out of date."""
 
 from __future__ import annotations
 
@@ -42,11 +42,10 @@ class Files:
         written = time_ns() - 3_600_000_000_000
         os.utime(path, ns=(written, written))
 
-    def load(self, module: str) -> None:
-        since = time_ns()
+    def load(self, module: str, *watched: Path) -> None:
         importlib.invalidate_caches()
-        importlib.import_module(f"{self.name}.{module}")
-        self.project.note(f"{self.name}.{module}", since=since)
+        with self.project.importing(f"{self.name}.{module}", watched):
+            importlib.import_module(f"{self.name}.{module}")
 
     def behind(self, module: str) -> set[str]:
         return {path.name for path in self.project.files_behind(f"{self.name}.{module}")}
@@ -56,6 +55,12 @@ class Files:
 
     def is_loaded(self, module: str) -> bool:
         return f"{self.name}.{module}" in sys.modules
+
+    def reload(self, *modules: str) -> None:
+        """Load modules after those that are out of date were forgotten."""
+        self.project.forget_outdated()
+        for module in modules:
+            self.load(module)
 
 
 @pytest.fixture
@@ -75,28 +80,133 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
         "from . import helper",
         "from {package}.helper import WORD as OTHER",
         "import {package}.helper as h",
-        "def later():\n    from .helper import WORD\nfrom . import helper",
+        "def now():\n    from .helper import WORD\nnow()",
         "from .between import helper",
+        "from .helper import *\nassert WORD",
     ],
 )
-def test_a_module_comes_from_what_it_imports_and_the_packages_they_are_in(files: Files, source: str) -> None:
+@pytest.mark.parametrize("is_loaded_by_another_agent", [False, True])
+def test_a_module_comes_from_what_its_import_loaded_and_the_packages_they_are_in(
+    files: Files, source: str, *, is_loaded_by_another_agent: bool
+) -> None:
     files.write("helper", "WORD = 1")
     files.write("between", "from . import helper")
     files.write("other", "WORD = 2")
     files.write("agent", source.format(package=files.name))
+    files.write("first", source.format(package=files.name))
+    if is_loaded_by_another_agent:
+        files.load("first")
     files.load("agent")
     files.load("other")
     assert files.behind("agent") - {"between.py"} == {"agent.py", "helper.py", "__init__.py"}
     assert files.behind("other") == {"other.py", "__init__.py"}
 
 
-def test_files_that_a_string_names_belong_to_it_if_they_are_there(files: Files) -> None:
-    (files.folder / "prompt.md").write_text("You are kind.")
-    (files.folder / "memory.sqlite").write_text("")
-    (files.folder.parent / "tone.txt").write_text("soft")
-    files.write("agent", "NAMES = ['prompt.md', 'tone.txt', 'gone.md', 'memory.sqlite', 'a\\0b.md', 'x' * 400 + '.md']")
+def test_an_import_of_a_loaded_module_counts_with_all_that_the_module_had_imported(files: Files) -> None:
+    files.write("deepest", "WORD = 1")
+    files.write("helper", "from . import deepest")
+    for agent in ("first", "second"):
+        files.write(agent, "from . import helper")
+        files.load(agent)
+    assert files.behind("second") == {"second.py", "helper.py", "deepest.py", "__init__.py"}
+
+
+def test_modules_that_a_loaded_one_imported_by_name_count_for_its_later_importers_too(files: Files) -> None:
+    files.write("plugin", "WORD = 1")
+    files.write("helper", f"import importlib\nimportlib.import_module('{files.name}.plugin')")
+    for agent in ("first", "second"):
+        files.write(agent, "from . import helper")
+        files.load(agent)
+    assert files.behind("second") == {"second.py", "helper.py", "plugin.py", "__init__.py"}
+    files.write("plugin", "WORD = 2")
+    files.reload()
+    assert [module for module in ("first", "second", "helper", "plugin") if files.is_loaded(module)] == []
+
+
+def test_what_a_failed_import_loaded_counts_for_the_module_that_failed(files: Files) -> None:
+    files.write("deepest", "WORD = 1")
+    files.write("helper", "from .deepest import WORD\nassert WORD == 2")
+    files.write("agent", "from . import helper")
+    with pytest.raises(AssertionError):
+        files.load("agent")
+    assert files.behind("agent") == {"deepest.py", "__init__.py"}
+    files.write("deepest", "WORD = 2")
+    files.reload("agent")
+    assert files.behind("agent") == {"agent.py", "helper.py", "deepest.py", "__init__.py"}
+
+
+def test_an_import_that_is_no_longer_written_counts_no_longer(files: Files) -> None:
+    files.write("helper", "WORD = 1")
+    files.write("agent", "from .helper import WORD")
     files.load("agent")
-    assert files.behind("agent") == {"agent.py", "__init__.py", "prompt.md", "tone.txt"}
+    files.write("agent", "WORD = 1")
+    files.reload("agent")
+    assert files.behind("agent") == {"agent.py", "__init__.py"}
+
+
+def test_strings_and_imports_that_never_run_are_no_files_of_a_module(files: Files) -> None:
+    files.write("helper", "WORD = 1")
+    (files.folder / "prompt.md").write_text("You are kind.")
+    files.write("other", "from . import helper")
+    files.load("other")
+    files.write("agent", "NAME = 'prompt.md'\ndef later():\n    from .helper import WORD")
+    files.load("agent")
+    assert files.behind("agent") == {"agent.py", "__init__.py"}
+
+
+@pytest.mark.parametrize("reads", ["agent", "helper"])
+def test_a_watched_file_that_changed_has_all_that_may_have_read_it_imported_again(files: Files, reads: str) -> None:
+    prompt = files.folder / "prompt.md"
+    prompt.write_text("one")
+    files.write("other", "WORD = 2")
+    sources = {"agent": "from .helper import TEXT", "helper": "TEXT = 0"}
+    sources[reads] += f"\nfrom pathlib import Path\nTEXT = Path({str(prompt)!r}).read_text()"
+    for module, source in sources.items():
+        files.write(module, source)
+    files.load("agent", prompt)
+    files.load("other")
+    files.reload("agent", "other")
+    assert sys.modules[f"{files.name}.agent"].TEXT == "one"
+    prompt.write_text("two")
+    files.project.forget_outdated(but=[f"{files.name}.agent", f"{files.name}.helper"])
+    assert sys.modules[f"{files.name}.agent"].TEXT == "one"
+    files.reload()
+    assert not files.is_loaded("agent")
+    files.load("agent", prompt)
+    assert sys.modules[f"{files.name}.agent"].TEXT == "two"
+    files.project.forget_outdated()
+    assert files.is_loaded("agent")
+
+
+def test_a_watched_module_that_is_imported_at_a_call_is_imported_again(files: Files) -> None:
+    late = files.write("late", "WORD = 1")
+    files.write("agent", "def call():\n    from .late import WORD\n    return WORD")
+    files.load("agent", late)
+    call = sys.modules[f"{files.name}.agent"].call
+    assert call() == 1
+    files.write("late", "WORD = 2")
+    files.project.forget_outdated()
+    assert call() == 2
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_file_that_is_watched_only_now_may_have_changed_since_the_import(files: Files, *, anew: bool) -> None:
+    prompt = files.folder / "prompt.md"
+    prompt.write_text("one")
+    files.write("agent", "WORD = 1")
+    name = f"{files.name}.agent"
+    files.project.watch(name, [prompt], anew=anew)
+    files.load("agent")
+    files.project.watch(name, [prompt], anew=anew)
+    files.project.forget_outdated()
+    assert files.is_loaded("agent") == (not anew)
+    files.load("agent", prompt)
+    files.project.watch(name, [prompt], anew=anew)
+    files.project.forget_outdated()
+    assert files.is_loaded("agent")
+    prompt.write_text("another text")
+    files.project.forget_outdated()
+    assert not files.is_loaded("agent")
 
 
 @pytest.mark.parametrize("change", ["edited", "removed", "package edited"])
@@ -138,35 +248,18 @@ def test_a_module_may_become_a_package(files: Files) -> None:
     assert files.behind("agent") == {"__init__.py"}
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "try:\n    from ...nowhere import word\nexcept ImportError:\n    word = 1",
-        "def never():\n    from ....nowhere import word",
-    ],
-)
-def test_a_relative_import_that_leads_nowhere_is_none(files: Files, source: str) -> None:
-    files.write("agent", source)
+def test_a_relative_import_that_leads_nowhere_is_none(files: Files) -> None:
+    files.write("agent", "try:\n    from ...nowhere import word\nexcept ImportError:\n    word = 1")
     files.load("agent")
     assert files.behind("agent") == {"agent.py", "__init__.py"}
 
 
-def test_a_top_level_module_may_try_to_be_in_a_package(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"{files.name}_alone"
-    path = files.folder.parent / f"{name}.py"
-    path.write_text("try:\n    from .helper import word\nexcept ImportError:\n    word = 1")
-    files.age(path)
-    monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
-    files.project.note(name, since=time_ns())
-    assert {one.name for one in files.project.files_behind(name)} == {path.name}
-
-
 def test_a_file_that_was_written_during_its_import_is_out_of_date_until_the_next(files: Files) -> None:
     path = files.write("agent", "WORD = 1")
-    now = time_ns()
-    os.utime(path, ns=(now, now))
-    importlib.import_module(f"{files.name}.agent")
-    files.project.note(f"{files.name}.agent", since=now)
+    with files.project.importing(f"{files.name}.agent"):
+        now = time_ns()
+        os.utime(path, ns=(now, now))
+        importlib.import_module(f"{files.name}.agent")
     assert files.stamp_of("agent.py") is None
     files.project.forget_outdated()
     files.load("agent")
@@ -182,21 +275,13 @@ def test_a_file_dated_in_the_future_is_as_good_as_any(files: Files) -> None:
     assert files.is_loaded("agent")
 
 
-def test_a_file_that_each_import_writes_makes_the_module_out_of_date_once_only(files: Files) -> None:
-    files.write("agent", "from pathlib import Path\nimport time\nPath('state.json').write_text(str(time.time_ns()))\n")
-    for _ in range(2):
-        files.load("agent")
-        files.project.forget_outdated()
-    assert files.is_loaded("agent")
-    assert "state.json" not in files.behind("agent")
-
-
-def test_a_compiled_module_has_a_file_and_no_imports(files: Files) -> None:
-    source = files.write("agent", "WORD = 1")
+def test_a_compiled_module_is_one_like_others(files: Files) -> None:
+    files.write("helper", "WORD = 1")
+    source = files.write("agent", "from . import helper")
     compiled = files.folder / "agent.pyc"
     py_compile.compile(str(source), cfile=str(compiled))
     source.unlink()
     files.load("agent")
-    assert files.behind("agent") == {"agent.pyc"}
+    assert files.behind("agent") == {"agent.pyc", "helper.py", "__init__.py"}
     files.project.forget_outdated()
     assert files.is_loaded("agent")
