@@ -9,9 +9,8 @@ import typer
 
 from pallas_gateway.cli.inspection import Findings, inspect
 from pallas_gateway.cli.output import problem, result
-from pallas_gateway.cli.project import ConfigOption, load_project, make_ready
+from pallas_gateway.cli.project import ConfigOption, make_ready, read_project
 from pallas_gateway.config.loader import Overrides
-from pallas_gateway.config.problems import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,17 +31,14 @@ def check(
     ] = False,
 ) -> None:
     """Load everything serve would load, and print every problem at once: exit 0 or 2. Warnings do not fail it."""
-    try:
-        configuration = load_project(config, Overrides(per_port=per_port or None))
-    except ConfigurationError as error:
-        if error.readable is not None:
-            make_ready(error.readable)
-        found = inspect(error.readable, error.problems, online=online) if error.readable is not None else Findings()
-        _print([*error.problems, *found.problems], found.warnings)
-        raise typer.Exit(2) from None
-    found = inspect(configuration, [], online=online)
-    _print(found.problems, found.warnings)
-    if found.problems:
+    loaded = read_project(config, Overrides(per_port=per_port or None))
+    configuration, found = loaded.configuration, Findings()
+    if configuration is not None:
+        make_ready(configuration)
+        found = inspect(configuration, loaded.problems, online=online)
+    problems = [*loaded.problems, *found.problems]
+    _print(problems, found.warnings)
+    if configuration is None or problems:
         raise typer.Exit(2)
     names = list(configuration.deployment.agents)
     result(f"{configuration.path} is fine: {len(names)} agent{'s'[: len(names) > 1]} ({', '.join(names)})")

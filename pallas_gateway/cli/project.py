@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pallas_gateway.config.environment import config_path, load_dotenv_file
-from pallas_gateway.config.loader import Overrides, load_deployment
+from pallas_gateway.config.loader import Loaded, Overrides, read_deployment
+from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.config.secret_values import secret_values
 from pallas_gateway.telemetry import redaction
 
@@ -28,10 +29,18 @@ def load_project(config: Path | None, overrides: Overrides) -> Configuration:
     Raises:
         ConfigurationError: with every problem of the files.
     """
-    load_dotenv_file(Path.cwd(), os.environ)
-    configuration = load_deployment(config_path(os.environ, config), environ=os.environ, overrides=overrides)
+    configuration = read_project(config, overrides).usable()
     make_ready(configuration)
     return configuration
+
+
+def read_project(config: Path | None, overrides: Overrides) -> Loaded:
+    """Load `.env` and read the configuration as far as that is possible."""
+    try:
+        load_dotenv_file(Path.cwd(), os.environ)
+    except ConfigurationError as error:
+        return Loaded(None, error.problems)
+    return read_deployment(config_path(os.environ, config), environ=os.environ, overrides=overrides)
 
 
 def make_ready(configuration: Configuration) -> None:

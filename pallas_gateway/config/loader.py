@@ -45,16 +45,46 @@ class Overrides:
 NO_OVERRIDES = Overrides()
 
 
-def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overrides = NO_OVERRIDES) -> Configuration:
-    """Load and check the deployment file and fast-agent's file.
+@dataclass(frozen=True)
+class Loaded:
+    """The result of reading all files.
+
+    Attributes:
+        configuration: As far as it could be read; with problems only for finding more of them. None if too much is
+            wrong.
+        problems: Everything wrong with the files: the command line's first, then by line.
+    """
+
+    configuration: Configuration | None
+    problems: tuple[Problem, ...] = ()
+
+    def usable(self) -> Configuration:
+        """The configuration.
+
+        Raises:
+            ConfigurationError: With every problem, if there are any.
+        """
+        if self.configuration is None or self.problems:
+            raise ConfigurationError(self.problems)
+        return self.configuration
+
+
+def read_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overrides = NO_OVERRIDES) -> Loaded:
+    """Read and check the deployment file and fast-agent's file.
 
     That is the file named by `fastagent_config`, else the one in the working directory, else the one in the folder of
     the deployment file.
+    """
+    return _loaded(_read(path, environ), path, environ, overrides)
+
+
+def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overrides = NO_OVERRIDES) -> Configuration:
+    """The usable result of `read_deployment`.
 
     Raises:
-        ConfigurationError: With every problem of all files, those of the command line first, then by line.
+        ConfigurationError: With every problem of all files.
     """
-    return _configuration(_read(path, environ), path, environ, overrides)
+    return read_deployment(path, environ=environ, overrides=overrides).usable()
 
 
 def check_deployment(text: str, path: Path, *, environ: Mapping[str, str]) -> None:
@@ -64,10 +94,10 @@ def check_deployment(text: str, path: Path, *, environ: Mapping[str, str]) -> No
         ConfigurationError: As above; lines are those of `text`.
     """
     document = parse_document(text, str(path), environ, free_prefix=FREE_PREFIX)
-    _configuration(_usable(document, path), path, environ, NO_OVERRIDES)
+    _loaded(_usable(document, path), path, environ, NO_OVERRIDES).usable()
 
 
-def _configuration(document: Document, path: Path, environ: Mapping[str, str], overrides: Overrides) -> Configuration:
+def _loaded(document: Document, path: Path, environ: Mapping[str, str], overrides: Overrides) -> Loaded:
     data = _overridden(document.data, overrides)
     deployment, errors = validated(Deployment, data)
     shown = deployment or validated(Deployment, mended(data, errors))[0]
@@ -76,10 +106,7 @@ def _configuration(document: Document, path: Path, environ: Mapping[str, str], o
     fastagent, more = read_fastagent_file(named, environ, folder=path.parent)
     lines = MappingProxyType(document.lines)
     readable = Configuration(shown, path, lines, fastagent, overrides.agent) if shown and not more else None
-    if readable is None or deployment is None or problems:
-        found = [*_in_reading_order(problems), *_in_reading_order(more)]
-        raise ConfigurationError(found, readable=readable)
-    return readable
+    return Loaded(readable, (*_in_reading_order(problems), *_in_reading_order(more)))
 
 
 def _read(path: Path, environ: Mapping[str, str]) -> Document:

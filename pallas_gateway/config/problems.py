@@ -3,12 +3,8 @@
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from pallas_gateway.config.configuration import Configuration
 
 
 @dataclass(frozen=True)
@@ -38,15 +34,9 @@ class ConfigurationError(GatewayError):
 
     reason = "bad_configuration"
 
-    def __init__(self, problems: Iterable[Problem], *, readable: "Configuration | None" = None) -> None:
-        """Keep the problems in the given order; the message is one line for each.
-
-        Args:
-            problems: What is wrong.
-            readable: What could be read all the same, only for looking for more problems.
-        """
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        """Keep the problems in the given order; the message is one line for each."""
         self.problems = tuple(problems)
-        self.readable = readable
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 

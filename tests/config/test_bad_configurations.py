@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.config import ConfigurationError, Overrides, load_deployment
+from pallas_gateway.config.loader import read_deployment
 from pallas_gateway.config.parameters import PARAMETERS
 
 ONE = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"  # four lines; what follows starts on line 5
@@ -704,6 +705,31 @@ def test_every_mistake_is_reported_with_its_place_and_what_to_do(
     assert [str(problem) for problem in caught.value.problems] == mistake.problems
     assert str(caught.value) == "\n".join(mistake.problems)
     assert caught.value.reason == "bad_configuration"
+
+
+@pytest.mark.parametrize(
+    ("text", "agents"),
+    [
+        (ONE, ["jarvis"]),
+        (ONE + "    port: many\n", ["jarvis"]),  # what is right is there to look for more problems
+        ("name: demo\nagents: [\n", None),
+        ("name: demo\nagents: 3\n", None),
+    ],
+)
+def test_what_can_be_read_of_a_bad_configuration_is_there_with_its_problems(
+    text: str, agents: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("agents.yaml").write_text(text)
+    loaded = read_deployment(Path("agents.yaml"), environ={})
+    assert (loaded.configuration and list(loaded.configuration.deployment.agents)) == agents
+    assert bool(loaded.problems) == (text != ONE)
+    if loaded.problems:
+        with pytest.raises(ConfigurationError) as caught:
+            loaded.usable()
+        assert caught.value.problems == loaded.problems
+    else:
+        assert loaded.usable() is loaded.configuration
 
 
 def problems_at(path: Path) -> list[str]:
