@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
 
 LOOPBACK = "127.0.0.1"
 ALL_AGENTS = "*"

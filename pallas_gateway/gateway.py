@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pallas_gateway.addresses import Addresses
     from pallas_gateway.agent_server.server import AgentServer
     from pallas_gateway.agents.hosted_agent import HostedAgent
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.roster import Changes
     from pallas_gateway.runtime.ports import LlmProvider, Runtime

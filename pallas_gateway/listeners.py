@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import ExitStack
 
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.tasks import TaskOwner
 
 BACKLOG = 1024

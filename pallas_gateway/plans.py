@@ -9,8 +9,8 @@ from pallas_gateway.runtime.ports import AgentPlan, Declared
 
 if TYPE_CHECKING:
     from pallas_gateway.addresses import Addresses
-    from pallas_gateway.config.configuration import Configuration
-    from pallas_gateway.config.schema import AgentSettings
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.config.model.schema import AgentSettings
 
 
 def agent_plan(configuration: Configuration, addresses: Addresses, name: str) -> AgentPlan:

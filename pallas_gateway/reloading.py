@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pallas_gateway.config.environment import DOTENV
-from pallas_gateway.config.fastagent_file import settings_files
+from pallas_gateway.config.loading.environment import DOTENV
+from pallas_gateway.config.loading.fastagent_file import settings_files
+from pallas_gateway.config.loading.restarting import applicable
 from pallas_gateway.config.problems import ConfigurationError
-from pallas_gateway.config.restarting import applicable
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.file_watch import FileWatch
 from pallas_gateway.http_server import check_tls
@@ -26,7 +26,7 @@ from pallas_gateway.web.app import create_app
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.gateway import Gateway
     from pallas_gateway.listeners import Listeners
     from pallas_gateway.listening import Entrance, Listening

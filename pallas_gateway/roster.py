@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pallas_gateway.addresses import Addresses
     from pallas_gateway.agents.supervisor import Successor
     from pallas_gateway.calls.nesting import RunningCalls
-    from pallas_gateway.config.configuration import Configuration
-    from pallas_gateway.config.schema import AgentSettings
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.config.model.schema import AgentSettings
     from pallas_gateway.health.preflight import Preflight
     from pallas_gateway.health.verdict import Verdict
     from pallas_gateway.runtime.ports import AgentPlan, Runtime

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pallas_gateway.calls.nesting import RunningCalls
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.listeners import Sharing
     from pallas_gateway.reloading import Reloads
     from pallas_gateway.runtime.ports import Runtime

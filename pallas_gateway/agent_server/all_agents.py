@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.agent_server.server import AgentServer
     from pallas_gateway.calls.nesting import RunningCalls
-    from pallas_gateway.config.schema import Deployment
+    from pallas_gateway.config.model.schema import Deployment
     from pallas_gateway.identity.grants import Grants
 
 _TOOL_PREFIX = "agent-"

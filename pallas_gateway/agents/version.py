@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pallas_gateway.agents.admission import Admission
-    from pallas_gateway.config.schema import AgentSettings
+    from pallas_gateway.config.model.schema import AgentSettings
     from pallas_gateway.runtime.ports import AgentRuntime
 
 

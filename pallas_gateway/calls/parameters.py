@@ -1,7 +1,7 @@
 """What a caller may ask of an agent's model for one call: read from `params`, and completed by the agent's defaults.
 
-Pure. Ranges and meanings are the configuration's (`config/parameters.py`), so that `default_params` and `params` are
-one language; what a provider makes of them is the runtime's business.
+Pure. Ranges and meanings are the configuration's (`config/model/parameters.py`), so that `default_params` and `params`
+are one language; what a provider makes of them is the runtime's business.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.config.parameters import MOST_ALLOWED_TOOLS, PARAMETERS, CallParameters, DefaultParameters
-from pallas_gateway.config.translate import located, validated
+from pallas_gateway.config.loading.translate import located, validated
+from pallas_gateway.config.model.parameters import MOST_ALLOWED_TOOLS, PARAMETERS, CallParameters, DefaultParameters
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted, shortened
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from pallas_gateway.config.schema import AgentSettings
+    from pallas_gateway.config.model.schema import AgentSettings
 
 type JsonObject = dict[str, Any]
 

@@ -10,13 +10,12 @@ import typer
 
 from pallas_gateway.addresses import for_this_machine
 from pallas_gateway.cli.usage import UsageError
-from pallas_gateway.config.configuration import Configuration
-from pallas_gateway.config.environment import config_path, load_dotenv_file
-from pallas_gateway.config.fastagent_file import FastAgentFile
-from pallas_gateway.config.loader import FREE_PREFIX
-from pallas_gateway.config.schema import Deployment
-from pallas_gateway.config.translate import located, validated
-from pallas_gateway.config.yaml_source import read_document
+from pallas_gateway.config.loading.configuration import Configuration
+from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
+from pallas_gateway.config.loading.fastagent_file import FastAgentFile
+from pallas_gateway.config.loading.translate import located, validated
+from pallas_gateway.config.model.schema import Deployment
+from pallas_gateway.config.yaml.source import FREE_PREFIX, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

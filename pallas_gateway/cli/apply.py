@@ -19,11 +19,11 @@ from pallas_gateway.cli.export import text_of
 from pallas_gateway.cli.output import problem, result
 from pallas_gateway.cli.project import ConfigOption
 from pallas_gateway.cli.usage import UsageError
-from pallas_gateway.config.definitions import Definitions, defined_in, read_definitions, same
-from pallas_gateway.config.environment import config_path, load_dotenv_file
-from pallas_gateway.config.loader import check_deployment
+from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
+from pallas_gateway.config.loading.loader import check_deployment
 from pallas_gateway.config.problems import ConfigurationError
-from pallas_gateway.config.yaml_editing import with_agents
+from pallas_gateway.config.yaml.definitions import Definitions, defined_in, read_definitions, same
+from pallas_gateway.config.yaml.editing import with_agents
 
 STDIN = "-"
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}

@@ -10,7 +10,7 @@ import typer
 from pallas_gateway.cli.inspection import Findings, inspect
 from pallas_gateway.cli.output import problem, result
 from pallas_gateway.cli.project import ConfigOption, make_ready, read_project
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Literal
 
 from pallas_gateway.addresses import Addresses
 from pallas_gateway.cli.output import problem
+from pallas_gateway.config.model.values import is_loopback, is_wider_than_any_site
 from pallas_gateway.config.problems import Problem
-from pallas_gateway.config.values import is_loopback, is_wider_than_any_site
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.telemetry.log_outputs import StderrOutput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
 
 _log = logging.getLogger("pallas.cli")
 _SAID = {

@@ -10,11 +10,11 @@ import typer
 from pallas_gateway.cli.output import result
 from pallas_gateway.cli.project import ConfigOption
 from pallas_gateway.cli.usage import UsageError
-from pallas_gateway.config.definitions import defined_in
-from pallas_gateway.config.environment import config_path
-from pallas_gateway.config.loader import MISSING
+from pallas_gateway.config.loading.environment import config_path
+from pallas_gateway.config.loading.loader import MISSING
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
-from pallas_gateway.config.yaml_editing import rendered
+from pallas_gateway.config.yaml.definitions import defined_in
+from pallas_gateway.config.yaml.editing import rendered
 
 if TYPE_CHECKING:
     from pathlib import Path

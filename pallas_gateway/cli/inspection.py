@@ -17,9 +17,9 @@ import typer
 from pallas_gateway.addresses import Addresses
 from pallas_gateway.cli.doors import doors
 from pallas_gateway.cli.output import stdout_for_results_only
+from pallas_gateway.config.loading.rules import OF_INSTRUCTIONS
+from pallas_gateway.config.model.schema import MAKINGS
 from pallas_gateway.config.problems import Problem, suggesting
-from pallas_gateway.config.rules import OF_INSTRUCTIONS
-from pallas_gateway.config.schema import MAKINGS
 from pallas_gateway.errors import AgentStartError
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from pallas_gateway.cli.online import Online
-    from pallas_gateway.config.configuration import Configuration
-    from pallas_gateway.config.fastagent_file import FastAgentFile
-    from pallas_gateway.config.yaml_source import UnsetVariable
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.config.loading.fastagent_file import FastAgentFile
+    from pallas_gateway.config.yaml.source import UnsetVariable
     from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
     from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
+from pallas_gateway.config.loading.rules import TOOL_SEPARATOR
 from pallas_gateway.config.problems import Problem, did_you_mean
-from pallas_gateway.config.rules import TOOL_SEPARATOR
 from pallas_gateway.health import preflight
 from pallas_gateway.health.probe import probe
 from pallas_gateway.tasks import TaskOwner
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import httpx
 
     from pallas_gateway.cli.inspection import Findings
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.health.verdict import LlmResult
     from pallas_gateway.runtime.agent_runtime import FastAgentAgentRuntime
     from pallas_gateway.runtime.ports import Downstream, LlmProvider

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pallas_gateway.config.environment import config_path, load_dotenv_file
-from pallas_gateway.config.loader import Loaded, Overrides, read_deployment
+from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
+from pallas_gateway.config.loading.loader import Loaded, Overrides, read_deployment
+from pallas_gateway.config.loading.secret_values import secret_values
 from pallas_gateway.config.problems import ConfigurationError
-from pallas_gateway.config.secret_values import secret_values
 from pallas_gateway.telemetry import redaction
 
 if TYPE_CHECKING:
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Path of agents.yaml; PALLAS_AGENTS_CONFIG sets another default.")

@@ -20,7 +20,7 @@ from pallas_gateway.cli.address import DEFAULT_URL
 from pallas_gateway.cli.doors import warn_of_doors
 from pallas_gateway.cli.output import result, say_how_to_stop_at_once, stdout_for_results_only, table
 from pallas_gateway.cli.project import ConfigOption, load_project
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.telemetry import logs
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.gateway import Gateway
 
 _log = logging.getLogger("pallas.cli")

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pallas_gateway.cli.output import problem, result
 from pallas_gateway.cli.usage import UsageError
-from pallas_gateway.config.auth import StaticKeySettings
+from pallas_gateway.config.model.auth import StaticKeySettings
 from pallas_gateway.identity.static_keys import hash_of, new_key
 
 token = typer.Typer(help="Keys for callers.", no_args_is_help=True)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.cli.output import say_how_to_stop_at_once
 from pallas_gateway.cli.project import load_project
+from pallas_gateway.config.loading.restarting import applicable
 from pallas_gateway.config.problems import ConfigurationError
-from pallas_gateway.config.restarting import applicable
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.listeners import bind_public, wants_same_ports
 from pallas_gateway.service_manager import ServiceManager
@@ -26,7 +26,7 @@ from pallas_gateway.workers.plan import Plan
 from pallas_gateway.workers.start import Start
 
 if TYPE_CHECKING:
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.workers.start import Rereading
 
 SHORTEST_HANG_SECONDS = 20.0

@@ -9,11 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pallas_gateway.config.auth import AuthSettings, JwtSettings, StaticKeySettings
-from pallas_gateway.config.loader import FREE_PREFIX
-from pallas_gateway.config.parameters import DefaultParameters
-from pallas_gateway.config.rules import AGENT_NAME
-from pallas_gateway.config.schema import (
+from pallas_gateway.config.loading.rules import AGENT_NAME
+from pallas_gateway.config.model.auth import AuthSettings, JwtSettings, StaticKeySettings
+from pallas_gateway.config.model.parameters import DefaultParameters
+from pallas_gateway.config.model.schema import (
     AgentSettings,
     Deployment,
     GatewaySettings,
@@ -21,6 +20,7 @@ from pallas_gateway.config.schema import (
     ModelCapabilities,
     TlsSettings,
 )
+from pallas_gateway.config.yaml.source import FREE_PREFIX
 
 type JsonObject = dict[str, Any]
 
@@ -43,7 +43,7 @@ PLACEHOLDER_SCHEMA = {"type": "string", "pattern": r"^\$\{[^}]+\}$"}
 INTRODUCTION = """\
 # Configuration
 
-<!-- Made by `python -m pallas_gateway.config.reference`; the meanings are docstrings in `config/schema.py`. -->
+<!-- Made by `python -m pallas_gateway.config.reference`; the meanings are docstrings in `config/model/`. -->
 
 The gateway reads `agents.yaml` from the working directory, or the file that `--config` or the variable
 `PALLAS_AGENTS_CONFIG` names. `pallas-gateway check` prints everything that is wrong with it at once, with file and

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from pallas_gateway.config.auth import AuthSettings, StaticKeySettings
+    from pallas_gateway.config.model.auth import AuthSettings, StaticKeySettings
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.tasks import TaskOwner
 

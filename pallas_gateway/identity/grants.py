@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from pallas_gateway.config.values import GRANT
+from pallas_gateway.config.model.values import GRANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

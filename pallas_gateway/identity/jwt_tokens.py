@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from pallas_gateway.config.auth import JwtSettings
+    from pallas_gateway.config.model.auth import JwtSettings
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.tasks import TaskOwner
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from pallas_gateway.config.fastagent_file import settings_files
+from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.declared import files_of, make, missing_files
 from pallas_gateway.runtime.modules import Imports, in_thread

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from fast_agent.core.fastagent import FastAgent
 from pydantic import ValidationError
 
-from pallas_gateway.config.fastagent_file import settings_files
+from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.project_modules import ProjectModules

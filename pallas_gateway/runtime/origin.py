@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.config.fastagent_file import settings_files
+from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.sources import have_changed, stamps
 

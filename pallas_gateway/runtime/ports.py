@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.calls.channel import Hearer
     from pallas_gateway.calls.credentials import Credentials
-    from pallas_gateway.config.schema import ModelCapabilities
+    from pallas_gateway.config.model.schema import ModelCapabilities
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.identity.token_exchange import TokenExchange
     from pallas_gateway.runtime.sources import Files

@@ -15,9 +15,9 @@ from mcp_types import Implementation
 from pydantic import ValidationError
 
 from pallas_gateway import __version__
-from pallas_gateway.config.expansion import ExpandedText
-from pallas_gateway.config.forwarding import Forwarding, has_own_authorization, why_never_exchanged
-from pallas_gateway.config.secret_values import secret_values
+from pallas_gateway.config.loading.secret_values import secret_values
+from pallas_gateway.config.model.forwarding import Forwarding, has_own_authorization, why_never_exchanged
+from pallas_gateway.config.yaml.expansion import ExpandedText
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
 
-    from pallas_gateway.config.forwarding import TokenExchangeSettings
+    from pallas_gateway.config.model.forwarding import TokenExchangeSettings
 
 _log = logging.getLogger("pallas.runtime")
 _UNSET = re.compile(r"^\$\{[^}]*\}$")

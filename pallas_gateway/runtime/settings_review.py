@@ -14,10 +14,10 @@ from fast_agent.core.exceptions import ModelConfigError, ProviderKeyError, walk_
 from fast_agent.mcp.server_declaration import MCPServerDeclaration
 from pydantic import BaseModel, ValidationError
 
-from pallas_gateway.config.forwarding import Forwarding
-from pallas_gateway.config.loader import FREE_PREFIX
+from pallas_gateway.config.loading.translate import SENTENCES
+from pallas_gateway.config.model.forwarding import Forwarding
 from pallas_gateway.config.problems import misspelt, nearest, suggesting
-from pallas_gateway.config.translate import SENTENCES
+from pallas_gateway.config.yaml.source import FREE_PREFIX
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.failures import told

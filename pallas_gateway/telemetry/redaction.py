@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
-from pallas_gateway.config.secret_values import is_secret_name
+from pallas_gateway.config.loading.secret_values import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -13,7 +13,7 @@ from mcp.shared.auth import ProtectedResourceMetadata
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.addresses import ALL_AGENTS
-from pallas_gateway.config.rules import AGENT_NAME
+from pallas_gateway.config.loading.rules import AGENT_NAME
 from pallas_gateway.identity.grants import RUN_AGENTS
 
 if TYPE_CHECKING:

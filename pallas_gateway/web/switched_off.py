@@ -11,7 +11,7 @@ from pallas_gateway.web.access import caller_of
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.gateway import Gateway
 
 THREADS_PREFIX = "/api/v1/"

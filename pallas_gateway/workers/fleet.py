@@ -23,7 +23,7 @@ from pallas_gateway.workers.restarts import restart_seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.workers.plan import Plan
 
 STOP_SECONDS = 60.0

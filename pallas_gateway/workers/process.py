@@ -30,7 +30,7 @@ from pallas_gateway.workers.start import written
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.workers.messages import Message
     from pallas_gateway.workers.start import Start
 

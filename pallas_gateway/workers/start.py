@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pallas_gateway.config.configuration import Configuration
-    from pallas_gateway.config.loader import Overrides
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.config.loading.loader import Overrides
 
 
 @dataclass(frozen=True, slots=True)

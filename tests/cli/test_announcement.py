@@ -10,7 +10,7 @@ import yaml
 from pallas_gateway.addresses import Addresses
 from pallas_gateway.agents.agent_state import State
 from pallas_gateway.cli.serve import _announce
-from pallas_gateway.config.loader import Overrides, load_deployment
+from pallas_gateway.config.loading.loader import Overrides, load_deployment
 from pallas_gateway.gateway import Gateway
 from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime
 

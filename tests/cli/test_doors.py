@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from pallas_gateway.cli.doors import doors
-from pallas_gateway.config.configuration import EVERYWHERE
-from pallas_gateway.config.loader import Overrides, load_deployment
+from pallas_gateway.config.loading.configuration import EVERYWHERE
+from pallas_gateway.config.loading.loader import Overrides, load_deployment
 from tests.e2e.certificates import TLS_FILES
 
 JWT = {"issuer": "https://login.example.com", "jwks_uri": "https://login.example.com/jwks"}

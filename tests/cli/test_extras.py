@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pallas_gateway.config.loader import THREADS_PACKAGES
+from pallas_gateway.config.loading.loader import THREADS_PACKAGES
 from tests.cli.program import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, write_project
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.cli import workers
-from pallas_gateway.config.loader import load_deployment
+from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.http_server import TlsError
 from tests.cli.program import Command, Program, started
 from tests.support import fake_worker

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.config import ConfigurationError, Overrides, load_deployment
-from pallas_gateway.config.loader import read_deployment
-from pallas_gateway.config.parameters import PARAMETERS
+from pallas_gateway.config.loading.loader import read_deployment
+from pallas_gateway.config.model.parameters import PARAMETERS
 
 ONE = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"  # four lines; what follows starts on line 5
 TWO = ONE + "  research:\n    module: agents.research\n"  # six lines

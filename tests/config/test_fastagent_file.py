@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.config import ConfigurationError, FastAgentFile, ModelCapabilities, load_deployment
-from pallas_gateway.config.fastagent_file import BaseUrl
-from pallas_gateway.config.forwarding import TokenExchangeSettings
+from pallas_gateway.config.loading.fastagent_file import BaseUrl
+from pallas_gateway.config.model.forwarding import TokenExchangeSettings
 
 AGENTS = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"
 CONFIG = Path("fastagent.config.yaml")

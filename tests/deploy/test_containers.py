@@ -18,8 +18,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from pallas_gateway.config.loader import load_deployment
-from pallas_gateway.config.schema import GatewaySettings
+from pallas_gateway.config.loading.loader import load_deployment
+from pallas_gateway.config.model.schema import GatewaySettings
 from tests.cli.program import Program
 from tests.deploy.adapting import DEPLOY, ROOT, shipped
 from tests.support_programs import program

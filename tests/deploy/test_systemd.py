@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.agents.supervisor import DEPENDENCY_SECONDS
-from pallas_gateway.config.schema import GatewaySettings
+from pallas_gateway.config.model.schema import GatewaySettings
 from pallas_gateway.runtime.modules import IMPORT_SECONDS
 from tests.deploy.adapting import adapted, shipped
 from tests.support_programs import program

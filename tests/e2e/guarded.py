@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from pallas_gateway.config.loader import Overrides
+    from pallas_gateway.config.loading.loader import Overrides
     from tests.support.clients import RawClient
 
 STATIC_KEY = "pgw_the-key-of-ci"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 from fastmcp.exceptions import PromptError
 
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from tests.e2e.calling import ask, health
 from tests.e2e.watching import calling, speaker, turns_so_far
 from tests.support.downstreams import stateless_downstream

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.identity.static_keys import hash_of
 from tests.support.gateway import Agent, Running, running, write_project
 from tests.support.listener import reserved_port

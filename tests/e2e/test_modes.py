@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.listeners import BindError
 from tests.e2e.calling import EACH_VERSION, Answer, ask, health
 from tests.e2e.certificates import TLS_FILES, write_certificate

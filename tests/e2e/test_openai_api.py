@@ -14,7 +14,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from tests.e2e.guarded import STATIC_KEY, guarded, static_key
 from tests.e2e.watching import DESK, PIPELINE, Stage, speaker, stage
 from tests.support.gateway import Agent, running, until_idle, write_project

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.e2e.guarded import METADATA, bearer, guarded
 from tests.support.clients import MODERN_VERSION, tool_params

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
 

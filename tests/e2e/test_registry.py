@@ -12,7 +12,7 @@ import httpx
 import jsonschema
 import pytest
 
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from tests.e2e.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
 from tests.support.listener import reserved_port

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from pallas_gateway import reloading
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from tests.e2e.calling import ask
 from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.gateway import Agent, module_source, running, write_project

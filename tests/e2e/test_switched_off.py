@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.identity.static_keys import hash_of
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port

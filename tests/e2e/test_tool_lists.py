@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from pallas_gateway.calls.parameters import params_schema
-from pallas_gateway.config.loader import Overrides
-from pallas_gateway.config.parameters import PARAMETERS
+from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.config.model.parameters import PARAMETERS
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, write_project

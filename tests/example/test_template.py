@@ -8,9 +8,9 @@ import yaml
 from pydantic import BaseModel
 
 from pallas_gateway.config import load_deployment
-from pallas_gateway.config.auth import AuthSettings, JwtSettings
+from pallas_gateway.config.model.auth import AuthSettings, JwtSettings
+from pallas_gateway.config.model.schema import AgentSettings, Deployment, GatewaySettings
 from pallas_gateway.config.reference import SECTIONS
-from pallas_gateway.config.schema import AgentSettings, Deployment, GatewaySettings
 
 TEMPLATE = Path(__file__).parents[2] / "agents.example.yaml"
 KEY = re.compile(r"^ *(?:# *)?(?:- )?([a-z_0-9]+):", re.MULTILINE)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pallas_gateway.config.loader import Overrides, load_deployment
+from pallas_gateway.config.loading.loader import Overrides, load_deployment
 from pallas_gateway.reloading import Reloads
 from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
 from pallas_gateway.server import serve

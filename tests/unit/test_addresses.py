@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from pallas_gateway.addresses import ALL_AGENTS, Addresses
-from pallas_gateway.config.configuration import EVERYWHERE
-from pallas_gateway.config.loader import Overrides, load_deployment
+from pallas_gateway.config.loading.configuration import EVERYWHERE
+from pallas_gateway.config.loading.loader import Overrides, load_deployment
 
 AGENTS = {"search": {"module": "agents.search", "port": 24201}, "tech_research": {"module": "agents.tech"}}
 

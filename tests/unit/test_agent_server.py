@@ -23,7 +23,7 @@ from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.channel import Wishes
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.calls.progress import ProgressEvent
-from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY, Caller
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.tasks import TaskOwner

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from pallas_gateway.config.auth import AuthSettings
+from pallas_gateway.config.model.auth import AuthSettings
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError

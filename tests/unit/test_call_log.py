@@ -21,7 +21,7 @@ from pallas_gateway.agents.call_log import (
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
 from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.secret import Secret

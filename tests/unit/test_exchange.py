@@ -17,7 +17,7 @@ from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.agent_state import State, Surroundings
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.health.verdict import Verdict
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY
 from pallas_gateway.tasks import TaskOwner

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.config.loader import Overrides
+from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.telemetry import logs
 from pallas_gateway.workers import fleet as fleet_module
 from pallas_gateway.workers.fleet import Fleet, WorkersError

@@ -16,7 +16,7 @@ from pallas_gateway.agents.images import fit_to_model
 from pallas_gateway.calls.call import Call, Image, Message, Reply, TurnUsage, Usage
 from pallas_gateway.calls.channel import Wishes
 from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.secret import Secret

@@ -16,7 +16,7 @@ from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.events import Event, RawData, Updated
 
-from pallas_gateway.config.loader import load_deployment
+from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.http_connections import limits
 from pallas_gateway.http_connections.connection import Connection, Settings

@@ -12,7 +12,7 @@ from fast_agent.config import Settings
 from fast_agent.core.agent_app import AgentApp
 from fast_agent.llm.model_database import ModelDatabase
 
-from pallas_gateway.config.schema import ModelCapabilities
+from pallas_gateway.config.model.schema import ModelCapabilities
 from pallas_gateway.runtime.models import model_facts, model_name, register_unknown_models
 from pallas_gateway.runtime.ports import ModelFacts
 

@@ -13,7 +13,8 @@ import pytest
 from pallas_gateway.agents.parameters import told_of_changes
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, clamped, params_schema, parse, resolved
-from pallas_gateway.config.parameters import (
+from pallas_gateway.config.loading.translate import validated
+from pallas_gateway.config.model.parameters import (
     CALLER_PARAMETERS,
     PARAMETERS,
     SAMPLING_KEYS,
@@ -21,8 +22,7 @@ from pallas_gateway.config.parameters import (
     CallParameters,
     DefaultParameters,
 )
-from pallas_gateway.config.schema import AgentSettings
-from pallas_gateway.config.translate import validated
+from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import CallRefusedError
 from tests.support.memory_runtime import a_call
 

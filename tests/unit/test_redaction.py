@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.config.secret_values import is_secret_name, secret_values
+from pallas_gateway.config.loading.secret_values import is_secret_name, secret_values
 from pallas_gateway.telemetry import redaction
 from pallas_gateway.telemetry.redaction import KnownSecrets, cleaned, cleaned_data, cleaned_fields, forms_of, redacted
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from pallas_gateway.addresses import Addresses
 from pallas_gateway.agents.agent_state import State
-from pallas_gateway.config.loader import Overrides, load_deployment
+from pallas_gateway.config.loading.loader import Overrides, load_deployment
 from pallas_gateway.gateway import Gateway
 from pallas_gateway.runtime.ports import ModelFacts
 from pallas_gateway.web import registry

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from pallas_gateway.config.loader import load_deployment
-from pallas_gateway.config.restarting import needing_a_restart
+from pallas_gateway.config.loading.loader import load_deployment
+from pallas_gateway.config.loading.restarting import needing_a_restart
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
 
 PORT = 24200
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pallas_gateway.addresses import Addresses
-from pallas_gateway.config.loader import load_deployment
+from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.gateway import Gateway
 from pallas_gateway.runtime.ports import Downstream
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Reply
-    from pallas_gateway.config.configuration import Configuration
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.roster import Changes
 
 LOOPBACK = "127.0.0.1"

@@ -17,7 +17,7 @@ from pallas_gateway.agents.agent_state import State, Surroundings
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.agents.supervisor import Successor, Supervisor, retry_seconds
 from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.config.schema import AgentSettings
+from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.ports import AgentPlan
 from pallas_gateway.tasks import TaskOwner

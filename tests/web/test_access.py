@@ -11,9 +11,9 @@ import pytest
 from pallas_gateway.addresses import Addresses
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
-from pallas_gateway.config.configuration import Configuration
-from pallas_gateway.config.fastagent_file import FastAgentFile
-from pallas_gateway.config.schema import Deployment
+from pallas_gateway.config.loading.configuration import Configuration
+from pallas_gateway.config.loading.fastagent_file import FastAgentFile
+from pallas_gateway.config.model.schema import Deployment
 from pallas_gateway.gateway import Gateway
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import EVERYTHING, Grants

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from pallas_gateway.config.configuration import Configuration
-from pallas_gateway.config.fastagent_file import FastAgentFile
-from pallas_gateway.config.schema import AgentSettings, Deployment, GatewaySettings
+from pallas_gateway.config.loading.configuration import Configuration
+from pallas_gateway.config.loading.fastagent_file import FastAgentFile
+from pallas_gateway.config.model.schema import AgentSettings, Deployment, GatewaySettings
 from pallas_gateway.web import guards
 from tests.support.asgi import respond_json
 from tests.support.waiting import eventually

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Image
     from pallas_gateway.calls.parameters import Parameters
-    from pallas_gateway.config.schema import AgentSettings
+    from pallas_gateway.config.model.schema import AgentSettings
 
 type Json = dict[str, Any]
 

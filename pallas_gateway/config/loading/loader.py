@@ -9,15 +9,13 @@ from types import MappingProxyType
 
 from pydantic_core import ErrorDetails
 
-from pallas_gateway.config.configuration import Configuration
-from pallas_gateway.config.fastagent_file import read_fastagent_file
+from pallas_gateway.config.loading.configuration import Configuration
+from pallas_gateway.config.loading.fastagent_file import read_fastagent_file
+from pallas_gateway.config.loading.rules import broken_rules
+from pallas_gateway.config.loading.translate import located, mended, validated
+from pallas_gateway.config.model.schema import Deployment
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
-from pallas_gateway.config.rules import broken_rules
-from pallas_gateway.config.schema import Deployment
-from pallas_gateway.config.translate import located, mended, validated
-from pallas_gateway.config.yaml_source import Document, parse_document, read_document
-
-FREE_PREFIX = "x-"  # keys that belong to the operator: anchors to merge from, notes for other tools
+from pallas_gateway.config.yaml.source import FREE_PREFIX, Document, parse_document, read_document
 
 THREADS_PACKAGES = ("aiosqlite", "alembic", "asyncpg", "sqlalchemy")
 """Those of the extra `threads`, which is not installed by default."""

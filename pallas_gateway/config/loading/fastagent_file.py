@@ -8,18 +8,18 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field
 
-from pallas_gateway.config.forwarding import (
+from pallas_gateway.config.loading.secret_values import secret_values
+from pallas_gateway.config.loading.translate import located, validated
+from pallas_gateway.config.model.forwarding import (
     Forwarding,
     TokenExchangeSettings,
     has_own_authorization,
     why_never_exchanged,
 )
+from pallas_gateway.config.model.schema import ModelCapabilities
+from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.problems import Problem
-from pallas_gateway.config.schema import ModelCapabilities
-from pallas_gateway.config.secret_values import secret_values
-from pallas_gateway.config.section import Section
-from pallas_gateway.config.translate import located, validated
-from pallas_gateway.config.yaml_source import Document, UnsetVariable, read_document
+from pallas_gateway.config.yaml.source import Document, UnsetVariable, read_document
 
 # fast-agent accepts each of these names, and refuses a directory that has two of a kind.
 CONFIG_NAMES = ("fast-agent.yaml", "fast-agent.config.yaml", "fastagent.config.yaml")

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from glob import iglob
 from pathlib import Path
 
-from pallas_gateway.config import rules
-from pallas_gateway.config.fastagent_file import FastAgentFile
-from pallas_gateway.config.schema import AgentSettings, Deployment, ModelCapabilities
-from pallas_gateway.config.values import authority
+from pallas_gateway.config.loading import rules
+from pallas_gateway.config.loading.fastagent_file import FastAgentFile
+from pallas_gateway.config.model.schema import AgentSettings, Deployment, ModelCapabilities
+from pallas_gateway.config.model.values import authority
 
 LOCAL_ONLY = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - the documented default of per-port mode

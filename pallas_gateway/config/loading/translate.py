@@ -8,8 +8,8 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from pallas_gateway.config.model.schema import MAKINGS
 from pallas_gateway.config.problems import did_you_mean
-from pallas_gateway.config.schema import MAKINGS
 
 type Location = Sequence[int | str]
 

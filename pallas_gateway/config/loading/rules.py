@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pallas_gateway.config.model.schema import MAKINGS, AgentSettings, Deployment
+from pallas_gateway.config.model.values import GRANT, HEALTH_TOOL
 from pallas_gateway.config.problems import did_you_mean
-from pallas_gateway.config.schema import MAKINGS, AgentSettings, Deployment
-from pallas_gateway.config.values import GRANT, HEALTH_TOOL
 
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 MAX_REGISTRY_NAME_CHARACTERS = 200  # the registry schema's

@@ -6,9 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.config.loader import FREE_PREFIX
 from pallas_gateway.config.problems import ConfigurationError, Problem
-from pallas_gateway.config.yaml_source import Document, parse_document, parse_documents
+from pallas_gateway.config.yaml.source import FREE_PREFIX, Document, parse_document, parse_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

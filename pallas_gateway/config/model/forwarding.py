@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from pallas_gateway.config.expansion import PLACEHOLDER
-from pallas_gateway.config.section import Section
-from pallas_gateway.config.values import AuthorizationUrl, Flag, ResourceUri, Text
+from pallas_gateway.config.model.section import Section
+from pallas_gateway.config.model.values import AuthorizationUrl, Flag, ResourceUri, Text
+from pallas_gateway.config.yaml.expansion import PLACEHOLDER
 
 OWN_AUTHORIZATION = frozenset({"authorization", "x-hf-authorization"})
 """Headers (in lower case) with which a server has credentials of its own, as fast-agent sees it."""

@@ -5,10 +5,10 @@ The docstring under each field is its meaning in `docs/configuration.md` and in 
 
 from pydantic import ConfigDict, Field, field_validator
 
-from pallas_gateway.config.auth import AuthSettings
-from pallas_gateway.config.parameters import CallerParameters, CallerParams, DefaultParameters
-from pallas_gateway.config.section import Section
-from pallas_gateway.config.values import (
+from pallas_gateway.config.model.auth import AuthSettings
+from pallas_gateway.config.model.parameters import CallerParameters, CallerParams, DefaultParameters
+from pallas_gateway.config.model.section import Section
+from pallas_gateway.config.model.values import (
     BindPort,
     Count,
     CountOrZero,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from pallas_gateway.config.definitions import AGENTS, defined_in, same
 from pallas_gateway.config.problems import ConfigurationError, Problem
-from pallas_gateway.config.yaml_source import MERGE_TAG
+from pallas_gateway.config.yaml.definitions import AGENTS, defined_in, same
+from pallas_gateway.config.yaml.source import MERGE_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,8 @@ The docstring under each field is its meaning in `docs/configuration.md` and in 
 
 from typing import Literal
 
-from pallas_gateway.config.section import Section
-from pallas_gateway.config.values import (
+from pallas_gateway.config.model.section import Section
+from pallas_gateway.config.model.values import (
     Algorithms,
     AuthorizationUrl,
     Flag,

@@ -19,8 +19,8 @@ from pydantic import (
     WrapValidator,
 )
 
-from pallas_gateway.config.section import Section
-from pallas_gateway.config.values import Count, Text
+from pallas_gateway.config.model.section import Section
+from pallas_gateway.config.model.values import Count, Text
 
 type JsonObject = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pallas_gateway.config.configuration import Configuration
+from pallas_gateway.config.loading.configuration import Configuration
 
 
 def applicable(present: Configuration, wanted: Configuration) -> tuple[Configuration, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from pallas_gateway.config.expansion import ExpandedText, parse_scalar
+from pallas_gateway.config.yaml.expansion import ExpandedText, parse_scalar
 
 
 class Section(BaseModel):

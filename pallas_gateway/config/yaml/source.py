@@ -8,9 +8,10 @@ import yaml
 from yaml.constructor import SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from pallas_gateway.config.expansion import SCALAR_ERRORS, expand
 from pallas_gateway.config.problems import Problem
+from pallas_gateway.config.yaml.expansion import SCALAR_ERRORS, expand
 
+FREE_PREFIX = "x-"  # keys that belong to the operator: anchors to merge from, notes for other tools
 MERGE_TAG = "tag:yaml.org,2002:merge"
 TEXT_TAG = "tag:yaml.org,2002:str"
 

@@ -1,0 +1,1 @@
+"""YAML with file and line: reading it, filling in placeholders, editing it without losing comments."""
