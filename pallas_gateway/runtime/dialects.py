@@ -27,24 +27,20 @@ class Dialect:
     """One protocol: which parameters are fields of `RequestParams`, which go into the body, and how tools are chosen.
 
     `schema_field` says that a JSON schema for the answer goes by fast-agent's own `structured_schema`, which it
-    translates; else `response_format` is passed on as it is. `one_tool` writes the choice of one tool.
+    translates; else `response_format` is passed on as it is. `schema_in_prompt`: it translates it into words.
+    `runs_tools`: the provider may run tools by itself. `one_tool` writes the choice of one tool.
     """
 
     fields: frozenset[str] = frozenset()
     body: frozenset[str] = frozenset()
     schema_field: bool = False
-    tool_choices: bool = False
+    schema_in_prompt: bool = False
+    runs_tools: bool = True
     one_tool: Callable[[str], JsonObject] | None = None
 
-    def taken(self, parameters: Parameters) -> set[str]:
-        """Those of the parameters that are told to the provider, as far as this table knows."""
-        given = parameters.given()
-        taken = {name for name in given if name in self.fields | self.body}
-        if _schema_of(parameters) is None and self.schema_field:
-            taken.discard("response_format")
-        if "tool_choice" in given and (self.tool_choices if isinstance(given["tool_choice"], str) else self.one_tool):
-            taken.add("tool_choice")
-        return taken
+    def said_in_prompt(self, parameters: Parameters) -> set[str]:
+        """Those of the parameters that the model reads in its messages, where no request shows them."""
+        return {"response_format"} if self.schema_in_prompt and _schema_of(parameters) is not None else set()
 
     def request_params(self, parameters: Parameters, present: RequestParams, *, is_first_turn: bool) -> JsonObject:
         """The fields of `RequestParams` to set for one LLM turn; `present` are those of the loop."""
@@ -80,7 +76,7 @@ class Dialect:
         if choice == "required" and not is_first_turn:
             return None, {}
         # Said outright, `auto` keeps tools away that a provider runs by itself: no list allows those.
-        return choice or ("auto" if parameters.tool_lists else None), {}
+        return choice or ("auto" if parameters.tool_lists and self.runs_tools else None), {}
 
 
 def _schema_of(parameters: Parameters) -> JsonObject | None:
@@ -93,30 +89,23 @@ _PENALTIES = frozenset({"presence_penalty", "frequency_penalty"})
 _CHAT = Dialect(
     fields=_SAMPLING | _PENALTIES | {"response_format"},
     body=frozenset({"stop", "seed", "extra"}),
-    tool_choices=True,
     one_tool=lambda name: {"type": "function", "function": {"name": name}},
 )
-_CHAT_WITH_TOP_K = Dialect(_CHAT.fields, _CHAT.body | {"top_k"}, tool_choices=True, one_tool=_CHAT.one_tool)
+_CHAT_WITH_TOP_K = Dialect(_CHAT.fields, _CHAT.body | {"top_k"}, one_tool=_CHAT.one_tool)
 _RESPONSES = Dialect(
     fields=_SAMPLING | {"response_format"},
     body=frozenset({"extra"}),
-    tool_choices=True,
     one_tool=lambda name: {"type": "function", "name": name},
 )
-_OPEN_RESPONSES = Dialect(
-    _RESPONSES.fields, _RESPONSES.body | _PENALTIES | {"top_k"}, tool_choices=True, one_tool=_RESPONSES.one_tool
-)
+_OPEN_RESPONSES = Dialect(_RESPONSES.fields, _RESPONSES.body | _PENALTIES | {"top_k"}, one_tool=_RESPONSES.one_tool)
 _MESSAGES = Dialect(
     fields=_SAMPLING | {"top_k", "stop", "response_format"},
     body=frozenset({"extra"}),
     schema_field=True,
-    tool_choices=True,
     one_tool=lambda name: {"type": "tool", "name": name},
 )
-_GOOGLE = Dialect(_SAMPLING | _PENALTIES | {"top_k", "stop", "response_format"}, schema_field=True, tool_choices=True)
-_BEDROCK = Dialect(
-    frozenset({"temperature", "max_tokens", "stop", "response_format"}), schema_field=True, tool_choices=True
-)
+_GOOGLE = Dialect(_SAMPLING | _PENALTIES | {"top_k", "stop", "response_format"}, schema_field=True)
+_BEDROCK = Dialect(_SAMPLING | {"stop", "response_format"}, schema_field=True, schema_in_prompt=True, runs_tools=False)
 _NONE = Dialect()
 """fast-agent's own test models, and whatever came after this table."""
 

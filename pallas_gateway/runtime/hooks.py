@@ -32,3 +32,14 @@ def composed(existing: ToolRunnerHooks | None, ours: ToolRunnerHooks) -> ToolRun
         after_tool_call=both(existing.after_tool_call, ours.after_tool_call),
         after_turn_complete=both(existing.after_turn_complete, ours.after_turn_complete),
     )
+
+
+def answer_in_last_turn(runner: ToolRunner) -> None:
+    """Have the last turn answer in the JSON that is wanted, without tools: else one turn more would be needed."""
+    llm, params = getattr(runner.agent, "llm", None), runner.request_params
+    if llm is None or params is None or runner.iteration < params.max_iterations:
+        return
+    if llm.resolve_structured_tool_policy(llm.get_request_params(params)) == "defer":
+        params.structured_tool_policy = "no_tools"
+        if params.metadata:  # no request has a choice of tools without tools
+            params.metadata = {name: value for name, value in params.metadata.items() if name != "tool_choice"} or None

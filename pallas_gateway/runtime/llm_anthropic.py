@@ -3,10 +3,12 @@
 With thinking the API takes no `temperature` but 1, no `top_k`, no `top_p` below 0.95 and no forced tool. fast-agent
 turns thinking on for most models and sends all of it. Here thinking is off for the rest of the call, whose LLM object
 lives no longer: thinking may not begin after tool calls without it. Models that always think choose their tools.
+Models since Opus 4.1 take `temperature` or `top_p`: of both, `top_p` is left out.
 """
 
 from __future__ import annotations
 
+import re
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,8 @@ RELIED_ON: ReliedOn = (
     (_LLM, "_resolve_thinking_arguments", ("self", "model", "max_tokens", "structured_mode")),
     ("fast_agent.llm.fastagent_llm:FastAgentLLM", "_reasoning_effort", ()),
 )
+_TAKE_TWO = re.compile(r"claude-(?:v?[123]|instant|(?:opus|sonnet)-4(?:-0|-2\d{7}|@\d+)?(?![-.]?\d))")
+"""Models before Opus 4.1, which take `temperature` and `top_p` at once."""
 _FORCED = ("any", "tool")
 _LOWEST_TOP_P = 0.95
 _THINKING = ("thinking", "output_config", "max_tokens")
@@ -49,6 +53,9 @@ def prepare(llm_class: type[Any]) -> None:
         arguments: dict[str, Any] = original(self, base_args, request_params, exclude_fields)
         if thinks and may_stop and is_refused_with_thinking(arguments):
             _stop_thinking(self, arguments, request_params.max_tokens)
+        sampling = arguments.get("extra_body") or {}
+        if sampling.get("temperature") is not None and takes_one_of_two(model):
+            sampling.pop("top_p", None)
         return arguments
 
     arguments_of.original = original  # type: ignore[attr-defined]
@@ -65,6 +72,11 @@ def is_refused_with_thinking(arguments: dict[str, Any]) -> bool:
         or body.get("top_k") is not None
         or (body.get("tool_choice") or {}).get("type") in _FORCED
     )
+
+
+def takes_one_of_two(model: str) -> bool:
+    """Return True if a model of Anthropic's, by its name at any provider, refuses `temperature` with `top_p`."""
+    return "claude" in model and _TAKE_TWO.search(model) is None
 
 
 def has_stopped_thinking(llm: object) -> bool:

@@ -9,6 +9,7 @@ from fast_agent.llm.stream_types import StreamChunk
 from fast_agent.llm.usage_tracking import PromptTokenUsage, TurnUsage
 from fast_agent.types.llm_stop_reason import LlmStopReason
 
+from pallas_gateway.runtime.llm_anthropic import takes_one_of_two
 from pallas_gateway.runtime.llm_attempts import ProviderError
 from pallas_gateway.runtime.llm_bedrock_turns import Turn, current_turn, in_thread
 from pallas_gateway.runtime.relied_on import check_names
@@ -26,6 +27,8 @@ RELIED_ON: ReliedOn = (
     (f"{_MODULE}:BedrockLLM", "_handle_stream_text_delta", ("self", "text", "model", "state")),
     (f"{_MODULE}:BedrockLLM", "_bedrock_stream_response", ("self", "model", "state")),
     (f"{_MODULE}:BedrockLLM", "_process_non_streaming_response", ("self", "response", "model")),
+    (f"{_MODULE}:BedrockLLM", "_structured_json_params", ("self", "request_params")),
+    (f"{_MODULE}:BedrockLLM", "_apply_bedrock_inference_config", ("self", "converse_args", "params", "model", "caps")),
     (_MODULE, "usage_from_bedrock", ("usage", "model")),
     (_MODULE, "BEDROCK_STOP_REASON_MAP", ()),
     (_MODULE, "_boto3", ()),
@@ -53,6 +56,7 @@ def prepare(llm_class: type[Any], module: Any) -> None:
     _send_live_text(llm_class)
     _count_cached_tokens(llm_class, module)
     _raise_errors(llm_class)
+    _sample_as_asked(llm_class)
     module.BEDROCK_STOP_REASON_MAP.update(_STOP_REASONS)
 
 
@@ -122,3 +126,30 @@ def _raise_errors(llm_class: Any) -> None:
         raise ProviderError(f"Bedrock refused the request: {last_error_msg or 'no reason was given'}")
 
     llm_class._bedrock_error_response = error_response
+
+
+def _sample_as_asked(llm_class: Any) -> None:
+    """fast-agent asks for a schema at temperature 0, never sends `top_p`, and has Nova take the likeliest token."""
+    of_schema, of_sampling = llm_class._structured_json_params, llm_class._apply_bedrock_inference_config
+
+    @wraps(of_schema)
+    def structured_json_params(self: Any, request_params: Any) -> Any:
+        asked = self.get_request_params(request_params).temperature
+        prepared = of_schema(self, request_params)
+        return prepared if asked is None else prepared.model_copy(update={"temperature": asked})
+
+    @wraps(of_sampling)
+    def apply_inference_config(self: Any, converse_args: Any, params: Any, model: str, caps: Any) -> Any:
+        asks_sampling = params.temperature is not None or params.top_p is not None
+        effort = of_sampling(self, converse_args, params, model, caps)
+        if effort is None and asks_sampling:
+            converse_args.pop("additionalModelRequestFields", None)  # holds Nova's `topK` alone
+            inference = converse_args.setdefault("inferenceConfig", {})
+            if params.top_p is None or (params.temperature is not None and takes_one_of_two(model)):
+                inference.pop("topP", None)
+            else:
+                inference["topP"] = params.top_p
+        return effort
+
+    llm_class._structured_json_params = structured_json_params
+    llm_class._apply_bedrock_inference_config = apply_inference_config

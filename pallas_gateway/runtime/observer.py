@@ -23,7 +23,7 @@ from mcp_types import LoggingMessageNotification, TextContent
 from pallas_gateway.calls import progress, relay
 from pallas_gateway.calls.assistant_stream import LOGGER, Emitter, FromPeer, ToolCall, ToolResult, ToolsEnded, TurnEnded
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
-from pallas_gateway.runtime.hooks import composed
+from pallas_gateway.runtime.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.messages import STOPPED_AT_LIMIT, is_failure
 from pallas_gateway.runtime.tool_events import ToolEvents, explain_missing_token, peer_call
 from pallas_gateway.runtime.turn_spans import TurnSpans
@@ -131,7 +131,7 @@ class Observer:
         loop = self._loop_of(runner)
         loop.iteration += 1
         self.iterations += 1
-        _answer_in_last_turn(runner, loop.iteration)
+        answer_in_last_turn(runner)
         if loop.halted is None:  # else the model is not asked
             self._turns.begin(runner, agent=loop.emitter.agent)
         self._step(loop, "llm")
@@ -267,15 +267,6 @@ class Observer:
             self._channel.event(FromPeer(payload))
         elif params.logger == LOGGER:
             _log.debug("peer's chunk not relayed", extra={"server": server})
-
-
-def _answer_in_last_turn(runner: ToolRunner, turn: int) -> None:
-    """Have the last turn answer in the schema that is wanted: fast-agent would ask for that in one turn more."""
-    llm, params = getattr(runner.agent, "llm", None), runner.request_params
-    if llm is None or params is None or turn <= params.max_iterations:
-        return
-    if llm.resolve_structured_tool_policy(llm.get_request_params(params)) == "defer":
-        params.structured_tool_policy = "no_tools"
 
 
 async def _say_if_partial(_: ToolRunner, message: PromptMessageExtended) -> None:

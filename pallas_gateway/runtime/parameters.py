@@ -15,8 +15,9 @@ from fast_agent.agents.tool_runner import ToolRunnerHooks
 
 from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.dialects import Dialect, dialect_of
-from pallas_gateway.runtime.hooks import composed
+from pallas_gateway.runtime.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.llm_anthropic import has_stopped_thinking
+from pallas_gateway.runtime.llm_requests import seen_in, sent_max_tokens, watch_requests
 from pallas_gateway.runtime.tool_narrowing import narrow_tools
 
 if TYPE_CHECKING:
@@ -70,23 +71,24 @@ class AppliedParameters:
         dialect = dialect_of(agent.llm)
         self._watch(agent.llm, dialect)
         self._instruct(agent, runner.request_params)
-        fields = dialect.request_params(self._parameters, runner.request_params, is_first_turn=runner.iteration == 0)
+        is_first = runner.iteration == 0 and runner.last_message is None
+        fields = dialect.request_params(self._parameters, runner.request_params, is_first_turn=is_first)
         for name, value in fields.items():
             setattr(runner.request_params, name, value)
+        answer_in_last_turn(runner)
 
     def _watch(self, llm: Any, dialect: Dialect) -> None:
         """See what the provider's class makes of it: some drop what their model does not take."""
         if id(llm) in self._watched:
             return
         self._watched.add(id(llm))
-        if not platform.watch_requests(llm, partial(self._saw, llm)):
-            self._honoured |= dialect.taken(self._parameters)
+        watch_requests(llm, partial(self._saw, llm, dialect))
 
-    def _saw(self, llm: object, request: Mapping[str, Any]) -> None:
+    def _saw(self, llm: object, dialect: Dialect, request: Mapping[str, Any]) -> None:
         if has_stopped_thinking(llm):
             self._changed["thinking"] = "off"
-        self._honoured |= seen_in(request, self._parameters)
-        sent = next((request[key] for key in _ON_THE_WIRE["max_tokens"] if request.get(key) is not None), None)
+        self._honoured |= seen_in(request, self._parameters) | dialect.said_in_prompt(self._parameters)
+        sent = sent_max_tokens(request)
         if sent != self._parameters.max_tokens and sent is not None and self._parameters.max_tokens is not None:
             self._changed["max_tokens"] = sent
 
@@ -105,34 +107,3 @@ def _concerned(agents: Mapping[str, Any], served: str) -> list[Any]:
     whole = agents[served]
     found = [whole] if whole.agent_type not in _WORKFLOWS else [one for one in agents.values() if one is not whole]
     return [one for one in found if hasattr(one, "tool_runner_hooks") and getattr(one, "llm", None) is not None]
-
-
-def seen_in(request: Mapping[str, Any], parameters: Parameters) -> set[str]:
-    """The parameters that a provider's request says something of; `request` is what its client is called with."""
-    body = {**request, **(request.get("extra_body") or {})}
-    found = {name for name, keys in _ON_THE_WIRE.items() if any(body.get(key) is not None for key in keys)}
-    if (body.get("text") or {}).get("format") or (body.get("output_config") or {}).get("format"):
-        found.add("response_format")
-    if parameters.tool_choice in _WITHOUT_TOOLS and not body.get("tools"):
-        found.add("tool_choice")
-    if parameters.response_format == {"type": "text"}:
-        found.add("response_format")
-    if parameters.extra is not None and parameters.extra.keys() <= body.keys():
-        found.add("extra")
-    return found & parameters.given().keys()
-
-
-_ON_THE_WIRE = {
-    "temperature": ("temperature",),
-    "top_p": ("top_p",),
-    "top_k": ("top_k",),
-    "max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens"),
-    "stop": ("stop", "stop_sequences"),
-    "presence_penalty": ("presence_penalty",),
-    "frequency_penalty": ("frequency_penalty",),
-    "seed": ("seed",),
-    "response_format": ("response_format",),
-    "tool_choice": ("tool_choice",),
-}
-_WITHOUT_TOOLS = ("auto", "none")
-"""Where there is no tool, these two are kept by saying nothing."""

@@ -54,7 +54,7 @@ from pallas_gateway.runtime.operations import timed
 from pallas_gateway.runtime.relied_on import check_names, check_reads, mismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from fast_agent.config import Settings
@@ -98,12 +98,6 @@ _READ: tuple[tuple[Any, str, str], ...] = (
     (ToolRunner, "_advance_iteration", "_request_params"),
     (FastAgent, "_load_config", "_home_override"),
 )
-# Of provider classes, by name because most of them are never imported; a test checks that they are there.
-REQUEST_BUILDERS = {
-    "ResponsesLLM": "_build_response_args",
-    "OpenAILLM": "_prepare_api_request",
-    "AnthropicLLM": "prepare_provider_arguments",
-}
 _BRACED_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
 _prepared = False
 
@@ -210,26 +204,6 @@ async def use_model(agent: LlmDecorator, spec: str) -> None:
     await agent.set_model(spec)
 
 
-def watch_requests(llm: Any, seen: Callable[[Mapping[str, Any]], None]) -> bool:
-    """Have `seen` told what a provider's client is called with, by this one LLM; False if it has no such place.
-
-    Only here the provider's class has made up its mind: parameters that its model does not take are gone.
-    """
-    kinds = {kind.__name__ for kind in type(llm).__mro__}
-    name = next((name for kind, name in REQUEST_BUILDERS.items() if kind in kinds and hasattr(llm, name)), None)
-    if name is None:
-        return False
-    original = getattr(llm, name)
-
-    def build(*arguments: Any, **options: Any) -> Any:
-        request = original(*arguments, **options)
-        seen(request)
-        return request
-
-    setattr(llm, name, build)
-    return True
-
-
 async def shut_down() -> None:
     """End fast-agent's process-wide logging and context, once, after the last harness was left."""
     await llm_openrouter.close()
@@ -277,6 +251,7 @@ def _repair_providers() -> None:
         from pallas_gateway.runtime import (  # noqa: PLC0415  needed with the first model only
             llm_bedrock,
             llm_google,
+            llm_reasoning,
             llm_responses,
             llm_schemas,
         )
@@ -291,7 +266,7 @@ def _repair_providers() -> None:
             provider_addresses.ask_the_same_address(module)
             llm_attempts.log_repeats_of_libraries()
             llm_endings.require_ends(each)
-            for repairs in (llm_schemas, llm_anthropic, llm_google, llm_openrouter, llm_responses):
+            for repairs in (llm_schemas, llm_anthropic, llm_google, llm_openrouter, llm_reasoning, llm_responses):
                 repairs.prepare(each)
             llm_bedrock.prepare(each, module)
         return llm_class

@@ -67,6 +67,8 @@ FORMATS = (GENERIC, OPENAI, RESPONSES, ANTHROPIC, GEMINI, BEDROCK)
 
 CAPABILITIES: Mapping[str, str] = {
     "answer": "answers, counts tokens",
+    "schema": "a JSON schema leaves the tools",
+    "parameters": "parameters, or told which are ignored",
     "connections": "calls share a connection",
     "parallel tools": "parallel tool calls",
     "deltas": "live text",

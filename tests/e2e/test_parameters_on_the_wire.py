@@ -1,49 +1,44 @@
-"""What each provider of fast-agent is told of a call's parameters: asked once each, of one gateway, over real HTTP."""
+"""Every parameter as it leaves for every provider; the table of docs/parameters.md is of these rows."""
 
 from __future__ import annotations
 
-import gc
-import warnings
+import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.provider_matrix import ANTHROPIC, AZURE, BEDROCK, GEMINI, OPENAI, PROVIDERS, RESPONSES, over_providers
+from tests.e2e.providers import serving
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.dialects import ANSWER, polyglot_llm
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, write_project
+from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-    from tests.support.dialects import Asked, PolyglotLlm
-    from tests.support.gateway import Running
+    from tests.e2e.providers import Provider, Served
+    from tests.support.scripted_llm import Json, LlmRequest
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
 
-MODELS = {
-    "openai": "openai.gpt-4.1",
-    "azure": "azure.deployment",
-    "generic": "generic.test-model",
-    "openrouter": "openrouter.vendor/model",
-    "groq": "groq.qwen/qwen3-32b",
-    "hf": "hf.moonshotai/Kimi-K2-Instruct-0905",
-    "aliyun": "aliyun.qwen-turbo",
-    "zai": "zai.glm-5.2",
-    "moonshot": "moonshot.kimi-k3",
-    "googleoai": "googleoai.gemini-2.5-pro",
-    "tensorzero": "tensorzero.function",
-    "responses": "responses.gpt-4.1?transport=sse",
-    "deepseek": "deepseek.deepseek-flash",
-    "xai": "xai.grok-4.7?transport=sse",
-    "metaai": "metaai.muse-spark-1.3",
-    "openresponses": "openresponses.test-model",
-    "anthropic": "anthropic.claude-sonnet-4-6?reasoning=off",
-    "anthropic-opus": "anthropic.claude-opus-5",
-}
-"""A model of each provider that takes a base_url; two of Anthropic's, whose newer ones have no sampling parameters."""
+ROWS = [
+    *PROVIDERS,
+    replace(OPENAI, model="openai.o3"),
+    replace(OPENAI, model="openai.gpt-5.4"),
+    replace(OPENAI, model="openai.gpt-5.4?reasoning=none"),
+    replace(AZURE, model="azure.gpt-5"),
+    replace(RESPONSES, model="responses.gpt-5.4"),
+    replace(RESPONSES, model="responses.gpt-5.4?reasoning=none"),
+    replace(RESPONSES, model="responses.gpt-6-sol"),
+    replace(ANTHROPIC, model="anthropic.claude-opus-5"),
+    replace(GEMINI, model="google.gemini-3.5-flash"),
+    replace(BEDROCK, model="bedrock.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+]
+"""Models of OpenAI's, Anthropic's and Google's differ in what they refuse."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+ONE_TOOL = {"type": "function", "function": {"name": "tools__echo"}}
 PARAMS: dict[str, Any] = {
     "temperature": 0.25,
     "top_p": 0.75,
@@ -54,100 +49,123 @@ PARAMS: dict[str, Any] = {
     "frequency_penalty": 0.125,
     "seed": 42,
     "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
-    "tool_choice": {"type": "function", "function": {"name": "tools__echo"}},
+    "tool_choice": ONE_TOOL,
     "extra": {"dry_sequence_breakers": ["*", "\n"]},
 }
-SAME_EVERYWHERE = {name: (name, PARAMS[name]) for name in ("temperature", "top_p", "top_k", "seed")}
-WIRE: Mapping[str, Mapping[str, tuple[str, Any]]] = {
-    "completions": {
-        "max_tokens": ("max_tokens max_completion_tokens", 321),
-        "stop": ("stop", ["END"]),
-        "response_format": ("response_format", PARAMS["response_format"]),
-        "tool_choice": ("tool_choice", PARAMS["tool_choice"]),
-    },
-    "responses": {
-        "max_tokens": ("max_output_tokens", 321),
-        "stop": ("stop", ["END"]),
-        "response_format": ("text", {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}),
-        "tool_choice": ("tool_choice", {"type": "function", "name": "tools__echo"}),
-    },
-    "messages": {
-        "max_tokens": ("max_tokens", 321),
-        "stop": ("stop_sequences", ["END"]),
-        "response_format": ("output_config", {"format": {"type": "json_schema", "schema": SCHEMA}}),
-        "tool_choice": ("tool_choice", {"type": "tool", "name": "tools__echo"}),
-    },
-}
+APART = {"top_p": 0.75, "tool_choice": "required"}
+"""Asked in a call of its own: some models take either `temperature` or `top_p`, others no single tool."""
 DOCUMENT = Path(__file__).parents[2] / "docs" / "parameters.md"
 
 
-def where(protocol: str, name: str) -> tuple[str, Any]:
-    """The keys of a request's body that may hold a parameter, and what they hold then."""
-    if name == "extra":
-        [(key, value)] = PARAMS["extra"].items()
-        return key, value
-    return {**SAME_EVERYWHERE, **WIRE[protocol]}.get(name, (name, PARAMS[name]))
+def chat_form(body: Json) -> Json:
+    """The parameters of a request of chat completions, by their own names."""
+    return {**body, "max_tokens": body.get("max_tokens", body.get("max_completion_tokens"))}
 
 
-def was_told(asked: list[Asked], name: str) -> bool:
-    """Whether a request held a parameter; `AssertionError` if it held another value."""
-    keys, value = where(asked[0].protocol, name)
-    found = [one.body[key] for one in asked for key in keys.split() if key in one.body]
-    assert all(one == value for one in found), (name, found)
-    return bool(found)
-
-
-def providers(llm: PolyglotLlm) -> dict[str, Any]:
-    """The providers' sections of fastagent.config.yaml."""
-    named = {"googleoai": "google"}
-    places = [name for name in MODELS if name != "anthropic-opus"]
-    blocks = {
-        named.get(name, name): {"api_key": "not-a-key", "base_url": f"{llm.base_url}/{name}/v1"} for name in places
+def responses_form(body: Json) -> Json:
+    """The same of the Responses API."""
+    wanted, choice = (body.get("text") or {}).get("format"), body.get("tool_choice")
+    named = {name: value for name, value in (wanted or {}).items() if name != "type"}
+    return {
+        **body,
+        "max_tokens": body.get("max_output_tokens"),
+        "response_format": {"type": wanted["type"], "json_schema": named} if wanted else None,
+        "tool_choice": {"type": "function", "function": {"name": choice["name"]}}
+        if isinstance(choice, dict)
+        else choice,
     }
-    blocks["anthropic"]["base_url"] = f"{llm.base_url}/anthropic"
-    azure = {"base_url": f"{llm.base_url}/azure", "azure_deployment": "deployment", "api_version": "2024-10-21"}
-    return {**blocks, "azure": {"api_key": "not-a-key", **azure}}
 
 
-async def ignored_by(name: str, served: Running, llm: PolyglotLlm) -> set[str]:
-    """What the result says was ignored, after what was sent has shown the same."""
-    llm.asked.clear()
-    async with raw_client(served.url(name), protocol_version=MODERN_VERSION) as client:
-        result = (await client.call_tool("send_message", {"message": "hi", "params": PARAMS})).result
-    assert [block["text"] for block in result["content"]] == [ANSWER], name
-    told = {param for param in PARAMS if was_told(llm.asked, param)}
+def messages_form(body: Json) -> Json:
+    """The same of Anthropic's Messages API."""
+    choice, wanted = body.get("tool_choice") or {}, (body.get("output_config") or {}).get("format") or {}
+    return {
+        **body,
+        "stop": body.get("stop_sequences"),
+        "response_format": PARAMS["response_format"] if wanted.get("schema") == SCHEMA else None,
+        "tool_choice": ONE_TOOL if choice == {"type": "tool", "name": "tools__echo"} else word_of(choice.get("type")),
+    }
+
+
+def gemini_form(body: Json) -> Json:
+    """The same of Google's API."""
+    config = body.get("generationConfig", {})
+    names = {"top_p": "topP", "top_k": "topK", "max_tokens": "maxOutputTokens", "stop": "stopSequences"}
+    names.update({"presence_penalty": "presencePenalty", "frequency_penalty": "frequencyPenalty"})
+    properties = config.get("responseSchema", {}).get("properties", {})
+    calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
+    return {
+        **config,
+        **{name: config.get(sent) for name, sent in names.items()},
+        "response_format": PARAMS["response_format"] if "a" in properties else None,
+        "tool_choice": word_of(calling.get("mode", "").lower()),
+    }
+
+
+def bedrock_form(body: Json) -> Json:
+    """The same of Bedrock's API, whose last message holds the schema as text."""
+    config, choice = body.get("inferenceConfig", {}), (body.get("toolConfig") or {}).get("toolChoice")
+    said = json.dumps(body["messages"][-1]).replace("\\n", " ").replace("\\", "")
+    return {
+        "temperature": config.get("temperature"),
+        "top_p": config.get("topP"),
+        "max_tokens": config.get("maxTokens"),
+        "stop": config.get("stopSequences"),
+        "response_format": PARAMS["response_format"] if '"required": [' in said and '"a"' in said else None,
+        "tool_choice": word_of(next(iter(choice or {}), None)),
+    }
+
+
+def word_of(choice: str | None) -> str | None:
+    """OpenAI's word for a choice of tools."""
+    return "required" if choice == "any" else choice
+
+
+FORMS = {
+    "Responses": responses_form,
+    "Anthropic": messages_form,
+    "Gemini": gemini_form,
+    "Bedrock": bedrock_form,
+    "NoneType": chat_form,
+}
+
+
+def sent(provider: Provider, requests: Iterable[LlmRequest], asked: Mapping[str, Any]) -> set[str]:
+    """Those of the parameters that a request has held as they were asked for."""
+    form = FORMS[type(provider.dialect).__name__]
+    bodies = [form(request.body) for request in requests]
+    wanted = {**asked, **({"stop": ["END"]} if "stop" in asked else {}), **asked.get("extra", {})}
+    found = {name for name, value in wanted.items() if any(body.get(name) == value for body in bodies)}
+    return (found | ({"extra"} if found & asked.get("extra", {}).keys() else set())) & asked.keys()
+
+
+async def ignored_by(provider: Provider, served: Served, asked: Mapping[str, Any]) -> set[str]:
+    """What the result says was ignored, after the requests have shown the same."""
+    served.llm.requests.clear()
+    async with raw_client(served.url, protocol_version=MODERN_VERSION) as client:
+        result = (await client.call_tool("send_message", {"message": "hi", "params": asked})).result
+    assert [block["text"] for block in result["content"]] == ['{"a": "b"}']
     ignored = set(result["_meta"].get("pallas/params", {}).get("ignored", ()))
-    assert ignored == PARAMS.keys() - told, name
+    assert ignored == asked.keys() - sent(provider, served.llm.requests, asked)
     return ignored
 
 
+@over_providers("parameters", ROWS)
 async def test_a_result_names_exactly_what_its_provider_was_not_told_and_the_documents_table_agrees(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    provider: Provider, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("GOOGLEOAI_API_KEY", "not-a-key")  # its section is Google's, which has the address only
-    async with polyglot_llm() as llm, stateless_downstream() as tools:
-        servers = {"tools": {"transport": "http", "url": tools.url}}
-        known = {"model_capabilities": {"max_output_tokens": 4096}}
-        agents = {name: Agent(model=model, servers=["tools"], settings=known) for name, model in MODELS.items()}
-        project = write_project(tmp_path, agents, servers=servers, fastagent=providers(llm))
-        async with running(project) as served:
-            ignored = {name: await ignored_by(name, served, llm) for name in MODELS}
-    forget_open_clients()
+    known = {"max_output_tokens": 4096}
+    async with serving(tmp_path, provider, lambda _: say('{"a": "b"}'), model_capabilities=known) as served:
+        first = await ignored_by(provider, served, {name: PARAMS[name] for name in PARAMS if name != "top_p"})
+        apart = await ignored_by(provider, served, APART)
+    cells = {name: "" if name in first or name in apart else "yes" for name in PARAMS}
+    if "tool_choice" in first - apart:
+        cells["tool_choice"] = "words"
 
-    assert table(ignored) in DOCUMENT.read_text()
+    assert f"\n| `{provider.model}` | {' | '.join(cells.values())} |\n" in DOCUMENT.read_text()
 
 
-def forget_open_clients() -> None:
-    """fast-agent never closes the HTTP client that it makes for a call of Anthropic's models."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
-def table(ignored: Mapping[str, set[str]]) -> str:
-    """The table as the document holds it."""
-    rows = [f"| model | {' | '.join(f'`{name}`' for name in PARAMS)} |", "|---" * (len(PARAMS) + 1) + "|"]
-    for name, model in MODELS.items():
-        cells = ("" if param in ignored[name] else "yes" for param in PARAMS)
-        rows.append(f"| `{model.partition('?')[0]}` | {' | '.join(cells)} |")
-    return "\n".join(rows) + "\n"
+def test_the_documents_table_has_a_row_for_each_of_these_models() -> None:
+    header = f"| model | {' | '.join(f'`{name}`' for name in PARAMS)} |\n{'|---' * (len(PARAMS) + 1)}|\n"
+    rows = DOCUMENT.read_text().partition(header)[2].partition("\n\n")[0].splitlines()
+    assert [row.split(" | ")[0] for row in rows] == [f"| `{provider.model}`" for provider in ROWS]

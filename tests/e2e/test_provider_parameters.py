@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.provider_matrix import ANTHROPIC, GEMINI
+from tests.e2e.provider_matrix import ANTHROPIC, BEDROCK, GEMINI, GENERIC, HF, PROVIDERS, over_providers
 from tests.e2e.providers import Provider, serving
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.providers.anthropic import refused_while_thinking
+from tests.support.providers.anthropic import refused
 from tests.support.scripted_llm import call_tools, say
 
 if TYPE_CHECKING:
@@ -79,13 +80,30 @@ async def test_claude_models_that_always_think_ignore_a_forced_tool(choice: Any,
 
 
 @pytest.mark.parametrize(
-    "params", [{"temperature": 1, "top_p": 0.95}, {"tool_choice": "auto"}, {"tool_choice": "none"}], ids=str
+    "params", [{"temperature": 1}, {"top_p": 0.95}, {"tool_choice": "auto"}, {"tool_choice": "none"}], ids=str
 )
 async def test_claude_keeps_thinking_where_it_may(params: dict[str, Any], tmp_path: Path) -> None:
     async with serving(tmp_path, ADAPTIVE, lambda request: strict(served, request)) as served:
         assert notes_of(await result_of(served, **params)) == {}
 
     assert all(request.body["thinking"] == {"type": "adaptive"} for request in served.llm.requests)
+
+
+@pytest.mark.parametrize("name", ["haiku-4-5", "opus-4-1", "opus-4-6"])
+async def test_claude_gets_either_temperature_or_top_p(name: str, tmp_path: Path) -> None:
+    provider = replace(ANTHROPIC, model=f"anthropic.claude-{name}")
+    async with serving(tmp_path, provider, lambda request: strict(served, request)) as served:
+        assert notes_of(await result_of(served, temperature=0.25, top_p=0.75))["ignored"] == ["top_p"]
+        assert "ignored" not in notes_of(await result_of(served, top_p=0.75))
+
+
+async def test_later_models_of_claude_get_no_sampling(tmp_path: Path) -> None:
+    provider = replace(ANTHROPIC, model="anthropic.claude-opus-4-7")
+    async with serving(tmp_path, provider, lambda _: say("Done.")) as served:
+        notes = notes_of(await result_of(served, temperature=0.25, top_p=0.75, top_k=40))
+
+    assert notes == {"ignored": ["temperature", "top_p", "top_k"]}
+    assert not {"temperature", "top_p", "top_k"} & served.llm.requests[0].body.keys()
 
 
 async def test_claude_does_not_think_where_its_agent_sets_the_sampling(tmp_path: Path) -> None:
@@ -99,7 +117,7 @@ async def test_claude_does_not_think_where_its_agent_sets_the_sampling(tmp_path:
 
 def strict(served: Served, request: LlmRequest) -> Turn:
     """A model that thinks, and calls a tool if it may."""
-    if (why := refused_while_thinking(request.body)) is not None:
+    if (why := refused(request.body)) is not None:
         return served.llm.refuse(400, why)
     if request.tool_results or request.body.get("tool_choice") == {"type": "none"}:
         return say("Done.")
@@ -134,12 +152,66 @@ async def test_gemini_gets_its_tools_and_the_schema_at_once_where_it_takes_both(
     assert all("responseSchema" in one.body["generationConfig"] for one in served.llm.requests)
 
 
-async def test_claude_with_the_schema_as_a_tool_has_its_tools_until_it_answers(tmp_path: Path) -> None:
-    async with serving(tmp_path, BY_TOOL, calls_twice_then_answers) as served:
-        result = await result_of(served, response_format=AS_SCHEMA)
+BY_POLICY = [
+    replace(GENERIC, model="generic.openai/gpt-oss-120b"),  # no_tools
+    replace(GENERIC, model="generic.qwen/qwen3.8-27b"),  # defer
+    replace(HF, model="hf.minimaxai/minimax-m2.5"),  # no_tools
+    replace(HF, model="hf.zai-org/glm-5.1"),  # no_tools
+]
+TOOLS_FIRST = {"moonshot", "googleoai", "google"}
+VERDICT = {"type": "object", "properties": {"verdict": {"type": "string"}}, "required": ["verdict"]}
+AS_VERDICT = {"type": "json_schema", "json_schema": {"name": "x", "schema": VERDICT}}
 
-    assert [block["text"] for block in result["content"]] == ['{"name": "Ann"}']
-    assert ["tools__echo" in request.tools for request in served.llm.requests] == [True, True, True, False]
+
+@over_providers("schema", [*PROVIDERS, BY_TOOL, *BY_POLICY])
+async def test_an_answer_with_a_schema_has_its_tools_first(provider: Provider, tmp_path: Path) -> None:
+    is_two_phase = provider.name in TOOLS_FIRST or provider in [BY_TOOL, *BY_POLICY]
+    async with serving(tmp_path, provider, calls_twice_then_judges) as served:
+        result = await result_of(served, response_format=AS_VERDICT)
+
+    assert [block["text"] for block in result["content"]] == ['{"verdict": "Ann"}']
+    assert notes_of(result) == {}
+    requests = served.llm.requests
+    assert ["tools__echo" in one.tools for one in requests] == [True] * 3 + [False] * is_two_phase
+    has_schema = ["verdict" in json.dumps(one.body) for one in requests]
+    assert has_schema == ([False] * 3 + [True] if is_two_phase else [True] * 3)
+
+
+@pytest.mark.parametrize("kind", ["text", "json_object"])
+async def test_other_formats_leave_the_tools_to_a_model_that_takes_none_with_a_schema(
+    kind: str, tmp_path: Path
+) -> None:
+    async with serving(tmp_path, BY_POLICY[0], calls_twice_then_judges) as served:
+        assert notes_of(await result_of(served, response_format={"type": kind})) == {}
+
+    requests = served.llm.requests
+    assert ["tools__echo" in one.tools for one in requests] == [True] * 3 + [False] * (kind == "json_object")
+    assert requests[-1].body["response_format"] == {"type": kind}
+
+
+@pytest.mark.parametrize(("limit", "tools"), [(1, [False]), (2, [True, False]), (4, [True, True, True, False])])
+@pytest.mark.parametrize("provider", [BY_POLICY[0], GEMINI], ids=lambda one: one.model)
+async def test_the_turn_with_the_schema_is_one_of_max_iterations(
+    provider: Provider, limit: int, tools: list[bool], tmp_path: Path
+) -> None:
+    async with serving(tmp_path, provider, calls_twice_then_judges, max_iterations=limit) as served:
+        result = await result_of(served, response_format=AS_VERDICT, tool_choice="required")
+
+    assert [block["text"] for block in result["content"]] == ['{"verdict": "Ann"}']
+    assert result["_meta"]["pallas/call"]["iterations"] == limit
+    assert ["tools__echo" in one.tools for one in served.llm.requests] == tools
+    assert "verdict" in json.dumps(served.llm.requests[-1].body)
+
+
+async def test_a_tool_is_not_forced_in_a_request_without_tools(tmp_path: Path) -> None:
+    async with serving(tmp_path, BY_POLICY[0], calls_twice_then_judges, max_iterations=1) as served:
+        notes = notes_of(await result_of(served, response_format=AS_VERDICT, tool_choice=ONE_TOOL))
+    assert "tool_choice" not in served.llm.requests[0].body
+    assert notes == {"ignored": ["tool_choice"]}
+
+    async with serving(tmp_path / "two", BY_POLICY[0], lambda _: say('{"verdict": "Ann"}')) as served:
+        await result_of(served, response_format=AS_VERDICT, tool_choice=ONE_TOOL)  # the model does not obey
+    assert ["tool_choice" in one.body for one in served.llm.requests] == [True, False]
 
 
 async def test_a_failure_of_the_model_is_no_reason_to_ask_for_the_schema(tmp_path: Path) -> None:
@@ -149,10 +221,48 @@ async def test_a_failure_of_the_model_is_no_reason_to_ask_for_the_schema(tmp_pat
     assert (result["isError"], len(served.llm.requests)) == (True, 1)
 
 
+def calls_twice_then_judges(request: LlmRequest) -> Turn:
+    """A model that calls tools twice if it has any, and then writes what fits the schema."""
+    if request.number <= 2 and "tools__echo" in request.tools:
+        return call_tools([("tools__echo", {"text": f"call {request.number}"})])
+    if "return_structured_output" in request.tools:
+        return call_tools([("return_structured_output", {"verdict": "Ann"})])
+    return say('{"verdict": "Ann"}')
+
+
 def calls_twice_then_answers(request: LlmRequest) -> Turn:
     """A model that calls tools twice if it has any, then writes text, and then what fits the schema."""
     if request.number <= 2 and request.tools:
         return call_tools([("tools__echo", {"text": f"call {request.number}"})])
-    if "return_structured_output" in request.tools:
-        return call_tools([("return_structured_output", {"name": "Ann"})])
     return say('{"name": "Ann"}' if request.number > 3 or not request.tools else "It is Ann.")
+
+
+NOVA = replace(BEDROCK, model="bedrock.amazon.nova-pro-v1:0")
+SONNET = replace(BEDROCK, model="bedrock.us.anthropic.claude-sonnet-4-5-20250929-v1:0")
+
+
+@pytest.mark.parametrize("provider", [NOVA, SONNET], ids=lambda one: one.model)
+async def test_bedrock_samples_as_asked(provider: Provider, tmp_path: Path) -> None:
+    async with serving(tmp_path, provider, lambda _: say('{"name": "Ann"}')) as served:
+        assert notes_of(await result_of(served, temperature=0.25, response_format=AS_SCHEMA)) == {}
+        assert notes_of(await result_of(served, response_format=AS_SCHEMA)) == {}
+        assert notes_of(await result_of(served, top_p=0.75)) == {}
+        both = notes_of(await result_of(served, temperature=0.25, top_p=0.75))
+
+    bodies = [request.body for request in served.llm.requests]
+    sampling = [{**one["inferenceConfig"], "maxTokens": 0} for one in bodies]
+    assert [one.get("temperature") for one in sampling] == [0.25, 0.0, None, 0.25]
+    assert [one.get("topP") for one in sampling[2:]] == ([0.75, 0.75] if provider is NOVA else [0.75, None])
+    assert both == ({} if provider is NOVA else {"ignored": ["top_p"]})
+    assert ["additionalModelRequestFields" in one for one in (bodies[0], *bodies[2:])] == [False] * 3
+
+
+async def test_an_allow_list_holds_for_models_of_bedrock_that_read_of_their_tools_in_the_prompt(tmp_path: Path) -> None:
+    def without_tools(request: LlmRequest) -> Turn:
+        return served.llm.refuse(400, "this model has no tools") if request.tools else say("Done.")
+
+    unknown_yet = replace(BEDROCK, model="bedrock.meta.llama3-8b-instruct-v1:0")  # fast-agent remembers the form
+    async with serving(tmp_path, unknown_yet, without_tools) as served:
+        for _ in range(2):
+            result = await result_of(served, tools_allowlist=["tools/echo"])
+            assert [block["text"] for block in result["content"]] == ["Done."]

@@ -10,14 +10,15 @@ from fast_agent.llm.internal.passthrough import PassthroughLLM
 from fast_agent.types import RequestParams
 
 from pallas_gateway.calls.parameters import Parameters
-from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.dialects import dialect_of
-from pallas_gateway.runtime.parameters import seen_in
+from pallas_gateway.runtime.llm_requests import REQUEST_BUILDERS, seen_in, watch_requests
 
 WHERE = {
     "ResponsesLLM": "openai.responses",
     "OpenAILLM": "openai.llm_openai",
     "AnthropicLLM": "anthropic.llm_anthropic",
+    "GoogleNativeLLM": "google.llm_google_native",
+    "BedrockLLM": "bedrock.llm_bedrock",
 }
 SCHEMA = {"type": "object"}
 EVERYTHING = Parameters(
@@ -42,30 +43,22 @@ def an_llm(name: str) -> Any:
 
 @pytest.mark.parametrize("name", WHERE)
 def test_the_places_where_requests_are_watched_are_there(name: str) -> None:
-    assert WHERE.keys() == platform.REQUEST_BUILDERS.keys()
+    assert WHERE.keys() == REQUEST_BUILDERS.keys()
     kind = getattr(importlib.import_module(f"fast_agent.llm.provider.{WHERE[name]}"), name)
-    assert callable(getattr(kind, platform.REQUEST_BUILDERS[name]))
+    assert callable(getattr(kind, REQUEST_BUILDERS[name][0]))
 
 
-@pytest.mark.parametrize(
-    ("llm", "ignored"),
-    [
-        (an_llm("GoogleNativeLLM"), {"seed", "extra"}),
-        (an_llm("BedrockLLM"), {"top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "extra"}),
-        (PassthroughLLM.__new__(PassthroughLLM), set(EVERYTHING.given())),
-    ],
-    ids=["google", "bedrock", "passthrough"],
-)
-def test_where_requests_cannot_be_watched_the_table_says_what_is_taken(llm: Any, ignored: set[str]) -> None:
-    assert not platform.watch_requests(llm, lambda _: None)
-    assert EVERYTHING.given().keys() - dialect_of(llm).taken(EVERYTHING) == ignored
+def test_of_other_models_no_request_is_seen() -> None:
+    llm = PassthroughLLM.__new__(PassthroughLLM)
+    watch_requests(llm, lambda _: None)
+    assert vars(llm) == {}
+    assert dialect_of(llm).said_in_prompt(EVERYTHING) == set()
 
 
 def test_a_schema_is_taken_where_plain_json_is_not() -> None:
     dialect, plain = dialect_of(an_llm("AnthropicLLM")), Parameters(response_format={"type": "json_object"})
     assert dialect.request_params(EVERYTHING, RequestParams(), is_first_turn=True)["structured_schema"] == SCHEMA
     assert dialect.request_params(plain, RequestParams(), is_first_turn=True)["structured_schema"] is None
-    assert "response_format" not in dialect.taken(plain)
 
 
 def test_what_clears_a_default_clears_the_modules_own_but_for_the_length_that_some_providers_demand() -> None:
@@ -87,9 +80,10 @@ def test_a_modules_own_arguments_for_its_provider_stay() -> None:
         (Parameters(tool_choice="auto"), {}, {"tool_choice"}),
         (Parameters(tool_choice="required"), {"tools": []}, set()),
         (Parameters(response_format={"type": "text"}), {}, {"response_format"}),
-        (Parameters(extra={"a": 1, "b": 2}), {"extra_body": {"a": 1}}, set()),
-        (Parameters(extra={"a": 1}), {"extra_body": {"a": 1}, "temperature": 1}, {"extra"}),
-        (Parameters(temperature=1), {"temperature": None, "extra_body": None}, set()),
+        (Parameters(tool_choice={"type": "function"}), {"tools": [1], "tool_choice": "AUTO"}, set()),
+        (Parameters(extra={"a": 1, "b": 2}), {"a": 1}, set()),
+        (Parameters(extra={"a": 1}), {"a": 1, "temperature": 1}, {"extra"}),
+        (Parameters(temperature=1), {"temperature": None}, set()),
     ],
 )
 def test_a_parameter_took_effect_if_the_request_says_something_of_it(

@@ -175,10 +175,17 @@ def _dumped(value: BaseModel) -> Json:
 
 
 _THINK_UNASKED = ("claude-opus-5", "claude-sonnet-5", "claude-haiku-5", "claude-fable-5")
+_TAKE_TWO = ("claude-3", "claude-opus-4-0", "claude-opus-4-2", "claude-sonnet-4-0", "claude-sonnet-4-2")
 
 
-def refused_while_thinking(body: Json) -> str | None:
-    """The API's sentence about a request with thinking that it refuses."""
+def refused(body: Json) -> str | None:
+    """The API's sentence about parameters that it refuses together, or because the model thinks."""
+    if {"temperature", "top_p"} <= body.keys() and not body["model"].startswith(_TAKE_TWO):
+        return "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+    return _refused_while_thinking(body)
+
+
+def _refused_while_thinking(body: Json) -> str | None:
     unasked = "adaptive" if body["model"].startswith(_THINK_UNASKED) else "disabled"
     if body.get("thinking", {"type": unasked})["type"] == "disabled":
         return None
