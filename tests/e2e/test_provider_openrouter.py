@@ -10,6 +10,7 @@ from fast_agent.context import Context
 from fast_agent.llm.model_database import ModelDatabase
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider as ProviderName
+from fast_agent.mcp.auth.context import request_bearer_token
 
 from pallas_gateway.runtime import llm_openrouter, platform
 from tests.e2e.calling import ask
@@ -86,5 +87,24 @@ async def test_an_unknown_model_is_looked_up_beside_the_calls() -> None:
         await llm_openrouter.models_known()
 
     assert ModelDatabase.get_max_output_tokens("vendor/looked-up") == 777
+    assert models.keys == [f"Bearer {KEY}"]
+    await llm_openrouter.close()
+
+
+async def test_a_callers_token_never_goes_where_the_list_is() -> None:
+    platform.prepare()
+    models = ModelList("vendor/another")
+    models.gate.open()
+    async with serve_app(models) as listener:
+        llm_class = ModelFactory._load_provider_class(ProviderName.OPENROUTER)
+        token = request_bearer_token.set("token-of-the-caller")
+        try:
+            for key in ("token-of-the-caller", KEY):
+                settings = Settings(openrouter=OpenRouterSettings(api_key=key, base_url=f"{listener.base_url}/v1"))
+                llm_class(context=Context(config=settings), model="vendor/not-on-the-list")
+            await llm_openrouter.models_known()
+        finally:
+            request_bearer_token.reset(token)
+
     assert models.keys == [f"Bearer {KEY}"]
     await llm_openrouter.close()
