@@ -14,7 +14,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.loading.translate import located, validated
-from pallas_gateway.config.model.parameters import MOST_ALLOWED_TOOLS, PARAMETERS, CallParameters, DefaultParameters
+from pallas_gateway.config.model.parameters import (
+    LONGEST_SAMPLING_TEXT,
+    MOST_ALLOWED_TOOLS,
+    MOST_SEQUENCE_BREAKERS,
+    PARAMETERS,
+    SAMPLING_VALUE_SCHEMA,
+    SEQUENCE_BREAKERS,
+    SEQUENCE_BREAKERS_SCHEMA,
+    CallParameters,
+    DefaultParameters,
+    is_sampling_value,
+)
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted, shortened
 
@@ -154,7 +165,7 @@ def params_schema(settings: AgentSettings) -> JsonObject | None:
         return None
     shown = {name: schema for name, schema in deepcopy(schemas_by_name()).items() if name in allowed}
     if "extra" in shown:
-        shown["extra"]["anyOf"][0]["propertyNames"] = {"enum": sorted(settings.caller_params.extra_keys)}
+        shown["extra"]["anyOf"][0] |= _extra_schema(settings)
     if "model" in shown:
         shown["model"]["anyOf"] = [{"type": "string", "enum": list(settings.models)}, {"type": "null"}]
     return {
@@ -162,6 +173,15 @@ def params_schema(settings: AgentSettings) -> JsonObject | None:
         "properties": shown,
         "additionalProperties": False,
         "description": "How the model is to answer this one call. null clears a default of the agent.",
+    }
+
+
+def _extra_schema(settings: AgentSettings) -> JsonObject:
+    of_the_operator: JsonObject = {key: {} for key in settings.caller_params.extra}
+    return {
+        "propertyNames": {"enum": sorted(settings.caller_params.extra_keys)},
+        "properties": {SEQUENCE_BREAKERS: SEQUENCE_BREAKERS_SCHEMA, **of_the_operator},
+        "additionalProperties": SAMPLING_VALUE_SCHEMA,
     }
 
 
@@ -247,8 +267,17 @@ def _entries(value: object) -> Iterable[object]:
 def _refuse_foreign(read: CallParameters, settings: AgentSettings) -> None:
     if read.model is not None and read.model not in settings.models:
         raise _refused("params.model is none that this agent's callers may choose.", settings, "model")
-    keys = settings.caller_params.extra_keys
-    for key in read.extra or ():
-        if key not in keys:
-            why = f"params.extra must not hold {quoted(key)}; it takes {', '.join(sorted(keys))}."
+    for key, value in (read.extra or {}).items():
+        if (why := _why_not_in_extra(key, value, settings)) is not None:
             raise _refused(why, settings, "extra")
+
+
+def _why_not_in_extra(key: str, value: object, settings: AgentSettings) -> str | None:
+    keys = settings.caller_params.extra_keys
+    if key not in keys:
+        return f"params.extra must not hold {quoted(key)}; it takes {', '.join(sorted(keys))}."
+    if key in settings.caller_params.extra or is_sampling_value(key, value):
+        return None
+    wanted = f"a number, true, false or a text of at most {LONGEST_SAMPLING_TEXT} characters"
+    lists = f", or a list of at most {MOST_SEQUENCE_BREAKERS} such texts" if key == SEQUENCE_BREAKERS else ""
+    return f"params.extra.{key} must be {wanted}{lists}."

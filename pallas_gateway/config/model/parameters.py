@@ -54,6 +54,9 @@ SAMPLING_KEYS = frozenset({
 
 An allow-list, because providers add keys that search the web, choose another model or another account.
 """
+SEQUENCE_BREAKERS = "dry_sequence_breakers"
+LONGEST_SAMPLING_TEXT = 100
+MOST_SEQUENCE_BREAKERS = 100
 _SET_OTHERWISE = frozenset({
     "models", "messages", "input", "system", "instructions", "prompt",
     "tools", "functions", "function_call", "mcp_servers", "container",
@@ -181,6 +184,31 @@ AllowedTools = Annotated[
 ]
 ResponseFormat = Annotated[JsonObject, AfterValidator(_response_format), WithJsonSchema(_RESPONSE_FORMAT_SCHEMA)]
 ToolChoice = Annotated[str | JsonObject, BeforeValidator(_tool_choice), WithJsonSchema(_TOOL_CHOICE_SCHEMA)]
+
+
+def is_sampling_value(key: str, value: object) -> bool:
+    """Return True if callers may give this value to one of `SAMPLING_KEYS`; null takes a default out."""
+    if key == SEQUENCE_BREAKERS and isinstance(value, list):
+        return len(value) <= MOST_SEQUENCE_BREAKERS and all(_is_short_text(one) for one in value)
+    if isinstance(value, (int, float)):
+        return abs(value) <= LARGEST_SEED
+    return value is None or _is_short_text(value)
+
+
+def _is_short_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_SAMPLING_TEXT
+
+
+_SHORT_TEXT: JsonObject = {"type": "string", "maxLength": LONGEST_SAMPLING_TEXT}
+SAMPLING_VALUE_SCHEMA: JsonObject = {
+    "type": ["number", "boolean", "string", "null"],
+    "minimum": -LARGEST_SEED,
+    "maximum": LARGEST_SEED,
+    "maxLength": LONGEST_SAMPLING_TEXT,
+}
+SEQUENCE_BREAKERS_SCHEMA: JsonObject = {
+    "anyOf": [SAMPLING_VALUE_SCHEMA, {"type": "array", "items": _SHORT_TEXT, "maxItems": MOST_SEQUENCE_BREAKERS}]
+}
 
 
 def _extra_key(value: str) -> str:
