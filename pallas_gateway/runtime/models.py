@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
 from fast_agent.llm.model_factory import ModelFactory
+from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.runtime.model_names import near_model
 from pallas_gateway.runtime.ports import ModelFacts
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.schema import ModelCapabilities
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/heic")
+_SENT_NO_IMAGES = frozenset({Provider.BEDROCK})
+"""Providers that fast-agent sends the text of a message alone, without an error."""
 
 
 def register_unknown_models(
@@ -76,6 +79,7 @@ def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | No
     says_most = capabilities is not None and "max_output_tokens" in capabilities.model_fields_set
     most = capabilities.max_output_tokens if capabilities and says_most else ModelDatabase.get_max_output_tokens(name)
     takes_images = capabilities is None or capabilities.vision
+    takes_images = takes_images and (llm is None or llm.provider not in _SENT_NO_IMAGES)
     images = _image_types(name) if takes_images else frozenset()
     return ModelFacts(name, images, is_known, most, None if is_known else near_model(name))
 
@@ -95,9 +99,11 @@ def provider_and_model(spec: str) -> tuple[str, str]:
 
 def facts_of(spec: str) -> ModelFacts:
     """What fast-agent knows of a model, or was told at the agent's start."""
-    name = ModelFactory.resolve_model_spec(spec).wire_model_name
+    found = ModelFactory.resolve_model_spec(spec)
+    name = found.wire_model_name
     is_known = ModelDatabase.get_model_params(name) is not None
-    return ModelFacts(name, _image_types(name), is_known, ModelDatabase.get_max_output_tokens(name))
+    images = frozenset() if found.provider in _SENT_NO_IMAGES else _image_types(name)
+    return ModelFacts(name, images, is_known, ModelDatabase.get_max_output_tokens(name))
 
 
 def _image_types(model: str) -> frozenset[str]:

@@ -72,6 +72,8 @@ def tame(settings: Settings) -> None:
     if settings.mcp is not None:
         settings.mcp.diagnostics.enabled = False  # it parses every message once more, to draw it in a terminal
     _tame_tracing(settings)
+    if settings.xai is not None and "image_upload_mode" not in settings.xai.model_fields_set:
+        settings.xai.image_upload_mode = "inline"  # else xAI gives each image of a caller a public URL
     if "llm_retries" not in settings.model_fields_set:
         # The provider's client retries by itself; fast-agent's own retries wait 10 s and more, silently.
         settings.llm_retries = 0

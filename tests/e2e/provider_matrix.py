@@ -21,19 +21,25 @@ if TYPE_CHECKING:
 
 AT_V1 = {"api_key": KEY, "base_url": "{url}/v1"}
 
-GENERIC = Provider("generic", "generic.test-model", None, AT_V1)
+GENERIC = Provider("generic", "generic.test-model", None, AT_V1, seeing="generic.seeing-model")
 OPENAI = Provider("openai", "openai.gpt-4.1", None, AT_V1)
 AZURE = Provider(
-    "azure", "azure.deployment", None, {"api_key": KEY, "base_url": "{url}", "azure_deployment": "deployment"}
+    "azure",
+    "azure.deployment",
+    None,
+    {"api_key": KEY, "base_url": "{url}", "azure_deployment": "deployment"},
+    seeing="azure.seeing-deployment",
 )
-OPENROUTER = Provider("openrouter", "openrouter.vendor/unheard-of", None, AT_V1)
-GROQ = Provider("groq", "groq.qwen/qwen3-32b", None, AT_V1)
-HF = Provider("hf", "hf.moonshotai/Kimi-K2-Instruct-0905", None, AT_V1)
+OPENROUTER = Provider("openrouter", "openrouter.vendor/unheard-of", None, AT_V1, seeing="openrouter.vendor/seeing")
+GROQ = Provider("groq", "groq.qwen/qwen3-32b", None, AT_V1, seeing="groq.qwen/qwen3.6-27b")
+HF = Provider("hf", "hf.moonshotai/Kimi-K2-Instruct-0905", None, AT_V1, seeing="hf.moonshotai/Kimi-K2.5")
 ALIYUN = Provider("aliyun", "aliyun.qwen-turbo", None, AT_V1)
-ZAI = Provider("zai", "zai.glm-5.2", None, AT_V1)
+ZAI = Provider("zai", "zai.glm-5.2", None, AT_V1, seeing="zai.glm-5.3-flash")
 MOONSHOT = Provider("moonshot", "moonshot.kimi-k3", None, AT_V1)
 GOOGLEOAI = Provider("googleoai", "googleoai.gemini-2.5-pro", None, AT_V1, {"GOOGLEOAI_API_KEY": KEY}, section="google")
-TENSORZERO = Provider("tensorzero", "tensorzero.function", None, {"api_key": KEY, "base_url": "{url}"})
+TENSORZERO = Provider(
+    "tensorzero", "tensorzero.function", None, {"api_key": KEY, "base_url": "{url}"}, seeing="tensorzero.seeing"
+)
 RESPONSES = Provider("responses", "responses.gpt-4.1", Responses(), AT_V1)
 WEBSOCKET = Provider(
     "responses by WebSocket", "responses.gpt-4.1?transport=websocket", Responses(), AT_V1, section="responses"
@@ -41,7 +47,7 @@ WEBSOCKET = Provider(
 DEEPSEEK = Provider("deepseek", "deepseek.deepseek-flash", Responses(), AT_V1)
 XAI = Provider("xai", "xai.grok-4.7", Responses(), AT_V1)
 METAAI = Provider("metaai", "metaai.muse-spark-1.3", Responses(), AT_V1)
-OPENRESPONSES = Provider("openresponses", "openresponses.test-model", Responses(), AT_V1)
+OPENRESPONSES = Provider("openresponses", "openresponses.test-model", Responses(), AT_V1, seeing="openresponses.seeing")
 ANTHROPIC = Provider("anthropic", "anthropic.claude-haiku-4-5", Anthropic(), {"api_key": KEY, "base_url": "{url}"})
 GEMINI = Provider("google", "google.gemini-2.5-flash", Gemini(), {"api_key": KEY, "base_url": "{url}"})
 BEDROCK = Provider(
@@ -57,6 +63,7 @@ BEDROCK = Provider(
         "AWS_SHARED_CREDENTIALS_FILE": "none",
         "AWS_EC2_METADATA_DISABLED": "true",
     },
+    seeing="bedrock.amazon.nova-pro-v1:0",
 )
 
 CHAT = (GENERIC, OPENAI, AZURE, OPENROUTER, GROQ, HF, ALIYUN, ZAI, MOONSHOT, GOOGLEOAI, TENSORZERO)
@@ -66,13 +73,18 @@ FORMATS = (GENERIC, OPENAI, RESPONSES, ANTHROPIC, GEMINI, BEDROCK)
 """One of each wire format, for tests of what the format decides."""
 
 CAPABILITIES: Mapping[str, str] = {
-    "answer": "answers, counts tokens",
+    "answer": "answers",
+    "history": "earlier messages",
+    "images": "images",
+    "usage": "tokens by kind",
     "schema": "a JSON schema leaves the tools",
     "parameters": "parameters, or told which are ignored",
     "connections": "calls share a connection",
     "parallel tools": "parallel tool calls",
     "deltas": "live text",
     "cancellation": "cancellation",
+    "caller's token": "caller's token",
+    "log": "nothing secret in the log",
     "early end": "half an answer fails",
     "cut": "cut connection fails",
     "error event": "error in the stream",
@@ -86,21 +98,43 @@ CAPABILITIES: Mapping[str, str] = {
 """Key: the name in tests and `GAPS`; value: the column's heading in the document."""
 
 GAPS: Mapping[tuple[str, str], str] = {
+    ("bedrock", "images"): "fast-agent sends the text of a message alone, so images are refused",
     ("openresponses", "error event"): "the provider's message is replaced by fast-agent's own",
 }
 """(provider, capability): why it does not work."""
 
 
 def over_providers(capability: str, providers: Iterable[Provider] = PROVIDERS) -> pytest.MarkDecorator:
-    """Run a test for each provider; those in `GAPS` must fail."""
+    """Run a test for each provider, in gateways of its own; those in `GAPS` must fail."""
+    return pytest.mark.parametrize("provider", _cells(capability, providers))
+
+
+def in_shared_gateways(capability: str, providers: Iterable[Provider] = PROVIDERS) -> pytest.MarkDecorator:
+    """Run a test for each provider, in the gateway that all tests of the module share; those in `GAPS` must fail.
+
+    Its module needs `pytest.mark.asyncio(loop_scope="module")`. Most of a call's costs are those of its gateway.
+    """
+    return pytest.mark.parametrize("shared", _cells(capability, providers), indirect=True, scope="module")
+
+
+def shared_gateways(*providers: Provider) -> pytest.MarkDecorator:
+    """Run a test that is no cell in the gateways that all tests of the module share."""
+    return pytest.mark.parametrize("shared", providers, ids=_id, indirect=True, scope="module")
+
+
+def _cells(capability: str, providers: Iterable[Provider]) -> list[object]:
     assert capability in CAPABILITIES
-    return pytest.mark.parametrize("provider", [_cell(provider, capability) for provider in providers], ids=str)
+    return [_cell(provider, capability) for provider in providers]
 
 
 def _cell(provider: Provider, capability: str) -> object:
     reason = GAPS.get((provider.name, capability))
     marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
-    return pytest.param(provider, marks=marks, id=str(provider).replace(" ", "-"))
+    return pytest.param(provider, marks=marks, id=_id(provider))
+
+
+def _id(provider: Provider) -> str:
+    return provider.name.replace(" ", "-")
 
 
 each_format = pytest.mark.parametrize("provider", FORMATS, ids=str)

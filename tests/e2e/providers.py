@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +12,7 @@ from tests.e2e.watching import calling
 from tests.support.clients import MODERN_VERSION
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
-from tests.support.providers.provider import scripted_provider
+from tests.support.providers.provider import ALL_KINDS, scripted_provider
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from tests.support.providers.provider import Dialect, ScriptedProvider
     from tests.support.scripted_llm import Script, Turn
 
+    type Sample = tuple[str, frozenset[tuple[str, str]]]  # of a metric: its name and its labels
+
 KEY = "key-of-this-provider-4711"
+AGENTS = ("solo", "seeing", "impatient")
 DELTAS = {"progressToken": "token-1", "pallas/stream": "delta", "io.modelcontextprotocol/logLevel": "info"}
 
 
@@ -38,30 +41,65 @@ class Provider:
     config: Mapping[str, str] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     section: str = ""  # of fastagent.config.yaml, where it is not the name
+    seeing: str = ""  # a model that takes images, where `model` takes none
 
     def __str__(self) -> str:
         """Name the test by it."""
         return self.name
+
+    @property
+    def wire_model(self) -> str:
+        """The model as its server names it."""
+        return self.model.partition(".")[2].partition("?")[0]
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The parts of `Usage` that its wire format reports."""
+        return self.dialect.kinds if self.dialect else ALL_KINDS
 
 
 @dataclass(frozen=True)
 class Served:
     """A running gateway with the agent `solo`, its provider, and its downstream `tools`."""
 
+    provider: Provider
     gateway: Running
     llm: ScriptedProvider
     tools: StatelessDownstream
+    before: Mapping[Sample, float] = field(default_factory=dict)  # the metrics when the test began
 
     @property
     def url(self) -> str:
         """The agent's MCP endpoint."""
         return self.gateway.url("solo")
 
+    @property
+    def outcomes(self) -> tuple[float, float]:
+        """Calls of all agents that were answered, and that failed, as the metric counts them."""
+        ok, error = (
+            sum(self.counted("pallas_send_message_total", agent=agent, outcome=outcome) for agent in AGENTS)
+            for outcome in ("ok", "error")
+        )
+        return ok, error
+
+    def counted(self, name: str, **labels: str) -> float:
+        """How much one metric sample has grown since the test began."""
+        return self.gateway.metric(name, **labels) - self.before.get((name, frozenset(labels.items())), 0.0)
+
     @asynccontextmanager
-    async def in_flight(self, message: str = "hi") -> AsyncGenerator[RawCall]:
+    async def in_flight(self, message: str = "hi", *, agent: str = "solo") -> AsyncGenerator[RawCall]:
         """A call that asks for live text and progress."""
-        async with calling(self.url, message, version=MODERN_VERSION, meta=DELTAS) as (_, call):
+        async with calling(self.gateway.url(agent), message, version=MODERN_VERSION, meta=DELTAS) as (_, call):
             yield call
+
+    @asynccontextmanager
+    async def playing(self, script: Script | Sequence[Turn]) -> AsyncGenerator[Served]:
+        """One test's use of a gateway that several share: its own script, requests and counts."""
+        self.llm.restart(script)
+        self.tools.recorder.clear()
+        yield replace(self, before=_samples(self.gateway))
+        await until_idle(self.gateway)
+        assert self.llm.surprises == []
 
 
 @asynccontextmanager
@@ -75,20 +113,50 @@ async def serving(
     **settings: Any,
 ) -> AsyncGenerator[Served]:
     """Serve; `params` are request parameters of the agent, as in its decorator."""
+    agents = {"solo": _agent(provider.model, params, settings)}
+    async with _serving(path, provider, agents, script, port=port) as served:
+        yield served
+
+
+@asynccontextmanager
+async def serving_all(path: Path, provider: Provider) -> AsyncGenerator[Served]:
+    """Serve for many tests (`Served.playing`): `solo`, `seeing` with a model for images, and `impatient`."""
+    agents = {
+        "solo": _agent(provider.model),
+        "seeing": _agent(provider.seeing or provider.model, "", {"model_capabilities": {"vision": True}}),
+        "impatient": _agent(provider.model, "streaming_timeout=0.5"),
+    }
+    async with _serving(path, provider, agents, []) as served:
+        yield served
+
+
+def _agent(model: str, params: str = "", settings: Mapping[str, Any] | None = None) -> Agent:
+    decorator = f"request_params=RequestParams({params})" if params else ""
+    return Agent(servers=["tools"], model=model, decorator=decorator, settings=settings or {})
+
+
+@asynccontextmanager
+async def _serving(
+    path: Path, provider: Provider, agents: Mapping[str, Agent], script: Script | Sequence[Turn], *, port: int = 0
+) -> AsyncGenerator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         async with scripted_provider(provider.dialect, script, port=port) as llm, stateless_downstream() as tools:
             for name, value in provider.environ.items():
                 patch.setenv(name, value.format(url=llm.base_url))
-            decorator = f"request_params=RequestParams({params})" if params else ""
-            agent = Agent(servers=["tools"], model=provider.model, decorator=decorator, settings=settings)
             config = {name: value.format(url=llm.base_url) for name, value in provider.config.items()}
             servers = {"tools": {"transport": "http", "url": tools.url}}
             project = write_project(
-                path, {"solo": agent}, servers=servers, fastagent={provider.section or provider.name: config}
+                path, agents, servers=servers, fastagent={provider.section or provider.name: config}
             )
             async with running(project) as gateway:
-                yield Served(gateway, llm, tools)
+                yield Served(provider, gateway, llm, tools)
                 await until_idle(gateway)
+
+
+def _samples(gateway: Running) -> dict[Sample, float]:
+    families = gateway.gateway.metrics.registry.collect()
+    samples = (sample for family in families for sample in family.samples)
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
 
 
 def deltas_of(call: RawCall) -> list[str]:

@@ -7,10 +7,13 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import anthropic
+import openai
 import pytest
 
+from pallas_gateway.runtime import llm_attempts
 from tests.e2e.calling import Answer, answer_of, ask
-from tests.e2e.provider_matrix import BEDROCK, GEMINI, GENERIC, OPENAI, over_providers
+from tests.e2e.provider_matrix import BEDROCK, GEMINI, GENERIC, OPENAI, in_shared_gateways, over_providers
 from tests.e2e.providers import KEY, Provider, deltas_of, serving
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang, say, stream
@@ -20,9 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tests.e2e.providers import Served
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
+pytestmark = [pytest.mark.usefixtures("no_trust_store"), pytest.mark.asyncio(loop_scope="module")]
 SOON: Mapping[str, str] = {"retry_after": "0.01"}
 NOTICED = "Didn't receive a `response.completed` event."  # by OpenAI's library
 ENDED_EARLY = {
@@ -36,58 +40,64 @@ def repeats(caplog: pytest.LogCaptureFixture) -> int:
     return [record.message for record in caplog.records].count(REPEATED)
 
 
-@over_providers("early end")
-async def test_an_answer_without_its_end_is_a_failure(provider: Provider, tmp_path: Path) -> None:
-    async with serving(tmp_path, provider, [end_early(["Once ", "upon "])]) as served, served.in_flight() as call:
+@in_shared_gateways("early end")
+async def test_an_answer_without_its_end_is_a_failure(shared: Served) -> None:
+    async with shared.playing([end_early(["Once ", "upon "])]) as served, served.in_flight() as call:
         answer = answer_of(await call.reply())
 
-    why = ENDED_EARLY.get(provider.name, "the provider's answer ended early")
+    why = ENDED_EARLY.get(shared.provider.name, "the provider's answer ended early")
     assert failure(answer) == (f"The model could not answer: {why}", "llm_error")
+    assert served.outcomes == (0, 1)
     assert "".join(deltas_of(call)) == "Once upon "
 
 
-@over_providers("cut")
-async def test_a_connection_cut_off_within_an_answer_is_a_failure(provider: Provider, tmp_path: Path) -> None:
-    async with serving(tmp_path, provider, [cut()]) as served:
+@in_shared_gateways("cut")
+async def test_a_connection_cut_off_within_an_answer_is_a_failure(shared: Served) -> None:
+    async with shared.playing([cut()]) as served:
         answer = await ask(served.url)
 
-    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "llm_error")
-    assert answer.text.startswith("The model could not answer: ")
+    text, reason = failure(answer)
+    assert (reason, served.outcomes) == ("llm_error", (0, 1))
+    assert text.startswith("The model could not answer: ")
 
 
-@over_providers("error event")
-async def test_an_error_within_an_answer_is_a_failure(provider: Provider, tmp_path: Path) -> None:
-    async with serving(tmp_path, provider, [error_event(f"too many for {KEY}")]) as served:
+@in_shared_gateways("error event")
+async def test_an_error_within_an_answer_is_a_failure(shared: Served) -> None:
+    async with shared.playing([error_event(f"too many for {KEY}")]) as served:
         answer = await ask(served.url)
 
-    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "llm_error")
-    assert "too many for" in answer.text
-    assert KEY not in answer.text
+    text, reason = failure(answer)
+    assert (reason, served.outcomes) == ("llm_error", (0, 1))
+    assert "too many for" in text
+    assert KEY not in text
 
 
-@over_providers("retries")
+@in_shared_gateways("retries")
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_refusal_that_may_pass_is_repeated(
-    provider: Provider, status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    shared: Served, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     def script(request: LlmRequest) -> Turn:
-        return served.llm.refuse(status, **SOON) if request.number < 3 else say("At last.")
+        return shared.llm.refuse(status, **SOON) if request.number < 3 else say("At last.")
 
-    async with serving(tmp_path, provider, script) as served, served.in_flight() as call:
+    async with shared.playing(script) as served, served.in_flight() as call:
         answer = answer_of(await call.reply())
 
     assert (answer.text, len(served.llm.requests), repeats(caplog)) == ("At last.", 3, 2)
+    model = shared.provider.wire_model
+    assert (served.outcomes, served.counted("pallas_llm_turns_total", agent="solo", model=model)) == ((1, 0), 1)
     steps = [one["params"]["message"] for one in call.notifications if one["method"] == "notifications/progress"]
     assert steps == ["solo step 1 (llm)"] * 3
 
 
-@over_providers("attempts")
-async def test_no_more_than_three_requests_are_sent(provider: Provider, tmp_path: Path) -> None:
-    async with serving(tmp_path, provider, lambda _: served.llm.refuse(429, "slow down", **SOON)) as served:
+@in_shared_gateways("attempts")
+async def test_no_more_than_three_requests_are_sent(shared: Served) -> None:
+    async with shared.playing(lambda _: shared.llm.refuse(429, "slow down", **SOON)) as served:
         answer = await ask(served.url)
 
-    assert (answer.is_error, answer.meta["stop_reason"], len(served.llm.requests)) == (True, "llm_error", 3)
-    assert "slow down" in answer.text
+    text, reason = failure(answer)
+    assert (reason, len(served.llm.requests), served.outcomes) == ("llm_error", 3, (0, 1))
+    assert "slow down" in text
 
 
 @pytest.mark.parametrize("provider", [GEMINI, BEDROCK], ids=str)
@@ -98,18 +108,19 @@ async def test_a_provider_that_wants_a_long_pause_is_not_asked_again(provider: P
     assert (answer.is_error, len(served.llm.requests)) == (True, 1)
 
 
-@over_providers("wrong key")
-async def test_a_wrong_key_is_said_at_once_and_not_shown(provider: Provider, tmp_path: Path) -> None:
-    async with serving(tmp_path, provider, lambda _: served.llm.refuse(401, f"wrong key {KEY}")) as served:
+@in_shared_gateways("wrong key")
+async def test_a_wrong_key_is_said_at_once_and_not_shown(shared: Served) -> None:
+    async with shared.playing(lambda _: shared.llm.refuse(401, f"wrong key {KEY}")) as served:
         answer = await ask(served.url)
 
-    assert (answer.is_error, answer.meta["stop_reason"], len(served.llm.requests)) == (True, "llm_error", 1)
-    assert KEY not in answer.text
+    text, reason = failure(answer)
+    assert (reason, len(served.llm.requests), served.outcomes) == ("llm_error", 1, (0, 1))
+    assert KEY not in text
 
 
 @over_providers("refused")
 async def test_a_refused_connection_is_repeated(
-    provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture, hasty: None
 ) -> None:
     caplog.set_level(logging.WARNING, logger="pallas.runtime")
     with reserved_port() as port:
@@ -117,9 +128,19 @@ async def test_a_refused_connection_is_repeated(
         elsewhere = replace(provider, config=config, environ=environ)
         async with serving(tmp_path, elsewhere, []) as served:
             answer = await ask(served.url)
+            assert served.outcomes == (0, 1)
 
-    assert (answer.is_error, answer.meta["stop_reason"], repeats(caplog)) == (True, "llm_error", 2)
-    assert answer.text.endswith(("cannot be reached: connection refused", "could not be reached"))
+    text, reason = failure(answer)
+    assert (reason, repeats(caplog)) == ("llm_error", 2)
+    assert text.endswith(("cannot be reached: connection refused", "could not be reached"))
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are repeated at once: how long the waits are is tried elsewhere."""
+    monkeypatch.setattr(llm_attempts, "FIRST_WAIT_SECONDS", 0.01)
+    for library in (openai._base_client, anthropic._base_client):
+        monkeypatch.setattr(library, "INITIAL_RETRY_DELAY", 0.01)
 
 
 def addressed(provider: Provider, port: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -129,38 +150,37 @@ def addressed(provider: Provider, port: int) -> tuple[Mapping[str, str], Mapping
     return config, environ
 
 
-@over_providers("garbage")
-async def test_garbage_is_a_failure(provider: Provider, tmp_path: Path) -> None:
-    async with serving(tmp_path, provider, lambda _: garbage()) as served:
+@in_shared_gateways("garbage")
+async def test_garbage_is_a_failure(shared: Served) -> None:
+    async with shared.playing(lambda _: garbage()) as served:
         answer = await ask(served.url)
 
-    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "llm_error")
+    assert (failure(answer)[1], served.outcomes) == ("llm_error", (0, 1))
 
 
-@over_providers("silence")
-async def test_a_silent_model_is_a_timeout(provider: Provider, tmp_path: Path) -> None:
+@in_shared_gateways("silence")
+async def test_a_silent_model_is_a_timeout(shared: Served) -> None:
     gate = Gate()
-    async with serving(tmp_path, provider, lambda _: hang(gate), params="streaming_timeout=0.5") as served:
-        answer = await ask(served.url)
+    async with shared.playing(lambda _: hang(gate)) as served:
+        answer = await ask(served.gateway.url("impatient"))
 
     text, reason = failure(answer)
     assert text == "The model could not answer: its provider sent nothing for 0.5 s"
-    assert (reason, len(served.llm.requests)) == ("llm_timeout", 1)
+    assert (reason, len(served.llm.requests), served.outcomes) == ("llm_timeout", 1, (0, 1))
 
 
-@over_providers("silence")
-async def test_a_model_that_falls_silent_is_a_timeout(provider: Provider, tmp_path: Path) -> None:
+@in_shared_gateways("silence")
+async def test_a_model_that_falls_silent_is_a_timeout(shared: Served) -> None:
     gate = Gate()
-    script: list[Turn] = [stream(["Once ", "upon."], gate)]
     async with (
-        serving(tmp_path, provider, script, params="streaming_timeout=0.5") as served,
-        served.in_flight() as call,
+        shared.playing([stream(["Once ", "upon."], gate)]) as served,
+        served.in_flight(agent="impatient") as call,
     ):
         answer = answer_of(await call.reply())
 
     text, reason = failure(answer)
     assert text == "The model could not answer: its provider sent nothing for 0.5 s"
-    assert reason == "llm_timeout"
+    assert (reason, served.outcomes) == ("llm_timeout", (0, 1))
     assert deltas_of(call) == ["Once "]
 
 

@@ -2,48 +2,137 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
+from pallas_gateway.telemetry.logs import CallFields, HumanFormatter, JsonFormatter
 from tests.e2e.calling import answer_of, ask
-from tests.e2e.provider_matrix import GEMINI, over_providers
-from tests.e2e.providers import Provider, deltas_of, serving
+from tests.e2e.provider_matrix import BEDROCK, GEMINI, HF, PROVIDERS, in_shared_gateways, shared_gateways
+from tests.e2e.providers import KEY, Provider, deltas_of, serving
+from tests.support.gateway import until_idle
 from tests.support.providers.gemini import Gemini
-from tests.support.scripted_llm import Usage, call_tools, hang, say, stream
+from tests.support.scripted_llm import Usage, call_tools, cut, error_event, garbage, hang, say, stream, text_of
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.e2e.providers import Served
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
+pytestmark = [pytest.mark.usefixtures("no_trust_store"), pytest.mark.asyncio(loop_scope="module")]
+BLACK = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+GREY = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGM4AQAAygDJmcpdfgAAAABJRU5ErkJggg=="
 
 
-@over_providers("answer")
-async def test_it_answers_and_its_tokens_are_counted(provider: Provider, tmp_path: Path) -> None:
-    cached = None if provider is GEMINI else 4
-    usage = Usage(prompt=30, completion=7, cached=cached)
-    async with serving(tmp_path, provider, [say("Hello.", usage=usage)]) as served:
+@in_shared_gateways("answer")
+async def test_it_answers(shared: Served) -> None:
+    async with shared.playing([say("Hello.")]) as served:
         answer = await ask(served.url, "hi")
 
     assert (answer.text, answer.is_error) == ("Hello.", False)
     assert served.llm.requests[0].last_user_text == "hi"
-    spent = answer.meta["usage"]
-    assert (spent["input"] + spent["cache_read"] + spent["cache_write"], spent["output"]) == (30, 7)
-    assert spent["cache_read"] == (cached or 0)
+    assert served.outcomes == (1, 0)
 
 
-@over_providers("parallel tools")
-async def test_parallel_tool_calls_each_get_their_own_arguments(provider: Provider, tmp_path: Path) -> None:
-    async with serving(tmp_path, provider, both_tools) as served:
-        answer = await ask(served.url)
+@in_shared_gateways("history")
+async def test_earlier_messages_go_along_in_order(shared: Served) -> None:
+    history = [{"role": "user", "content": "I am Ann."}, {"role": "assistant", "content": "Hello, Ann."}]
+    async with shared.playing(lambda _: say("Ann.")) as served:
+        await ask(served.url, "Who am I?", history=history)
+        await ask(served.url, "Who?")
+
+    first, second = (conversation(request) for request in served.llm.requests)
+    assert first == [("user", "I am Ann."), ("assistant", "Hello, Ann."), ("user", "Who am I?")]
+    assert second == [("user", "Who?")]
+
+
+def conversation(request: LlmRequest) -> list[tuple[str, str]]:
+    turns = [(one["role"], text_of(one)) for one in request.messages]
+    return [turn for turn in turns if turn[0] in {"user", "assistant"}]
+
+
+@in_shared_gateways("images")
+async def test_images_leave_as_they_came(shared: Served) -> None:
+    async with shared.playing(lambda _: say("A cat.")) as served:
+        earlier = [
+            {"role": "user", "content": "Look.", "images": [picture(BLACK)]},
+            {"role": "assistant", "content": "Yes."},
+        ]
+        answer = await ask(served.gateway.url("seeing"), "And?", images=[picture(GREY)], history=earlier)
+
+    assert (answer.text, answer.is_error) == ("A cat.", False)
+    assert served.llm.requests[0].images == [("image/png", BLACK), ("image/png", GREY)]
+
+
+@shared_gateways(*(one for one in PROVIDERS if one.seeing))
+async def test_images_for_a_model_without_vision_are_refused(shared: Served) -> None:
+    async with shared.playing([]) as served:
+        answer = await ask(served.url, "And?", images=[picture(BLACK)])
+
+    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "images_unsupported")
+
+
+@shared_gateways(BEDROCK)
+async def test_bedrock_refuses_images_whatever_is_declared_as_fast_agent_leaves_them_out(shared: Served) -> None:
+    async with shared.playing([]) as served:
+        answer = await ask(served.gateway.url("seeing"), "And?", images=[picture(BLACK)])
+
+    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "images_unsupported")
+
+
+def picture(data: str) -> dict[str, str]:
+    return {"data": data, "mime_type": "image/png"}
+
+
+@in_shared_gateways("usage")
+async def test_tokens_are_counted_by_disjoint_kinds(shared: Served) -> None:
+    kinds = shared.provider.kinds
+    parts = {name: tokens for name, tokens in {"cached": 4, "written": 6, "reasoning": 3}.items() if name in kinds}
+    usage = Usage(prompt=30, completion=7, **parts)
+    async with shared.playing([say("Hello.", usage=usage)]) as served:
+        answer = await ask(served.url, "hi")
+
+    read, written, reasoning = (parts.get(name, 0) for name in ("cached", "written", "reasoning"))
+    spent = {
+        "input": 30 - read - written,
+        "cache_read": read,
+        "cache_write": written,
+        "output": 7,
+        "reasoning": reasoning,
+    }
+    assert answer.meta["usage"] == spent
+    model = served.provider.wire_model
+    labels = {"agent": "solo", "model": model}
+    assert {kind: served.counted("pallas_llm_tokens_total", kind=kind, **labels) for kind in spent} == spent
+    assert served.counted("pallas_llm_turns_total", **labels) == 1
+
+
+@in_shared_gateways("connections")
+async def test_calls_share_a_connection(shared: Served) -> None:
+    async with shared.playing(lambda _: say("Done.")) as served:
+        for _ in range(3):
+            assert (await ask(served.url)).text == "Done."
+
+    assert len(set(served.llm.sockets)) == 1
+
+
+@in_shared_gateways("parallel tools")
+async def test_parallel_tool_calls_each_get_their_own_arguments(shared: Served) -> None:
+    async with shared.playing(both_tools) as served:
+        answer = await ask(served.url, "Both?")
 
     assert answer.text == "done"
     assert sorted(call.tool or "" for call in served.tools.recorder.calls()) == ["add", "echo"]
-    results = "".join(served.llm.requests[1].tool_results.values())
+    second = served.llm.requests[1]
+    assert (second.last_user_text, second.called) == ("Both?", ["tools__echo", "tools__add"])
+    results = "".join(second.tool_results.values())
     assert "Ann" in results
     assert "3" in results
 
@@ -64,11 +153,11 @@ def both_tools(request: LlmRequest) -> Turn:
     return call_tools([("tools__echo", {"text": "Ann"}), ("tools__add", {"a": 1, "b": 2})], text="Both.")
 
 
-@over_providers("deltas")
-async def test_live_text_comes_while_the_model_speaks(provider: Provider, tmp_path: Path) -> None:
+@in_shared_gateways("deltas")
+async def test_live_text_comes_while_the_model_speaks(shared: Served) -> None:
     gate = Gate()
     async with (
-        serving(tmp_path, provider, [stream(["Once ", "upon ", "a time."], gate)]) as served,
+        shared.playing([stream(["Once ", "upon ", "a time."], gate)]) as served,
         served.in_flight() as call,
     ):
         await call.wait_for_notifications(2)
@@ -79,34 +168,93 @@ async def test_live_text_comes_while_the_model_speaks(provider: Provider, tmp_pa
     assert answer.text == "".join(deltas_of(call)) == "Once upon a time."
 
 
-@over_providers("cancellation")
-async def test_a_call_whose_client_leaves_ends_its_request(provider: Provider, tmp_path: Path) -> None:
+@in_shared_gateways("cancellation")
+@pytest.mark.parametrize("has_begun", [False, True], ids=["request", "stream"])
+async def test_a_call_whose_client_leaves_ends_its_request_and_is_gone(shared: Served, *, has_begun: bool) -> None:
     gate = Gate()
-    async with serving(tmp_path, provider, lambda _: hang(gate)) as served:
+    turn = stream(["Once ", "upon."], gate) if has_begun else hang(gate)
+    async with shared.playing(lambda _: turn) as served:
         async with served.in_flight() as call:
             await gate.wait_for_entered()
             await call.vanish()
         await served.llm.wait_for_aborted()
+        await until_idle(served.gateway)
         assert len(served.llm.requests) == 1
+        assert served.outcomes == (0, 1)
+        assert served.gateway.metric("pallas_calls_in_flight", agent="solo") == 0
 
 
-@over_providers("cancellation")
-async def test_a_call_whose_client_leaves_ends_its_stream(provider: Provider, tmp_path: Path) -> None:
+@in_shared_gateways("silence")
+async def test_the_gateway_answers_others_while_a_model_is_silent(shared: Served) -> None:
     gate = Gate()
-    async with serving(tmp_path, provider, [stream(["Once ", "upon."], gate)]) as served:
-        async with served.in_flight() as call:
-            await gate.wait_for_entered()
-            await call.vanish()
-        await served.llm.wait_for_aborted()
-        assert len(served.llm.requests) == 1
-
-
-@over_providers("silence")
-async def test_the_gateway_answers_others_while_a_model_is_silent(provider: Provider, tmp_path: Path) -> None:
-    gate = Gate()
-    async with serving(tmp_path, provider, lambda _: hang(gate, say("At last."))) as served, served.in_flight() as call:
+    async with shared.playing(lambda _: hang(gate, say("At last."))) as served, served.in_flight() as call:
         await gate.wait_for_entered()
         async with httpx.AsyncClient() as http:
             assert (await http.get(f"{served.gateway.base_url}/livez")).status_code == 200
         gate.open()
         assert answer_of(await call.reply()).text == "At last."
+
+
+@in_shared_gateways("caller's token")
+async def test_a_callers_token_is_the_key_of_a_provider_that_takes_it_and_unknown_to_others(shared: Served) -> None:
+    gate = Gate()
+    async with shared.playing(lambda request: hang(gate, say(f"heard {request.last_user_text}"))) as served:
+        async with asyncio.TaskGroup() as group:
+            tokens = {"Ann": "token-of-ann", "Ben": "token-of-ben", "anyone": None}
+            calls = {name: group.create_task(ask(served.url, name, bearer=token)) for name, token in tokens.items()}
+            await gate.wait_for_entered(len(tokens))
+            gate.open()
+        assert [call.result().text for call in calls.values()] == [f"heard {name}" for name in tokens]
+        assert (await ask(served.url, "anyone")).text == "heard anyone"
+
+    requests = served.llm.requests
+    sent = {text for request in requests for text in tokens.values() if text and text in str(request.headers)}
+    if served.provider.name != HF.name:
+        assert sent == set()
+        return
+    assert {request.last_user_text: request.bearer for request in requests} == {**tokens, "anyone": KEY}
+    sockets = [socket for request, socket in zip(requests, served.llm.sockets, strict=True) if request.bearer != KEY]
+    assert len({*sockets}) == len(sockets) == 2
+    assert served.llm.sockets[-1] not in sockets
+
+
+@in_shared_gateways("log")
+async def test_no_key_no_token_and_no_word_of_a_conversation_is_in_the_log(shared: Served) -> None:
+    turns: list[Turn] = [
+        call_tools([("tools__echo", {"text": "word-of-arguments"})], text="word-of-a-turn"),
+        say("word-of-an-answer"),
+        *(shared.llm.refuse(status, f"wrong key {KEY}") for status in (400, 401)),
+        error_event(f"too many for {KEY}"),
+        cut(["word-of-a-stream"]),
+        garbage(),
+    ]
+    with written() as records:
+        async with shared.playing(lambda _: turns.pop(0) if turns else say("word-of-an-answer")) as served:
+            history = [{"role": "user", "content": "word-of-history"}]
+            for _ in range(6):
+                await ask(served.url, "word-of-a-question", bearer="token-of-a-caller", history=history)
+
+    assert any("generation failed" in text or "LLM" in text for _, text in records)
+    assert [text for _, text in records if KEY in text or "token-of-a-caller" in text] == []
+    assert [text for level, text in records if level >= logging.INFO and "word-of" in text] == []
+
+
+@contextmanager
+def written() -> Iterator[list[tuple[int, str]]]:
+    """Collect what both forms of the log would hold at DEBUG, each line with its level."""
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.extend((record.levelno, one.format(record)) for one in (JsonFormatter(), HumanFormatter()))
+
+    records: list[tuple[int, str]] = []
+    handler, root = Lines(), logging.getLogger()
+    handler.addFilter(CallFields())
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        yield records
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before)

@@ -108,6 +108,19 @@ class LlmRequest:
         return {m["tool_call_id"]: text_of(m) for m in self.messages if m["role"] == "tool"}
 
     @property
+    def called(self) -> list[str]:
+        """Names of the tools that the conversation has calls of, oldest first."""
+        calls = (call for message in self.messages for call in message.get("tool_calls") or [])
+        return [call["function"]["name"] for call in calls]
+
+    @property
+    def images(self) -> list[tuple[str, str]]:
+        """MIME type and base64 of every image in the conversation, oldest first."""
+        contents = (message["content"] for message in self.messages if isinstance(message.get("content"), list))
+        parts = (part for content in contents for part in content if part["type"] == "image_url")
+        return [image_of(part["image_url"]["url"]) for part in parts]
+
+    @property
     def bearer(self) -> str | None:
         """The key or token the request was authorised with."""
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
@@ -271,6 +284,11 @@ class ScriptedLlm:
         self.surprises: list[str] = []  # what no script foresaw; `scripted_llm` fails the test for them
         self._changes = Changes()
 
+    def restart(self, script: Script | Sequence[Turn]) -> None:
+        """Play another script, and forget what was asked so far."""
+        self.script = script if callable(script) else in_order(script)
+        self.requests, self.aborted, self.surprises = [], [], []
+
     async def wait_for_requests(self, count: int, timeout_seconds: float = 20) -> list[LlmRequest]:
         """Return the first `count` requests once that many have arrived."""
         await self._until(lambda: len(self.requests) >= count, timeout_seconds, f"{count} LLM requests")
@@ -370,6 +388,12 @@ def text_of(message: Mapping[str, Any]) -> str:
     if isinstance(content, str):
         return content
     return "".join(part.get("text", "") for part in content if part.get("type") == "text")
+
+
+def image_of(url: str) -> tuple[str, str]:
+    """MIME type and base64 of a `data:` URL."""
+    kind, _, data = url.removeprefix("data:").partition(";base64,")
+    return kind, data
 
 
 async def _unless_gone(answer: Coroutine[Any, Any, None], receive: Receive) -> bool:

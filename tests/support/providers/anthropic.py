@@ -8,6 +8,7 @@ from anthropic.types.beta import (
     BetaInputJSONDelta,
     BetaMessage,
     BetaMessageDeltaUsage,
+    BetaOutputTokensDetails,
     BetaRawContentBlockDeltaEvent,
     BetaRawContentBlockStartEvent,
     BetaRawContentBlockStopEvent,
@@ -22,7 +23,7 @@ from anthropic.types.beta import (
 from anthropic.types.beta.beta_raw_message_delta_event import Delta
 from pydantic import BaseModel
 
-from tests.support.providers.provider import Streamed, split, texts_of
+from tests.support.providers.provider import ALL_KINDS, Streamed, split, texts_of
 from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, call_id, text_of
 
 _STOP: dict[str, Any] = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
@@ -51,11 +52,23 @@ class AnthropicRequest(LlmRequest):
         return [tool["name"] for tool in self.body.get("tools") or []]
 
     @property
+    def called(self) -> list[str]:
+        """Names of the tools that the conversation has calls of, oldest first."""
+        return [block["name"] for block in self._blocks("tool_use")]
+
+    @property
+    def images(self) -> list[tuple[str, str]]:
+        """MIME type and base64 of every image in the conversation, oldest first."""
+        return [(block["source"]["media_type"], block["source"]["data"]) for block in self._blocks("image")]
+
+    @property
     def tool_results(self) -> dict[str, str]:
         """Text of every tool result in the conversation by tool-call id."""
+        return {block["tool_use_id"]: text_of(block) for block in self._blocks("tool_result")}
+
+    def _blocks(self, kind: str) -> list[Json]:
         contents = (message["content"] for message in self.body["messages"] if isinstance(message["content"], list))
-        blocks = (block for content in contents for block in content if block["type"] == "tool_result")
-        return {block["tool_use_id"]: text_of(block) for block in blocks}
+        return [block for content in contents for block in content if block["type"] == kind]
 
     @property
     def bearer(self) -> str | None:
@@ -68,6 +81,7 @@ class Anthropic:
 
     content_type: ClassVar[str] = "text/event-stream"
     request_class: ClassVar[type[LlmRequest]] = AnthropicRequest
+    kinds: ClassVar[frozenset[str]] = ALL_KINDS
 
     def is_turn(self, path: str) -> bool:
         """Return True if a POST to `path` asks the model."""
@@ -104,7 +118,7 @@ class Anthropic:
         end = BetaRawMessageDeltaEvent(
             type="message_delta",
             delta=Delta(stop_reason=_stop_reason(turn), stop_sequence=None),
-            usage=BetaMessageDeltaUsage(output_tokens=usage.completion),
+            usage=BetaMessageDeltaUsage(output_tokens=usage.completion, output_tokens_details=_thinking(usage)),
         )
         text = _stop(0) if isinstance(turn, Say) else b""
         return text + _event(end) + _event(BetaRawMessageStopEvent(type="message_stop"))
@@ -129,6 +143,10 @@ class Anthropic:
     def refusal(self, status: int, message: str) -> Json:
         """Anthropic's error object."""
         return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}}
+
+
+def _thinking(usage: Usage) -> BetaOutputTokensDetails:
+    return BetaOutputTokensDetails(thinking_tokens=usage.reasoning or 0)
 
 
 def _stop_reason(turn: Say | CallTools) -> Any:

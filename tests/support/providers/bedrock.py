@@ -51,11 +51,24 @@ class BedrockRequest(LlmRequest):
         return [tool["toolSpec"]["name"] for tool in (self.body.get("toolConfig") or {}).get("tools", [])]
 
     @property
+    def called(self) -> list[str]:
+        """Names of the tools that the conversation has calls of, oldest first."""
+        return [one["name"] for one in self._blocks("toolUse")]
+
+    @property
+    def images(self) -> list[tuple[str, str]]:
+        """MIME type and base64 of every image in the conversation, oldest first."""
+        return [(f"image/{one['format']}", one["source"]["bytes"]) for one in self._blocks("image")]
+
+    @property
     def tool_results(self) -> dict[str, str]:
         """Text of every tool result in the conversation by tool-call id."""
-        blocks = (block for message in self.body["messages"] for block in message["content"])
-        results = (block["toolResult"] for block in blocks if "toolResult" in block)
+        results = self._blocks("toolResult")
         return {one["toolUseId"]: "".join(part.get("text", "") for part in one["content"]) for one in results}
+
+    def _blocks(self, kind: str) -> list[Json]:
+        blocks = (block for message in self.body["messages"] for block in message["content"])
+        return [block[kind] for block in blocks if kind in block]
 
 
 class Bedrock:
@@ -63,6 +76,7 @@ class Bedrock:
 
     content_type: ClassVar[str] = "application/vnd.amazon.eventstream"
     request_class: ClassVar[type[LlmRequest]] = BedrockRequest
+    kinds: ClassVar[frozenset[str]] = frozenset({"cached", "written"})
 
     def is_turn(self, path: str) -> bool:
         """Return True if a POST to `path` asks the model."""

@@ -39,11 +39,25 @@ class GeminiRequest(LlmRequest):
         return [one["name"] for one in declared]
 
     @property
+    def called(self) -> list[str]:
+        """Names of the tools that the conversation has calls of, oldest first."""
+        return [one["name"] for one in self._parts("functionCall")]
+
+    @property
+    def images(self) -> list[tuple[str, str]]:
+        """MIME type and base64 of every image in the conversation, oldest first."""
+        # Google's library writes base64 for URLs.
+        return [(one["mime_type"], one["data"].translate(_PLAIN)) for one in self._parts("inlineData")]
+
+    @property
     def tool_results(self) -> dict[str, str]:
         """Every tool result in the conversation, as JSON, by its id, else by its name."""
-        parts = (part for content in self.body["contents"] for part in content["parts"])
-        answers = (part["functionResponse"] for part in parts if "functionResponse" in part)
+        answers = self._parts("functionResponse")
         return {one.get("id") or one["name"]: json.dumps(one["response"]) for one in answers}
+
+    def _parts(self, kind: str) -> list[Json]:
+        parts = (part for content in self.body["contents"] for part in content["parts"])
+        return [part[kind] for part in parts if kind in part]
 
     @property
     def bearer(self) -> str | None:
@@ -51,6 +65,7 @@ class GeminiRequest(LlmRequest):
         return self.headers.get("x-goog-api-key")
 
 
+_PLAIN = str.maketrans("-_", "+/")
 _ROLES = {"user": "user", "model": "assistant"}
 
 
@@ -66,6 +81,7 @@ class Gemini:
     together: bool = False
     content_type: ClassVar[str] = "text/event-stream"
     request_class: ClassVar[type[LlmRequest]] = GeminiRequest
+    kinds: ClassVar[frozenset[str]] = frozenset({"cached", "reasoning"})
 
     def is_turn(self, path: str) -> bool:
         """Return True if a POST to `path` asks the model."""

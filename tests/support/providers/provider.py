@@ -25,6 +25,8 @@ from tests.support.scripted_llm import (
 )
 
 type Streamed = Say | CallTools | Cut | EndEarly | ErrorEvent
+ALL_KINDS = frozenset({"cached", "written", "reasoning"})
+"""The parts of `Usage` that a wire format may report beside the prompt and the completion."""
 
 
 class Dialect(Protocol):
@@ -32,6 +34,7 @@ class Dialect(Protocol):
 
     content_type: ClassVar[str]
     request_class: ClassVar[type[LlmRequest]]
+    kinds: ClassVar[frozenset[str]]  # of `ALL_KINDS`
 
     def is_turn(self, path: str) -> bool:
         """Return True if a POST to `path` asks the model."""
@@ -66,6 +69,11 @@ class ScriptedProvider(ScriptedLlm):
         self.dialect = dialect
         self.sockets: list[Any] = []  # of the turns' clients
         self.handshakes: list[Reply] = []  # refusals of the next WebSockets
+
+    def restart(self, script: Script | Sequence[Turn]) -> None:
+        """Play another script, and forget what was asked so far and over which sockets."""
+        super().restart(script)
+        self.sockets, self.handshakes = [], []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from tests.support.providers.provider import Streamed, split, texts_of
-from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, call_id
+from tests.support.providers.provider import ALL_KINDS, Streamed, split, texts_of
+from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, call_id, image_of
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
@@ -37,6 +37,18 @@ class ResponsesRequest(LlmRequest):
         return [tool["name"] for tool in self.body.get("tools") or []]
 
     @property
+    def called(self) -> list[str]:
+        """Names of the tools that the conversation has calls of, oldest first."""
+        return [item["name"] for item in self.body["input"] if item.get("type") == "function_call"]
+
+    @property
+    def images(self) -> list[tuple[str, str]]:
+        """MIME type and base64 of every image in the conversation, oldest first."""
+        contents = (item["content"] for item in self.body["input"] if isinstance(item.get("content"), list))
+        parts = (part for content in contents for part in content if part["type"] == "input_image")
+        return [image_of(part["image_url"]) for part in parts]
+
+    @property
     def tool_results(self) -> dict[str, str]:
         """Text of every tool result in the conversation by tool-call id."""
         outputs = [item for item in self.body["input"] if item.get("type") == "function_call_output"]
@@ -52,6 +64,7 @@ class Responses:
 
     content_type: ClassVar[str] = "text/event-stream"
     request_class: ClassVar[type[LlmRequest]] = ResponsesRequest
+    kinds: ClassVar[frozenset[str]] = ALL_KINDS
 
     def is_turn(self, path: str) -> bool:
         """Return True if a POST to `path` asks the model."""
