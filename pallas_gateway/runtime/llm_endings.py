@@ -54,29 +54,40 @@ class WholeStream:
 
 def require_ends(llm_class: type[Any]) -> None:
     """Have a provider's class of fast-agent refuse streams without an end; safe to call again."""
-    is_last = _LAST.get(llm_class.__name__)
-    if is_last is None or hasattr(llm_class._process_stream, "original"):
+    reader = _READERS.get(llm_class.__name__)
+    if reader is None or hasattr(llm_class._process_stream, "original"):
         return
     check_names(tuple(one for one in _STREAMS if one[0].endswith(f":{llm_class.__name__}")))
     original = llm_class._process_stream
 
     @wraps(original)
     async def process_stream(self: Any, stream: Any, *arguments: Any, **options: Any) -> Any:
-        return await original(self, WholeStream(stream, is_last), *arguments, **options)
+        return await original(self, WholeStream(stream, reader()), *arguments, **options)
 
     process_stream.original = original  # type: ignore[attr-defined]
     llm_class._process_stream = process_stream
 
 
-def _is_last_chunk(chunk: Any) -> bool:
-    """Of chat completions, which end with `[DONE]` as well; some servers send only one of both."""
-    choices: Any = getattr(chunk, "choices", None)
-    return bool(choices) and choices[0].finish_reason is not None
+def _chat_completions() -> Callable[[Any], bool]:
+    """Those end with `[DONE]` as well; some servers send only one of both. The chunks' tool calls are corrected."""
+    from pallas_gateway.runtime.llm_tool_calls import ToolCalls  # noqa: PLC0415  not before an LLM is used
+
+    calls = ToolCalls()
+
+    def is_last(chunk: Any) -> bool:
+        choices: Any = getattr(chunk, "choices", None)
+        if not choices:
+            return False
+        calls.settle(choices[0])
+        return choices[0].finish_reason is not None
+
+    return is_last
 
 
-def _is_last_message_event(event: Any) -> bool:
-    """Of Anthropic's messages."""
-    return bool(event.type == "message_stop")
+def _messages() -> Callable[[Any], bool]:
+    """Anthropic's."""
+    return lambda event: bool(event.type == "message_stop")
 
 
-_LAST = {"OpenAILLM": _is_last_chunk, "AnthropicLLM": _is_last_message_event}
+_READERS = {"OpenAILLM": _chat_completions, "AnthropicLLM": _messages}
+"""By class of fast-agent: for each stream, a function that returns True for the last event."""

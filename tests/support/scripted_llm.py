@@ -419,7 +419,7 @@ async def _play(turn: Played, request: LlmRequest, send: Send) -> None:
         await _play_stream(turn, request, send)
     else:
         await hold_at_gate(turn)
-        await respond_json(send, 200, _completion(turn, request))
+        await respond_json(send, 200, completion_of(turn, request))
 
 
 async def hold_at_gate(turn: Say | CallTools) -> None:
@@ -473,7 +473,8 @@ def _tool_call_deltas(turn: CallTools, request: LlmRequest) -> list[Json]:
     return deltas
 
 
-def _completion(turn: Say | CallTools, request: LlmRequest) -> Json:
+def completion_of(turn: Say | CallTools, request: LlmRequest) -> Json:
+    """The whole answer to a request that wants no stream."""
     message: Json = {"role": "assistant", "content": "".join(turn.pieces) if isinstance(turn, Say) else turn.text}
     if isinstance(turn, CallTools):
         message["content"] = turn.text or None
