@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ from fast_agent.config import OpenRouterSettings, Settings
 from fast_agent.context import Context
 from fast_agent.llm.model_database import ModelDatabase
 from fast_agent.llm.model_factory import ModelFactory
+from fast_agent.llm.provider.bedrock import bedrock_utils
 from fast_agent.llm.provider_types import Provider as ProviderName
 from fast_agent.mcp.auth.context import request_bearer_token
 
@@ -37,6 +39,28 @@ async def test_a_list_that_fails_is_not_asked_for_in_each_call(tmp_path: Path) -
             assert (await ask(served.url)).text == "Done."
 
         assert len(served.llm.model_list_headers) == asked
+
+
+class Aws:
+    """Stands for boto3 without a region; counts the sessions that are made to look for one."""
+
+    def __init__(self) -> None:
+        self.sessions = 0
+
+    def Session(self) -> SimpleNamespace:  # noqa: N802  boto3's name
+        self.sessions += 1
+        return SimpleNamespace(region_name=None)
+
+
+async def test_a_vendors_model_is_not_looked_up_at_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws = Aws()
+    monkeypatch.setattr(bedrock_utils, "_boto3", aws)
+    async with serving(tmp_path, OPENROUTER, lambda _: say("Done.")) as served:
+        assert (await ask(served.url)).text == "Done."
+
+    assert aws.sessions == 0
+    assert not ModelFactory._bedrock_pattern_matches("amazon.nova-lite-v1:0")
+    assert aws.sessions == 1
 
 
 class ModelList:
