@@ -5,7 +5,6 @@ Neither URLs nor tracebacks: those are for the log. Nor secrets, which servers a
 
 from __future__ import annotations
 
-import json
 from traceback import walk_tb
 
 import httpx2
@@ -19,7 +18,7 @@ from fast_agent.core.exceptions import (
 from pydantic import ValidationError
 
 from pallas_gateway.errors import CallFailedError, GatewayError
-from pallas_gateway.runtime.llm_failures import connection_words, provider_words
+from pallas_gateway.runtime.llm_failures import provider_words, why_failed
 from pallas_gateway.telemetry.redaction import shortened
 
 _LONGEST = 300
@@ -32,10 +31,7 @@ def failure_of(error: BaseException) -> tuple[str, str]:
     if (own := next((e for e in walk_exception_chain(error) if isinstance(e, CallFailedError)), None)) is not None:
         return own.reason, f"The model could not answer: {own}"  # raised in a turn of the model only
     if _came_from_the_model(error):
-        unreadable = any(isinstance(cause, json.JSONDecodeError) for cause in walk_exception_chain(error))
-        unreached = connection_words(error)
-        why = "what its provider sent is not a complete answer" if unreadable else unreached or one_line(error)
-        return "llm_error", f"The model could not answer: {why}"
+        return "llm_error", f"The model could not answer: {why_failed(error) or one_line(error)}"
     return "runtime_error", f"The agent failed: {one_line(error)}"
 
 

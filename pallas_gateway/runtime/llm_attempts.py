@@ -26,6 +26,7 @@ from fast_agent.llm.fastagent_llm import FastAgentLLM
 
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.runtime.failures import one_line
+from pallas_gateway.runtime.llm_failures import explain, why_failed
 from pallas_gateway.runtime.relied_on import check_names
 
 if TYPE_CHECKING:
@@ -92,7 +93,10 @@ def prepare() -> None:
             patience = next((limit for one in given if (limit := getattr(one, "streaming_timeout", None))), None)
             return await _Attempts(self, patience).of(lambda: func(*given, **more))
 
-        return await original(self, attempts, *arguments, **options)
+        try:
+            return await original(self, attempts, *arguments, **options)
+        except Exception as error:
+            raise explain(self, error, one_line(error)) from error
 
     FastAgentLLM._execute_with_retry = execute  # type: ignore[method-assign]
 
@@ -141,8 +145,7 @@ class _Attempts:
 
         Raises:
             CallFailedError: `llm_timeout`; the provider was silent.
-            ProviderError: it could not be reached.
-            Exception: what else the last request raised.
+            Exception: what the last request raised.
         """
         token = _asking.set(self.llm)
         forget = (self.llm.add_stream_listener(self._hear), self.llm.add_tool_stream_listener(self._hear_of_tool))
@@ -155,11 +158,9 @@ class _Attempts:
                     if _is_silence(error):
                         raise timed_out(self.patience or monotonic() - began) from error
                     wait = self._wait_after(error, attempt)
-                    if wait is None and is_unreached(error):
-                        raise ProviderError("its provider could not be reached") from error
                     if wait is None:
                         raise
-                    _say_repeated(one_line(error), attempt)
+                    _say_repeated(why_failed(error) or one_line(error), attempt)
                 await asyncio.sleep(wait)
         finally:
             _asking.reset(token)

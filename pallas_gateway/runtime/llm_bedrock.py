@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from fast_agent.llm.stream_types import StreamChunk
@@ -38,6 +39,8 @@ _STOP_REASONS = {
     "content_filtered": LlmStopReason.SAFETY,
     "guardrail_intervened": LlmStopReason.SAFETY,
 }
+_BEFORE_ITS_MESSAGE = " operation: "
+"""In the text of boto3's exceptions."""
 _CACHED = {"cache_read": "cacheReadInputTokens", "cache_write": "cacheWriteInputTokens"}
 
 
@@ -123,7 +126,7 @@ def _raise_errors(llm_class: Any) -> None:
 
     def error_response(self: Any, model: str, caps: Any, last_error_msg: str | None) -> Any:
         del self, model, caps
-        raise ProviderError(f"Bedrock refused the request: {last_error_msg or 'no reason was given'}")
+        raise ProviderError((last_error_msg or "").rpartition(_BEFORE_ITS_MESSAGE)[2], status=HTTPStatus.BAD_REQUEST)
 
     llm_class._bedrock_error_response = error_response
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore import exceptions
 from botocore.config import Config
+from botocore.eventstream import ParserError
 from botocore.httpsession import URLLib3Session
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from pallas_gateway.runtime.llm_attempts import ProviderError
 from pallas_gateway.runtime.llm_bedrock_turns import current_turn
-from pallas_gateway.runtime.llm_endings import ended_early
+from pallas_gateway.runtime.llm_endings import ended_early, incomplete
+from pallas_gateway.runtime.llm_failures import CUT_OFF, UNREACHED, reported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -127,22 +129,20 @@ def _translated(*, in_stream: bool = False) -> Iterator[None]:
         if error.response["Error"].get("Code") == _MAY_BE_THE_REQUEST_FORM and not in_stream:
             raise
         raise _refusal(error.response) from None
+    except ParserError as error:
+        raise incomplete() from error
     except (exceptions.ReadTimeoutError, ReadTimeoutError) as error:
         raise TimeoutError("Bedrock was silent") from error
     except exceptions.ConnectionError as error:
-        raise ProviderError("its provider could not be reached", is_unreached=True) from error
+        raise ProviderError(UNREACHED, is_unreached=True) from error
     except (exceptions.HTTPClientError, HTTPError) as error:
-        raise ProviderError("the connection to its provider was cut off", is_unreached=not in_stream) from error
+        raise ProviderError(CUT_OFF, is_unreached=not in_stream) from error
     except exceptions.BotoCoreError as error:  # credentials, profiles, regions
         raise ProviderError(f"Bedrock: {error}") from error
 
 
 def _refusal(response: Mapping[str, Any]) -> ProviderError:
     error, about = response["Error"], response.get("ResponseMetadata", {})
-    status = about.get("HTTPStatusCode")
-    shown = f" (status={status})" if status else ""
-    return ProviderError(
-        f"Bedrock request failed{shown}: {error.get('Message') or error.get('Code')}",
-        status=status,
-        headers=about.get("HTTPHeaders"),
-    )
+    status, message = about.get("HTTPStatusCode"), error.get("Message") or error.get("Code")
+    text = message if status else reported(message)
+    return ProviderError(str(text), status=status, headers=about.get("HTTPHeaders"))

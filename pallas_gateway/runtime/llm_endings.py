@@ -9,6 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime.llm_failures import ENDED_EARLY, INCOMPLETE, reported
 from pallas_gateway.runtime.relied_on import check_names
 
 if TYPE_CHECKING:
@@ -16,23 +17,40 @@ if TYPE_CHECKING:
 
     from pallas_gateway.runtime.relied_on import ReliedOn
 
-_STREAMS: ReliedOn = (
-    ("fast_agent.llm.provider.openai.llm_openai:OpenAILLM", "_process_stream", ("self", "stream", "model")),
-    ("fast_agent.llm.provider.anthropic.llm_anthropic:AnthropicLLM", "_process_stream", ("self", "stream", "model")),
+_PROVIDERS = "fast_agent.llm.provider"
+_STREAMS: ReliedOn = tuple(
+    (f"{_PROVIDERS}.{place}", "_process_stream", ("self", "stream", "model"))
+    for place in (
+        "openai.llm_openai:OpenAILLM",
+        "anthropic.llm_anthropic:AnthropicLLM",
+        "openai.responses_streaming:ResponsesStreamingMixin",
+        "openai.openresponses_streaming:OpenResponsesStreamingMixin",
+    )
 )
+_LAST_RESPONSE_EVENTS = frozenset({"response.completed", "response.done", "response.incomplete"})
+_FAILED_RESPONSE_EVENTS = frozenset({"error", "response.failed"})
 
 
 def ended_early() -> CallFailedError:
     """The failure of a turn whose answer has no end."""
-    return CallFailedError("the provider's answer ended early", reason="llm_error")
+    return CallFailedError(ENDED_EARLY, reason="llm_error")
+
+
+def incomplete() -> CallFailedError:
+    """The failure of a turn that received no event, or nothing that can be read."""
+    return CallFailedError(INCOMPLETE, reason="llm_error")
 
 
 class WholeStream:
-    """A stream that must hold its last event, unless it holds none at all, which fast-agent asks for again."""
+    """A stream that must hold its last event.
 
-    def __init__(self, stream: Any, is_last: Callable[[Any], bool]) -> None:
+    `may_be_empty` is for streams that fast-agent asks for again where they hold no event at all.
+    """
+
+    def __init__(self, stream: Any, is_last: Callable[[Any], bool], *, may_be_empty: bool = False) -> None:
         self._stream = stream
         self._is_last = is_last
+        self._may_be_empty = may_be_empty
 
     def __getattr__(self, name: str) -> Any:
         """As the stream itself."""
@@ -48,6 +66,8 @@ class WholeStream:
         async for event in self._stream:
             is_whole = is_whole or self._is_last(event)
             yield event
+        if event is None and not self._may_be_empty:
+            raise incomplete()
         if event is not None and not is_whole and not getattr(self._stream, "is_done", False):
             raise ended_early()
 
@@ -62,7 +82,8 @@ def require_ends(llm_class: type[Any]) -> None:
 
     @wraps(original)
     async def process_stream(self: Any, stream: Any, *arguments: Any, **options: Any) -> Any:
-        return await original(self, WholeStream(stream, reader()), *arguments, **options)
+        whole = WholeStream(stream, reader(), may_be_empty=llm_class.__name__ in _ASKED_AGAIN)
+        return await original(self, whole, *arguments, **options)
 
     process_stream.original = original  # type: ignore[attr-defined]
     llm_class._process_stream = process_stream
@@ -89,5 +110,28 @@ def _messages() -> Callable[[Any], bool]:
     return lambda event: bool(event.type == "message_stop")
 
 
-_READERS = {"OpenAILLM": _chat_completions, "AnthropicLLM": _messages}
+def _responses() -> Callable[[Any], bool]:
+    """The Responses API."""
+    return lambda event: getattr(event, "type", None) in _LAST_RESPONSE_EVENTS
+
+
+def _open_responses() -> Callable[[Any], bool]:
+    """`openresponses`, where fast-agent ignores errors; those raise `CallFailedError` with the event's message."""
+
+    def is_last(event: Any) -> bool:
+        if event.type in _FAILED_RESPONSE_EVENTS:
+            error = event if event.type == "error" else event.response.error
+            raise CallFailedError(reported(getattr(error, "message", None)), reason="llm_error")
+        return event.type in _LAST_RESPONSE_EVENTS
+
+    return is_last
+
+
+_READERS = {
+    "OpenAILLM": _chat_completions,
+    "AnthropicLLM": _messages,
+    "ResponsesStreamingMixin": _responses,
+    "OpenResponsesStreamingMixin": _open_responses,
+}
 """By class of fast-agent: for each stream, a function that returns True for the last event."""
+_ASKED_AGAIN = ("OpenAILLM",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from fast_agent.constants import FAST_AGENT_ERROR_CHANNEL
@@ -13,6 +12,7 @@ from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import ImageContent, TextContent
 
 from pallas_gateway.calls.call import Reply, TurnUsage, Usage
+from pallas_gateway.runtime.llm_failures import OF_TENSORZERO
 from pallas_gateway.telemetry.redaction import cleaned, shortened
 
 if TYPE_CHECKING:
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Message
 
 _SHOWN_ERROR_CHARACTERS = 300
-_WEB_PAGE = re.compile(r"<(?:!doctype|html)", re.IGNORECASE)
-"""Where the error page of a proxy begins; the status before it says what a person needs to know."""
 _CACHED_ON_REQUEST = frozenset({UsageSchema.ANTHROPIC, UsageSchema.BEDROCK})
 """How providers report usage that cache what they are told to; all others cache by themselves."""
-_OF_TENSORZERO = "tensorzero::function_name::"
-"""What fast-agent writes before the name of a model there; everywhere else it uses the name alone."""
 _FAILURES = {
     LlmStopReason.ERROR: "llm_error",
     LlmStopReason.TIMEOUT: "llm_timeout",
@@ -117,13 +113,12 @@ def _turn(turn: FastAgentTurn) -> TurnUsage:
     if uncached is None:  # `total` includes what came from and went into the cache
         uncached = max(0, (turn.prompt.total or 0) - cache_read - cache_write)
     usage = Usage(uncached, turn.completion.total or 0, cache_read, cache_write, turn.completion.reasoning or 0)
-    model = turn.model.removeprefix(_OF_TENSORZERO)
+    model = turn.model.removeprefix(OF_TENSORZERO)
     return TurnUsage(model, usage, caches_by_itself=turn.usage_schema not in _CACHED_ON_REQUEST)
 
 
 def _failure_sentence(answer: PromptMessageExtended) -> str:
     blocks = (answer.channels or {}).get(FAST_AGENT_ERROR_CHANNEL) or answer.content
     detail = " ".join((get_text(blocks[0]) or "").split()) if blocks else ""
-    detail = _WEB_PAGE.split(detail, maxsplit=1)[0].rstrip(" :")
     detail = shortened(detail, _SHOWN_ERROR_CHARACTERS - 1)
     return f"The model could not answer: {detail or 'no reason was given'}"

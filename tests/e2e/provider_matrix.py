@@ -67,7 +67,7 @@ BEDROCK = Provider(
 )
 
 CHAT = (GENERIC, OPENAI, AZURE, OPENROUTER, GROQ, HF, ALIYUN, ZAI, MOONSHOT, GOOGLEOAI, TENSORZERO)
-RESPONDING = (RESPONSES, DEEPSEEK, XAI, METAAI, OPENRESPONSES)
+RESPONDING = (RESPONSES, WEBSOCKET, DEEPSEEK, XAI, METAAI, OPENRESPONSES)
 PROVIDERS = (*CHAT, *RESPONDING, ANTHROPIC, GEMINI, BEDROCK)
 FORMATS = (GENERIC, OPENAI, RESPONSES, ANTHROPIC, GEMINI, BEDROCK)
 """One of each wire format, for tests of what the format decides."""
@@ -99,7 +99,7 @@ CAPABILITIES: Mapping[str, str] = {
 
 GAPS: Mapping[tuple[str, str], str] = {
     ("bedrock", "images"): "fast-agent sends the text of a message alone, so images are refused",
-    ("openresponses", "error event"): "the provider's message is replaced by fast-agent's own",
+    ("responses by WebSocket", "connections"): "a WebSocket belongs to one call, because it keeps its conversation",
 }
 """(provider, capability): why it does not work."""
 

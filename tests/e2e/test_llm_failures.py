@@ -26,4 +26,5 @@ async def test_clients_receive_the_providers_message_and_no_python(body: dict[st
             error = (await http.post("/v1/chat/completions", json=turn)).json()["error"]
             answer = await ask(served.url("solo"))
     said = body.get("detail") or body["error"]["message"]
-    assert error["message"] == answer.text == f"The model could not answer: {said}"
+    words = f"The model could not answer: generic.test-model: its provider answered 400: {said}"
+    assert error["message"] == answer.text == words

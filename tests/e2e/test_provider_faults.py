@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.usefixtures("no_trust_store"), pytest.mark.asyncio(loop_scope="module")]
 SOON: Mapping[str, str] = {"retry_after": "0.01"}
-NOTICED = "Didn't receive a `response.completed` event."  # by OpenAI's library
-ENDED_EARLY = {
-    **dict.fromkeys(("responses", "deepseek", "xai", "metaai"), NOTICED),
-    "openresponses": "Streaming completed without a final response payload.",
-}
 REPEATED = "LLM request repeated"
 
 
@@ -45,9 +40,9 @@ async def test_an_answer_without_its_end_is_a_failure(shared: Served) -> None:
     async with shared.playing([end_early(["Once ", "upon "])]) as served, served.in_flight() as call:
         answer = answer_of(await call.reply())
 
-    why = ENDED_EARLY.get(shared.provider.name, "the provider's answer ended early")
-    assert failure(answer) == (f"The model could not answer: {why}", "llm_error")
-    assert served.outcomes == (0, 1)
+    text, reason = failure(answer)
+    assert text.endswith(": the provider's answer ended early")
+    assert (reason, served.outcomes) == ("llm_error", (0, 1))
     assert "".join(deltas_of(call)) == "Once upon "
 
 
@@ -124,8 +119,7 @@ async def test_a_refused_connection_is_repeated(
 ) -> None:
     caplog.set_level(logging.WARNING, logger="pallas.runtime")
     with reserved_port() as port:
-        config, environ = addressed(provider, port)
-        elsewhere = replace(provider, config=config, environ=environ)
+        elsewhere = addressed(provider, port)
         async with serving(tmp_path, elsewhere, []) as served:
             answer = await ask(served.url)
             assert served.outcomes == (0, 1)
@@ -143,11 +137,12 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(library, "INITIAL_RETRY_DELAY", 0.01)
 
 
-def addressed(provider: Provider, port: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def addressed(provider: Provider, port: int) -> Provider:
+    """The provider at another address."""
     url = f"http://127.0.0.1:{port}"
     texts = provider.config, provider.environ
     config, environ = ({name: value.replace("{url}", url) for name, value in some.items()} for some in texts)
-    return config, environ
+    return replace(provider, config=config, environ=environ)
 
 
 @in_shared_gateways("garbage")
@@ -165,7 +160,7 @@ async def test_a_silent_model_is_a_timeout(shared: Served) -> None:
         answer = await ask(served.gateway.url("impatient"))
 
     text, reason = failure(answer)
-    assert text == "The model could not answer: its provider sent nothing for 0.5 s"
+    assert text.endswith(": its provider sent nothing for 0.5 s")
     assert (reason, len(served.llm.requests), served.outcomes) == ("llm_timeout", 1, (0, 1))
 
 
@@ -179,7 +174,7 @@ async def test_a_model_that_falls_silent_is_a_timeout(shared: Served) -> None:
         answer = answer_of(await call.reply())
 
     text, reason = failure(answer)
-    assert text == "The model could not answer: its provider sent nothing for 0.5 s"
+    assert text.endswith(": its provider sent nothing for 0.5 s")
     assert (reason, served.outcomes) == ("llm_timeout", (0, 1))
     assert deltas_of(call) == ["Once "]
 

@@ -12,11 +12,20 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from fast_agent.llm.provider.error_utils import build_stream_failure_response
+from aiohttp.http_exceptions import BadHttpMessage
+from fast_agent.llm.provider.error_utils import EmptyCompletionError, build_stream_failure_response
+from fast_agent.llm.provider.openai.responses_websocket import ResponsesWebSocketError
 from google.genai import errors as google
 
+from pallas_gateway.errors import CallFailedError
 from pallas_gateway.runtime.failures import one_line
-from pallas_gateway.runtime.llm_failures import connection_words, explain_failures_of, provider_words
+from pallas_gateway.runtime.llm_failures import (
+    connection_words,
+    explain,
+    explain_failures_of,
+    provider_words,
+    why_failed,
+)
 
 REQUEST = httpx2.Request("POST", "http://127.0.0.1:1/v1")
 
@@ -43,7 +52,7 @@ BODIES = [
     ({"detail": "no such model"}, "no such model"),
     ([{"error": {"code": 400, "message": "no such model"}}], "no such model"),
     ({"detail": [{"message": 'it\'s "quoted"'}]}, 'it\'s "quoted"'),
-    ({"code": 7, "ok": False}, '{"code": 7, "ok": false}'),
+    ({"code": 7, "ok": False}, '{"code": 7, "ok": false}'),  # no message that could be found
 ]
 
 
@@ -83,6 +92,76 @@ def test_a_connection_that_failed_is_told_by_its_cause(cause: Exception, why: st
 def test_a_provider_that_takes_too_long_is_no_failed_connection() -> None:
     error = raised(openai.APITimeoutError(request=REQUEST), httpx2.ReadTimeout("too long"), TimeoutError())
     assert connection_words(error) is None
+    assert why_failed(error) is None
+
+
+UNREACHED = "its provider cannot be reached"
+CUT_OFF = "the connection to its provider was cut off"
+OTHERS = [
+    (httpx2.ConnectTimeout("…"), f"{UNREACHED}: no connection in time"),
+    (httpx2.ConnectError("All connection attempts failed"), UNREACHED),
+    (httpx2.RemoteProtocolError("peer closed connection"), CUT_OFF),
+    (ConnectionResetError(104, "reset"), CUT_OFF),
+    (json.JSONDecodeError("…", "{", 0), "what its provider sent is not a complete answer"),
+    (EmptyCompletionError(), "what its provider sent is not a complete answer"),
+    (raised(CallFailedError(UNREACHED), ConnectionRefusedError(111, "…")), f"{UNREACHED}: connection refused"),
+    (CallFailedError(UNREACHED), UNREACHED),
+    (answered(openai.AsyncOpenAI, {"error": {"message": "a\nb"}}), "its provider answered 400: a b"),
+    (answered(openai.AsyncOpenAI, {"error": {"message": ""}}), "its provider answered 400"),
+    (raised(RuntimeError("Transfer-Encoding"), BadHttpMessage("…")), None),
+    (ValueError("any"), None),
+]
+
+
+@pytest.mark.parametrize(("error", "why"), OTHERS, ids=lambda one: type(one).__name__)
+def test_a_failure_is_reported_by_its_kind(error: Exception, why: str | None) -> None:
+    assert why_failed(error) == why
+
+
+def closed(code: int, *, why: str = "") -> Exception:
+    """The error of fast-agent for a WebSocket that was closed within an answer."""
+    given = f"received_close_reason={why}; " if why else ""
+    statistics = f"received_close_code={code}; {given}sent_close_code={code}; ws_exception=ConnectionClosed; frames=[a]"
+    error = ResponsesWebSocketError(f"WebSocket stream closed before completion event ({statistics})")
+    error.close_snapshot = {"close_code": code}
+    return error
+
+
+SOCKETS = [
+    (closed(1000), "the provider's answer ended early"),
+    (closed(1011), CUT_OFF),
+    (closed(1008, why="(a) not; allowed"), "its provider closed the connection: (a) not; allowed"),
+    (ResponsesWebSocketError("over (the) quota"), "its provider reported: over (the) quota"),
+    (ResponsesWebSocketError("slow down", status=429), "its provider answered 429 (try again later): slow down"),
+    (raised(ResponsesWebSocketError("Received non-JSON"), json.JSONDecodeError("…", "{", 0)), "what its provider sent"),
+    (raised(ResponsesWebSocketError("…"), ConnectionResetError(104, "reset")), CUT_OFF),
+]
+
+
+@pytest.mark.parametrize(("error", "why"), SOCKETS, ids=lambda one: str(one)[:20])
+def test_the_statistics_of_a_websocket_are_no_reason(error: Exception, why: str) -> None:
+    assert (why_failed(error) or "").startswith(why)
+
+
+@pytest.mark.parametrize(("body", "words"), [(b'{"error": {"message": "no"}}', "no"), (b"no", "no")])
+def test_a_refused_handshake_is_reported_by_its_body(body: bytes, words: str) -> None:
+    response = SimpleNamespace(status_code=403, body=body)
+    refused: Any = ValueError("HTTP 403")
+    refused.response = response
+    error = raised(ResponsesWebSocketError("server rejected: HTTP 403", status=403), refused)
+    assert why_failed(error) == f"its provider answered 403 (check what its API key may use): {words}"
+
+
+LLM = SimpleNamespace(
+    provider=SimpleNamespace(config_name="generic"), default_request_params=SimpleNamespace(model="m"), model_name=None
+)
+
+
+def test_a_failure_keeps_its_kind_and_names_the_model() -> None:
+    silent = explain(LLM, CallFailedError("its provider sent nothing for 1 s", reason="llm_timeout"), "")
+    assert (silent.reason, str(silent)) == ("llm_timeout", "generic.m: its provider sent nothing for 1 s")
+    other = explain(LLM, ValueError("any"), "any")
+    assert (other.reason, str(other)) == ("llm_error", "generic.m: any")
 
 
 def test_causes_that_are_a_circle_are_survived() -> None:
@@ -99,7 +178,7 @@ def test_a_module_is_explained_once() -> None:
     explain_failures_of(module)
     assert module.build_stream_failure_response is explained
     reply = explained("generic", answered(openai.AsyncOpenAI, BODIES[0][0]), "m")
-    assert reply.channels["fast-agent-error"][0].text.endswith("for model 'm' (status=400): no such model")
+    assert reply.channels["fast-agent-error"][0].text == "generic.m: its provider answered 400: no such model"
 
 
 def test_a_module_without_such_failures_stays_as_it_is() -> None:

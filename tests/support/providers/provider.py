@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, ClassVar, Protocol
 
 from tests.support.asgi import Receive, Scope, Send, end_body, headers_of, respond_json, send_part, start_response
@@ -92,7 +93,13 @@ class ScriptedProvider(ScriptedLlm):
             return
         await send({"type": "websocket.accept"})
         while (message := await receive())["type"] == "websocket.receive":
-            await self._serve(json.loads(message["text"]), scope, receive, as_messages(send))
+            messages = Messages(send)
+            await self._serve(json.loads(message["text"]), scope, receive, messages)
+            if not messages.is_ended:
+                return  # without a close: Hypercorn closes with 1011, as for a server that crashed
+            if not messages.is_whole:
+                await send({"type": "websocket.close", "code": 1000})
+                return
 
     def refuse(self, status: int, message: str = "scripted failure", **headers: str) -> Reply:
         """An HTTP error in the provider's form; headers with `_` for `-`."""
@@ -148,15 +155,41 @@ async def respond_to_handshake(send: Send, reply: Reply) -> None:
     await send({"type": "websocket.http.response.body", "body": reply.body})
 
 
-def as_messages(send: Send) -> Send:
-    """Send the events of a body as messages of a WebSocket; a body's end ends nothing, as the next request may come."""
+class Messages:
+    """Sends the events of a body as messages of a WebSocket; called with the parts of the body.
 
-    async def send_messages(part: Any) -> None:
-        for block in part.get("body", b"").split(b"\n\n"):
-            if b"data: " in block:
-                await send({"type": "websocket.send", "text": block.partition(b"data: ")[2].decode()})
+    An HTTP error is sent as an `error` event with `status` and `headers`, any other body without events as it is.
+    """
 
-    return send_messages
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._start: Any = None
+        self.is_ended = False  # the body is
+        self.is_whole = False  # the last event ends a response
+
+    async def __call__(self, part: Any) -> None:
+        """Send the messages in one part."""
+        if part["type"] == "http.response.start":
+            self._start = part
+            return
+        self.is_ended = not part.get("more_body", False)
+        content_type = headers_of(self._start)["content-type"]
+        if content_type == "text/event-stream":
+            texts = [block.partition(b"data: ")[2] for block in part.get("body", b"").split(b"\n\n")]
+        elif content_type == "application/json" and self._start["status"] >= HTTPStatus.BAD_REQUEST:
+            texts = [json.dumps(self._as_event(part["body"])).encode()]
+        else:
+            texts = [part["body"]]
+        for text in filter(None, texts):
+            self.is_whole = any(f'"type": "{ending}"'.encode() in text for ending in _ENDINGS)
+            await self._send({"type": "websocket.send", "text": text.decode()})
+
+    def _as_event(self, body: bytes) -> Json:
+        about = {"status": self._start["status"], "headers": headers_of(self._start)}
+        return {"type": "error", **json.loads(body), **about}
+
+
+_ENDINGS = ("response.completed", "response.incomplete", "error")
 
 
 def texts_of(turn: Streamed) -> tuple[str, ...]:
