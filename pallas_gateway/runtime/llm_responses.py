@@ -26,8 +26,7 @@ def prepare(llm_class: Any) -> None:
     @wraps(original)
     def default_transport_setting(self: Any) -> str:
         chosen: str = original(self)
-        is_codex = self.provider.config_name == "codexresponses"
-        return "sse" if chosen in _OPEN_A_SOCKET and not is_codex else chosen
+        return "sse" if chosen in _OPEN_A_SOCKET else chosen
 
     default_transport_setting.original = original  # type: ignore[attr-defined]
     llm_class._default_transport_setting = default_transport_setting

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.providers import KEY, Provider
+from tests.e2e.providers import KEY, Provider, codex_token
 from tests.support.providers.anthropic import Anthropic
 from tests.support.providers.bedrock import Bedrock
 from tests.support.providers.gemini import Gemini
@@ -46,6 +46,14 @@ WEBSOCKET = Provider(
 )
 DEEPSEEK = Provider("deepseek", "deepseek.deepseek-flash", Responses(), AT_V1)
 XAI = Provider("xai", "xai.grok-4.7", Responses(), AT_V1)
+CODEX_TOKEN = codex_token(KEY)
+CODEX = Provider(
+    "codexresponses",
+    "codexresponses.gpt-5.5",
+    Responses(),
+    {"api_key": CODEX_TOKEN, "base_url": "{url}/v1"},
+    key=CODEX_TOKEN,
+)
 METAAI = Provider("metaai", "metaai.muse-spark-1.3", Responses(), AT_V1)
 OPENRESPONSES = Provider("openresponses", "openresponses.test-model", Responses(), AT_V1, seeing="openresponses.seeing")
 ANTHROPIC = Provider("anthropic", "anthropic.claude-haiku-4-5", Anthropic(), {"api_key": KEY, "base_url": "{url}"})
@@ -67,7 +75,7 @@ BEDROCK = Provider(
 )
 
 CHAT = (GENERIC, OPENAI, AZURE, OPENROUTER, GROQ, HF, ALIYUN, ZAI, MOONSHOT, GOOGLEOAI, TENSORZERO)
-RESPONDING = (RESPONSES, WEBSOCKET, DEEPSEEK, XAI, METAAI, OPENRESPONSES)
+RESPONDING = (RESPONSES, WEBSOCKET, CODEX, DEEPSEEK, XAI, METAAI, OPENRESPONSES)
 PROVIDERS = (*CHAT, *RESPONDING, ANTHROPIC, GEMINI, BEDROCK)
 FORMATS = (GENERIC, OPENAI, RESPONSES, ANTHROPIC, GEMINI, BEDROCK)
 """One of each wire format, for tests of what the format decides."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64encode
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -31,6 +33,12 @@ AGENTS = ("solo", "seeing", "impatient")
 DELTAS = {"progressToken": "token-1", "pallas/stream": "delta", "io.modelcontextprotocol/logLevel": "info"}
 
 
+def codex_token(name: str) -> str:
+    """A token as Codex has them: fast-agent reads the account from its claims."""
+    claims = {"https://api.openai.com/auth": {"chatgpt_account_id": "account-1"}, "name": name}
+    return f"eyJhbGciOiJub25lIn0.{urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.signature"
+
+
 @dataclass(frozen=True)
 class Provider:
     """One of fast-agent's providers, with a model. `config` and `environ` may hold `{url}`."""
@@ -42,6 +50,7 @@ class Provider:
     environ: Mapping[str, str] = field(default_factory=dict)
     section: str = ""  # of fastagent.config.yaml, where it is not the name
     seeing: str = ""  # a model that takes images, where `model` takes none
+    key: str = KEY
 
     def __str__(self) -> str:
         """Name the test by it."""

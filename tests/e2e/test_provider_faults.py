@@ -14,7 +14,7 @@ import pytest
 from pallas_gateway.runtime import llm_attempts
 from tests.e2e.calling import Answer, answer_of, ask
 from tests.e2e.provider_matrix import BEDROCK, GEMINI, GENERIC, OPENAI, in_shared_gateways, over_providers
-from tests.e2e.providers import KEY, Provider, deltas_of, serving
+from tests.e2e.providers import Provider, deltas_of, serving
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang, say, stream
 from tests.support.waiting import Gate
@@ -58,13 +58,13 @@ async def test_a_connection_cut_off_within_an_answer_is_a_failure(shared: Served
 
 @in_shared_gateways("error event")
 async def test_an_error_within_an_answer_is_a_failure(shared: Served) -> None:
-    async with shared.playing([error_event(f"too many for {KEY}")]) as served:
+    async with shared.playing([error_event(f"too many for {shared.provider.key}")]) as served:
         answer = await ask(served.url)
 
     text, reason = failure(answer)
     assert (reason, served.outcomes) == ("llm_error", (0, 1))
     assert "too many for" in text
-    assert KEY not in text
+    assert shared.provider.key not in text
 
 
 @in_shared_gateways("retries")
@@ -105,12 +105,12 @@ async def test_a_provider_that_wants_a_long_pause_is_not_asked_again(provider: P
 
 @in_shared_gateways("wrong key")
 async def test_a_wrong_key_is_said_at_once_and_not_shown(shared: Served) -> None:
-    async with shared.playing(lambda _: shared.llm.refuse(401, f"wrong key {KEY}")) as served:
+    async with shared.playing(lambda _: shared.llm.refuse(401, f"wrong key {shared.provider.key}")) as served:
         answer = await ask(served.url)
 
     text, reason = failure(answer)
     assert (reason, len(served.llm.requests), served.outcomes) == ("llm_error", 1, (0, 1))
-    assert KEY not in text
+    assert shared.provider.key not in text
 
 
 @over_providers("refused")

@@ -1,0 +1,185 @@
+"""Providers whose token comes from a login: read from the operator's file alone, and renewed without blocking."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from time import time
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from fast_agent.config import CopilotSettings
+from fast_agent.llm.provider.copilot import broker
+from fast_agent.llm.provider.openai import codex_oauth, xai_oauth
+
+from pallas_gateway.runtime.llm_logins import FILE
+from tests.e2e.calling import answer_of, ask
+from tests.e2e.provider_matrix import ANTHROPIC, CODEX, RESPONSES, XAI
+from tests.e2e.providers import Provider, codex_token, serving
+from tests.support.asgi import plain_lifespan, read_body, respond_json
+from tests.support.listener import serve_app
+from tests.support.scripted_llm import say
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from tests.support.asgi import Receive, Scope, Send
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+AT_V1 = {"base_url": "{url}/v1"}
+CODEX_BY_LOGIN = replace(CODEX, config=AT_V1)
+XAI_BY_LOGIN = replace(XAI, config=AT_V1)
+COPILOT = Provider("copilot", "copilot.gpt-6-astra", RESPONSES.dialect)
+VARIABLES = (FILE, "CODEX_API_KEY", "XAI_API_KEY", "COPILOT_GITHUB_TOKEN")
+LOGINS = [(CODEX_BY_LOGIN, "codex"), (XAI_BY_LOGIN, "xai"), (COPILOT, "copilot")]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    home = tmp_path / "home"
+    (home / ".codex").mkdir(parents=True)
+    (home / ".codex" / "auth.json").write_text(
+        json.dumps({"tokens": {"access_token": codex_token("of-another-program")}})
+    )
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("CODEX_HOME", str(home / ".codex"))
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "tests.e2e.test_provider_logins.Prompting")
+
+
+class Prompting:
+    """A keyring that must not be asked."""
+
+    priority = 1
+
+    def __init__(self) -> None:
+        raise AssertionError("the keyring was opened")
+
+
+def log_in(path: Path, login: str, name: str, *, expires_in: float = 3600) -> None:
+    """Write the file of a login, as `fast-agent auth provider login` does."""
+    credential = {
+        "access_token": codex_token(name),
+        "refresh_token": f"{name}-refresh",
+        "expires_at": time() + expires_in,
+    }
+    path.write_text(json.dumps({"version": 1, "providers": {login: credential}}))
+
+
+@pytest.mark.parametrize(("provider", "login"), LOGINS, ids=str)
+async def test_an_agent_without_a_key_or_a_login_does_not_start(provider: Provider, login: str, tmp_path: Path) -> None:
+    async with serving(tmp_path, provider, []) as served:
+        answer = await ask(served.url)
+
+    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "agent_unavailable")
+    assert f"fast-agent auth provider login {login}" in answer.text
+    assert FILE in answer.text
+
+
+@pytest.mark.parametrize(("provider", "login"), LOGINS[:2], ids=str)
+async def test_the_token_of_a_login_is_sent(
+    provider: Provider, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(tmp_path / "auth.json", login, "ann")
+    monkeypatch.setenv(FILE, str(tmp_path / "auth.json"))
+    async with serving(tmp_path, provider, lambda _: say("Done.")) as served:
+        assert (await ask(served.url)).text == "Done."
+
+    assert [request.bearer for request in served.llm.requests] == [codex_token("ann")]
+
+
+@pytest.mark.parametrize(("provider", "login"), LOGINS[:2], ids=str)
+async def test_an_expired_token_is_renewed_while_the_gateway_answers_others(
+    provider: Provider, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    log_in(tmp_path / "auth.json", login, "old", expires_in=-1)
+    monkeypatch.setenv(FILE, str(tmp_path / "auth.json"))
+    async with (
+        login_server(gate, monkeypatch),
+        serving(tmp_path, provider, lambda _: say("Done.")) as served,
+        served.in_flight() as call,
+    ):
+        await gate.wait_for_entered()
+        async with httpx.AsyncClient() as http:
+            assert (await http.get(f"{served.gateway.base_url}/livez")).status_code == 200
+        gate.open()
+        assert answer_of(await call.reply()).text == "Done."
+        assert (await ask(served.url)).text == "Done."
+
+    assert [request.bearer for request in served.llm.requests] == [codex_token("new")] * 2
+
+
+@pytest.mark.parametrize(("provider", "login"), LOGINS[:2], ids=str)
+async def test_a_token_that_cannot_be_renewed_is_reported(
+    provider: Provider, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_in(tmp_path / "auth.json", login, "old", expires_in=-1)
+    monkeypatch.setenv(FILE, str(tmp_path / "auth.json"))
+    async with login_server(None, monkeypatch), serving(tmp_path, provider, []) as served:
+        answer = await ask(served.url)
+
+    why = f"its login in the file of {FILE} cannot be renewed; log in with `{FILE}=PATH fast-agent auth provider login"
+    assert answer.text.startswith(f"The model could not answer: {provider.model}: {why} {login}`")
+    assert answer.meta["stop_reason"] == "llm_error"
+
+
+@pytest.mark.parametrize("provider", [CODEX, XAI], ids=str)
+async def test_a_refused_key_by_websocket_starts_no_login(provider: Provider, tmp_path: Path) -> None:
+    chosen = replace(provider, model=f"{provider.model}?transport=websocket")
+    async with serving(tmp_path, chosen, []) as served:
+        served.llm.handshakes = [served.llm.refuse(401, "wrong key")]
+        answer = await ask(served.url)
+
+    reason = f"{provider.model}: its provider answered 401 (check its API key): wrong key"
+    assert answer.text == f"The model could not answer: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("model", "dialect"),
+    [("copilot.gpt-6-astra", RESPONSES.dialect), ("copilot.claude-sonnet-5", ANTHROPIC.dialect)],
+    ids=["responses", "messages"],
+)
+async def test_copilot_answers_with_the_token_of_a_variable_and_repeats_requests(
+    model: str, dialect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def script(request: LlmRequest) -> Turn:
+        return served.llm.refuse(429, retry_after="0.01") if request.number < 3 else say("At last.")
+
+    monkeypatch.setenv("COPILOT_GITHUB_TOKEN", "gho_token-of-ann")
+    async with serving(tmp_path, replace(COPILOT, model=model, dialect=dialect), script) as served:
+        # The setting takes https alone, and Copilot's clients trust no other authorities than the system's.
+        base_url = f"{served.llm.base_url}/v1"
+        settings = CopilotSettings.model_construct(**{**CopilotSettings().model_dump(), "base_url": base_url})
+        monkeypatch.setattr(broker, "copilot_settings", lambda _: settings)
+        answer = await ask(served.url)
+
+    assert (answer.text, len(served.llm.requests)) == ("At last.", 3)
+    assert {request.bearer for request in served.llm.requests} == {"gho_token-of-ann"}
+
+
+@asynccontextmanager
+async def login_server(gate: Gate | None, patch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
+    """Where tokens are renewed; without a gate it refuses."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+            return
+        await read_body(receive)
+        if gate is None:
+            await respond_json(send, 400, {"error": "invalid_request"})
+            return
+        await gate.enter("renewal")
+        await respond_json(send, 200, {"access_token": codex_token("new"), "refresh_token": "next", "expires_in": 3600})
+
+    async with serve_app(app) as listener:
+        patch.setattr(codex_oauth, "CODEX_TOKEN_URL", f"{listener.base_url}/token")
+        patch.setattr(xai_oauth, "XAI_TOKEN_URL", f"{listener.base_url}/token")
+        yield
