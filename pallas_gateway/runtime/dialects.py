@@ -97,6 +97,8 @@ _RESPONSES = Dialect(
     body=frozenset({"extra"}),
     one_tool=lambda name: {"type": "function", "name": name},
 )
+_CODEX = Dialect(_RESPONSES.fields - {"max_tokens"}, _RESPONSES.body, one_tool=_RESPONSES.one_tool)
+"""Its endpoint takes no limit, and fast-agent raises over one."""
 _OPEN_RESPONSES = Dialect(_RESPONSES.fields, _RESPONSES.body | _PENALTIES | {"top_k"}, one_tool=_RESPONSES.one_tool)
 _MESSAGES = Dialect(
     fields=_SAMPLING | {"top_k", "stop", "response_format"},
@@ -112,6 +114,7 @@ _NONE = Dialect()
 # By fast-agent's provider classes, of which the providers' own are made; a name does not import its SDK.
 _BY_CLASS = {
     "OpenResponsesLLM": _OPEN_RESPONSES,
+    "CodexResponsesLLM": _CODEX,
     "ResponsesLLM": _RESPONSES,
     "OpenRouterLLM": _CHAT_WITH_TOP_K,
     "GenericLLM": _CHAT_WITH_TOP_K,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.provider_matrix import ANTHROPIC, BEDROCK, GEMINI, GENERIC, HF, PROVIDERS, over_providers
+from tests.e2e.provider_matrix import ANTHROPIC, BEDROCK, CODEX, GEMINI, GENERIC, HF, PROVIDERS, over_providers
 from tests.e2e.providers import Provider, serving
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.providers.anthropic import refused
@@ -122,6 +122,14 @@ def strict(served: Served, request: LlmRequest) -> Turn:
     if request.tool_results or request.body.get("tool_choice") == {"type": "none"}:
         return say("Done.")
     return call_tools([("tools__echo", {"text": "Ann"})])
+
+
+async def test_codex_ignores_a_limit_of_tokens_which_its_endpoint_refuses(tmp_path: Path) -> None:
+    async with serving(tmp_path, CODEX, [say("Done.")]) as served:
+        result = await result_of(served, max_tokens=500)
+
+    assert [block["text"] for block in result["content"]] == ["Done."]
+    assert notes_of(result) == {"ignored": ["max_tokens"]}
 
 
 OLDER_GEMINI = [GEMINI, replace(GEMINI, model="google.gemini-2.0-flash")]
