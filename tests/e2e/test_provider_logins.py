@@ -9,6 +9,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import keyring
 import pytest
 from fast_agent.config import CopilotSettings
 from fast_agent.llm.provider.copilot import broker
@@ -24,7 +25,7 @@ from tests.support.scripted_llm import say
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
     from pathlib import Path
 
     from tests.support.asgi import Receive, Scope, Send
@@ -40,7 +41,8 @@ LOGINS = [(CODEX_BY_LOGIN, "codex"), (XAI_BY_LOGIN, "xai"), (COPILOT, "copilot")
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def others_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Credentials in Codex's own file, and a keyring; neither may be used."""
     for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     home = tmp_path / "home"
@@ -50,16 +52,10 @@ def nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("CODEX_HOME", str(home / ".codex"))
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "tests.e2e.test_provider_logins.Prompting")
-
-
-class Prompting:
-    """A keyring that must not be asked."""
-
-    priority = 1
-
-    def __init__(self) -> None:
-        raise AssertionError("the keyring was opened")
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(keyring, "get_password", lambda service, name: asked.append((service, name)))
+    yield
+    assert asked == []
 
 
 def log_in(path: Path, login: str, name: str, *, expires_in: float = 3600) -> None:
