@@ -12,6 +12,7 @@ import re
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.runtime.llm_connections import ANTHROPIC_RELIES_ON
 from pallas_gateway.runtime.relied_on import check_names
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def prepare(llm_class: type[Any]) -> None:
     original = getattr(llm_class, "prepare_provider_arguments", None)
     if llm_class.__name__ != "AnthropicLLM" or original is None or hasattr(original, "original"):
         return
-    check_names(RELIED_ON)
+    from pallas_gateway.runtime import llm_sockets  # noqa: PLC0415  not before an LLM is used
+
+    check_names((*RELIED_ON, *ANTHROPIC_RELIES_ON, *llm_sockets.RELIED_ON))
 
     @wraps(original)
     def arguments_of(

@@ -21,7 +21,6 @@ from weakref import WeakKeyDictionary, WeakMethod
 
 from fast_agent.mcp.auth.context import request_bearer_token
 
-from pallas_gateway.runtime.connections import close_idle
 from pallas_gateway.runtime.llm_parsing import transform_plainly
 from pallas_gateway.tasks import TaskOwner
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.runtime.relied_on import ReliedOn
 
+_OF_TRANSPORT = ("client", "ssl_context")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 KEPT_CLIENTS = 64
 """One for each combination of address, key and headers; the one not used for longest goes first."""
@@ -50,7 +50,11 @@ RETIRE_SECONDS = 3600.0
 """So long may a turn last that uses it still."""
 RELIED_ON: ReliedOn = (
     *(("httpx2:AsyncClient", name, ()) for name in ("_transport", "_mounts")),
-    *(("openai._vendor.httpx_aiohttp.transport:AiohttpTransport", name, ()) for name in ("client", "ssl_context")),
+    *(("openai._vendor.httpx_aiohttp.transport:AiohttpTransport", name, ()) for name in _OF_TRANSPORT),
+)
+ANTHROPIC_RELIES_ON: ReliedOn = (
+    ("anthropic", "DefaultAioHttpClient", ()),
+    *(("anthropic._vendor.httpx_aiohttp.transport:AiohttpTransport", name, ()) for name in _OF_TRANSPORT),
 )
 
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[Any, Any]] = WeakKeyDictionary()
@@ -100,7 +104,7 @@ def _keep_openai(module: Any) -> None:
     transform_plainly()
 
     def client(**settings: Any) -> Any:
-        return kept(settings, lambda: kept_class(**settings, http_client=_without_cookies(http_client())))
+        return kept(settings, lambda: kept_class(**settings, http_client=without_cookies(http_client())))
 
     def lent(**settings: Any) -> Any:
         settings.pop("http_client", None)
@@ -137,7 +141,7 @@ def _keep_azure(module: Any) -> None:
         # An identity of the cloud belongs to the LLM object of one call.
         if "azure_ad_token_provider" in settings or is_callers_own(settings):
             return original(**settings)
-        return Lent(kept(settings, lambda: original(**settings, http_client=_without_cookies(DefaultAioHttpClient()))))
+        return Lent(kept(settings, lambda: original(**settings, http_client=without_cookies(DefaultAioHttpClient()))))
 
     lent.is_kept = True  # type: ignore[attr-defined]
     module.AsyncAzureOpenAI = lent
@@ -225,7 +229,7 @@ async def remember(response: Any) -> None:
         responses.append(response)
 
 
-def _without_cookies(client: Any) -> Any:
+def without_cookies(client: Any) -> Any:
     """An HTTP client on aiohttp that keeps no cookie and tells the turn of its responses."""
     client.event_hooks["request"].append(use_the_wait)
     client.event_hooks["response"].append(remember)
@@ -243,43 +247,10 @@ def _session(transport: Any) -> Any:
 
 
 def _http_client() -> Any:
-    """The Anthropic library's own."""
-    from anthropic import DefaultAsyncHttpxClient  # noqa: PLC0415  not before an LLM is used
+    """The Anthropic library's own, on aiohttp: the one on httpcore costs twice as much for each piece of a stream."""
+    from anthropic import DefaultAioHttpClient  # noqa: PLC0415  not before an LLM is used
 
-    return watched_client(DefaultAsyncHttpxClient)
-
-
-def watched_client(make: Callable[..., Any]) -> Any:
-    """A client of the `httpx2` library, but without cookies and with an eye on its idle sockets."""
-    import httpx2  # noqa: PLC0415  not before an LLM is used
-
-    limits = httpx2.Limits(max_keepalive_connections=100, keepalive_expiry=KEEP_ALIVE_SECONDS)
-    client = make(limits=limits)
-    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
-    client.event_hooks = {"request": [_Sweep(client).later]}
-    return client
-
-
-class _Sweep:
-    """Closes sockets that waited too long: a pool of the `httpx2` library looks for them only when it is used."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._next: asyncio.TimerHandle | None = None
-
-    async def later(self, _: object = None) -> None:
-        if self._next is None:
-            seconds = 2 * KEEP_ALIVE_SECONDS
-            self._next = asyncio.get_running_loop().call_later(seconds, self._now, context=Context())
-
-    def _now(self) -> None:
-        self._next = None
-        if not self._client.is_closed:
-            _closing.spawn(self._close_idle(), name="close idle LLM sockets", report=True)
-
-    async def _close_idle(self) -> None:
-        if await close_idle(self._client):
-            await self.later()
+    return without_cookies(DefaultAioHttpClient())
 
 
 def _none(**_: Any) -> None:

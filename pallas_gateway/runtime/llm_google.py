@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.runtime.llm_connections import Lent, is_callers_own, kept, remember, use_the_wait, watched_client
+from pallas_gateway.runtime.llm_connections import RELIED_ON as CONNECTIONS_RELY_ON
+from pallas_gateway.runtime.llm_connections import Lent, is_callers_own, kept, without_cookies
 from pallas_gateway.runtime.llm_endings import WholeStream
 from pallas_gateway.runtime.relied_on import check_names
 
@@ -28,7 +29,9 @@ def prepare(llm_class: type[Any]) -> None:
     """Repair fast-agent's class for Google; safe to call again."""
     if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._initialize_google_client, "original"):
         return
-    check_names(RELIED_ON)
+    from pallas_gateway.runtime import llm_sockets  # noqa: PLC0415  not before an LLM is used
+
+    check_names((*RELIED_ON, *CONNECTIONS_RELY_ON, *llm_sockets.RELIED_ON))  # imports OpenAI's library, too
     _keep_clients(llm_class)
     _keep_tool_calls_apart(llm_class)
     _require_ends(llm_class)
@@ -54,17 +57,15 @@ def _keep_clients(llm_class: Any) -> None:
 class _KeptClient:
     """A client of Google's library on sockets that are watched like those of other providers.
 
-    Given no HTTP client, the library uses aiohttp and sleeps up to 10 s when a connection is refused.
+    Given no HTTP client, the library sleeps up to 10 s when a connection is refused.
     """
 
     def __init__(self, llm: Any, key: str, options: dict[str, Any]) -> None:
-        import httpx2  # noqa: PLC0415  not before an LLM is used
-        from google import genai  # noqa: PLC0415
+        from google import genai  # noqa: PLC0415  not before an LLM is used
+        from openai import DefaultAioHttpClient  # noqa: PLC0415
 
         http_options = llm._google_http_options(**options) or genai.types.HttpOptions()
-        self._http = watched_client(partial(httpx2.AsyncClient, follow_redirects=True, timeout=None))
-        hooks = self._http.event_hooks
-        self._http.event_hooks = {"request": [*hooks["request"], use_the_wait], "response": [remember]}
+        self._http = without_cookies(DefaultAioHttpClient(timeout=None))
         http_options.httpx_async_client = self._http
         self.client = genai.Client(api_key=key, http_options=http_options)
 

@@ -135,10 +135,11 @@ async def test_anthropics_sockets_are_closed_when_nobody_has_used_them_for_a_whi
     monkeypatch.setattr(llm_connections, "KEEP_ALIVE_SECONDS", 0.1)
     async with polyglot_llm() as llm, llm_connections._http_client() as client:
         await client.get(f"{llm.base_url}/v1/models")
-        (socket,) = client._transport._pool.connections
-        assert not socket.is_closed()
+        connector = client._transport.client.connector
+        ((socket, _),) = next(iter(connector._conns.values()))
+        assert socket.is_connected()
 
-        await eventually(socket.is_closed, what="the socket's end")
+        await eventually(lambda: not socket.is_connected(), what="the socket's end")
 
 
 def _texts_of(handle: asyncio.Handle) -> list[str]:
