@@ -40,9 +40,12 @@ def prepare(llm_class: type[Any]) -> None:
     original = getattr(llm_class, "prepare_provider_arguments", None)
     if llm_class.__name__ != "AnthropicLLM" or original is None or hasattr(original, "original"):
         return
-    from pallas_gateway.runtime import llm_sockets  # noqa: PLC0415  not before an LLM is used
+    import anthropic  # noqa: PLC0415  not before an LLM is used
+
+    from pallas_gateway.runtime import llm_sockets, llm_types  # noqa: PLC0415
 
     check_names((*RELIED_ON, *ANTHROPIC_RELIES_ON, *llm_sockets.RELIED_ON))
+    llm_types.construct_by_tag(anthropic)
 
     @wraps(original)
     def arguments_of(

@@ -96,11 +96,15 @@ def _keep_openai(module: Any) -> None:
     original, http_client = module.AsyncOpenAI, module.DefaultAioHttpClient
     if getattr(original, "is_kept", False):
         return
-    from pallas_gateway.runtime import llm_client  # noqa: PLC0415  not before an LLM is used
+    import openai  # noqa: PLC0415  not before an LLM is used
+
+    from pallas_gateway.runtime import llm_client, llm_runs, llm_types  # noqa: PLC0415
 
     kept_class = llm_client.in_short(original)
     llm_client.know_chunks(module)
     llm_client.note_ends()
+    llm_runs.accumulate_runs(module)
+    llm_types.construct_by_tag(openai)
     transform_plainly()
 
     def client(**settings: Any) -> Any:

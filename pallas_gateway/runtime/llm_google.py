@@ -29,9 +29,10 @@ def prepare(llm_class: type[Any]) -> None:
     """Repair fast-agent's class for Google; safe to call again."""
     if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._initialize_google_client, "original"):
         return
-    from pallas_gateway.runtime import llm_sockets  # noqa: PLC0415  not before an LLM is used
+    from pallas_gateway.runtime import llm_google_chunks, llm_sockets  # noqa: PLC0415  not before an LLM is used
 
     check_names((*RELIED_ON, *CONNECTIONS_RELY_ON, *llm_sockets.RELIED_ON))  # imports OpenAI's library, too
+    llm_google_chunks.make_texts_in_short()
     _keep_clients(llm_class)
     _keep_tool_calls_apart(llm_class)
     _require_ends(llm_class)

@@ -141,10 +141,10 @@ def check() -> None:
 def check_openai() -> None:
     """The same for the OpenAI library, once the first agent needs it: importing it takes a second."""
     try:
-        from pallas_gateway.runtime import llm_client, llm_sockets  # noqa: PLC0415  not before an LLM is used
+        from pallas_gateway.runtime import llm_client, llm_runs, llm_sockets  # noqa: PLC0415  not before an LLM is used
     except ImportError as error:
         raise mismatch(str(error)) from error
-    for module in (llm_connections, llm_parsing, llm_client, llm_sockets):
+    for module in (llm_connections, llm_parsing, llm_client, llm_runs, llm_sockets):
         check_names(module.RELIED_ON)
 
 
