@@ -11,7 +11,7 @@ import typer
 
 from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
 from pallas_gateway.config.loading.loader import Loaded, Overrides, read_deployment
-from pallas_gateway.config.loading.secret_values import secret_values
+from pallas_gateway.config.loading.secret_values import secret_values, secrets_of_environment
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.telemetry import redaction
 
@@ -53,13 +53,4 @@ def make_ready(configuration: Configuration) -> None:
     if (project_folder := str(configuration.folder)) not in sys.path:
         sys.path.insert(sys.path.index(here) + 1, project_folder)
     own = secret_values({"threads": configuration.deployment.gateway.threads})
-    redaction.configured.add(configuration.fastagent.secrets | own | _secrets_of_the_environment())
-
-
-def _secrets_of_the_environment() -> set[str]:
-    """Without the folders: `SIGNING_KEY=/etc/keys` tells where something is, and paths stand in many messages."""
-    return {value for value in secret_values(os.environ) if not _is_folder(value)}
-
-
-def _is_folder(value: str) -> bool:
-    return Path(value).is_absolute() and os.path.isdir(value)  # noqa: PTH112  Path's own raises for what is too long
+    redaction.configured.add(configuration.fastagent.secrets | own | secrets_of_environment(os.environ))

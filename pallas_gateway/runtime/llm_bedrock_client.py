@@ -21,6 +21,7 @@ from pallas_gateway.runtime.llm_attempts import ProviderError
 from pallas_gateway.runtime.llm_bedrock_turns import current_turn
 from pallas_gateway.runtime.llm_endings import ended_early, incomplete
 from pallas_gateway.runtime.llm_failures import CUT_OFF, UNREACHED, reported
+from pallas_gateway.telemetry.redaction import hide_in_this_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -54,21 +55,23 @@ def client_of(profile: str | None, region: str | None) -> Client:
                 _clients.clear()  # keys change, old ones do not come back
             with _translated():
                 _clients[key] = _new_client(profile, region)
-        return Client(_clients[key])
+        return Client(*_clients[key])
 
 
-def _new_client(profile: str | None, region: str | None) -> Any:
+def _new_client(profile: str | None, region: str | None) -> tuple[Any, Any]:
+    """The library's client, and the credentials that it signs requests with."""
     config = Config(
         connect_timeout=CONNECT_SECONDS,
         max_pool_connections=MOST_CONNECTIONS,
         retries={"total_max_attempts": 1},  # the gateway's own retries are bounded and logged
     )
-    client = boto3.Session(profile_name=profile).client("bedrock-runtime", region_name=region, config=config)
+    session = boto3.Session(profile_name=profile)
+    client = session.client("bedrock-runtime", region_name=region, config=config)
     pools = client._endpoint.http_session._pool_classes_by_scheme
     for scheme, pool in list(pools.items()):
         connection = type(pool.ConnectionCls.__name__, (_Watched, pool.ConnectionCls), {})
         pools[scheme] = type(pool.__name__, (pool,), {"ConnectionCls": connection})
-    return client
+    return client, session.get_credentials()
 
 
 class _Watched:
@@ -89,8 +92,9 @@ class _Watched:
 class Client:
     """The two operations that fast-agent calls, with errors that do not start its search for another request form."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, credentials: Any) -> None:
         self._client = client
+        self._credentials = credentials
 
     def converse(self, **request: Any) -> Any:
         """As the library's."""
@@ -105,7 +109,15 @@ class Client:
         if (turn := current_turn.get()) is not None:
             turn.check()
         with _translated():
+            self._hide_credentials()
             return operation(**request)
+
+    def _hide_credentials(self) -> None:
+        """They may come from a file, a login or the cloud, and expire."""
+        if self._credentials is not None:
+            frozen = self._credentials.get_frozen_credentials()
+            for secret in filter(None, (frozen.secret_key, frozen.token)):
+                hide_in_this_call(secret)
 
 
 def _events(stream: Any) -> Iterator[dict[str, Any]]:

@@ -268,6 +268,7 @@ def _repaired(llm_class: Any) -> Any:
     from pallas_gateway.runtime import (  # noqa: PLC0415  needed with the first model only
         llm_bedrock,
         llm_google,
+        llm_keys,
         llm_logins,
         llm_reasoning,
         llm_responses,
@@ -284,6 +285,7 @@ def _repaired(llm_class: Any) -> Any:
         llm_attempts.log_repeats_of_libraries()
         llm_endings.require_ends(each)
         for repairs in (
+            llm_keys,
             llm_schemas,
             llm_anthropic,
             llm_google,

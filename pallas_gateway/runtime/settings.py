@@ -15,7 +15,7 @@ from mcp_types import Implementation
 from pydantic import ValidationError
 
 from pallas_gateway import __version__
-from pallas_gateway.config.loading.secret_values import secret_values
+from pallas_gateway.config.loading.secret_values import secret_values, secrets_of_environment
 from pallas_gateway.config.model.forwarding import Forwarding, has_own_authorization, why_never_exchanged
 from pallas_gateway.config.yaml.expansion import ExpandedText
 from pallas_gateway.errors import AgentStartError
@@ -57,8 +57,15 @@ def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settin
         fast._settings = settings
         fast.app._config_or_path = settings
     tame(settings)
-    redaction.configured.add(secret_values(settings.model_dump(warnings=False)))  # also those of a module's own file
+    _hide_secrets(fast, settings)
     return settings
+
+
+def _hide_secrets(fast: FastAgent, settings: Settings) -> None:
+    """Hide what the command line could not know: secrets of a module's own file, decorators and variables."""
+    keys = (data["config"].api_key for data in fast.agents.values())
+    redaction.configured.add(secret_values(settings.model_dump(warnings=False)))
+    redaction.configured.add({*secrets_of_environment(os.environ), *filter(None, keys)})
 
 
 def tame(settings: Settings) -> None:

@@ -138,7 +138,7 @@ def hiding(*secrets: str | None) -> Iterator[None]:
 def hide_in_this_call(secret: str) -> None:
     """Keep a token that the running call got meanwhile out of what it says from now on; outside of calls, nothing."""
     known = _of_the_call.get()
-    if known is not None and secret not in known.forms:
+    if known is not None and secret not in _known_here():
         known.add([secret])
 
 

@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from pallas_gateway.health import probe
 from pallas_gateway.runtime import instances
+from pallas_gateway.telemetry import redaction
 from tests.e2e.providers import serving_all
 from tests.support import clients
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.e2e.providers import Served
+
+
+@pytest.fixture(autouse=True)
+def no_secrets_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway knows the secrets that it has found itself, and none of the gateway of an earlier test."""
+    monkeypatch.setattr(redaction, "configured", redaction.KnownSecrets())
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
-"""Which configured values are secrets: by the name of their key, variable or header, or by their place in a URL. Pure.
+"""Which configured values are secrets: by the name of their key, variable or header, or by their place in a URL.
 
 So that they can be kept out of everything the gateway says about itself. What is found may be a little too much, never
 too little: a value hidden from a log line without need costs less than one shown.
 """
 
 import base64
+import os.path
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -41,6 +42,15 @@ def secret_values(document: object) -> frozenset[str]:
     return frozenset(value for value in found if value and not _PLACEHOLDER.fullmatch(value))
 
 
+def secrets_of_environment(environ: Mapping[str, str]) -> frozenset[str]:
+    """Without the folders: `SIGNING_KEY=/etc/keys` tells where something is, and paths stand in many messages."""
+    return frozenset(value for value in secret_values(environ) if not _is_folder(value))
+
+
+def _is_folder(value: str) -> bool:
+    return os.path.isabs(value) and os.path.isdir(value)  # noqa: PTH112, PTH117  Path's own raises for what is too long
+
+
 def _found(value: object, name: str, levels: int) -> Iterator[str]:
     if levels == 0:
         return
@@ -56,7 +66,7 @@ def _found(value: object, name: str, levels: int) -> Iterator[str]:
 
 def _in_mapping(mapping: Mapping[object, object], name: str, levels: int) -> Iterator[str]:
     for key, one in mapping.items():
-        if name == "headers" and isinstance(one, str) and not _HARMLESS_HEADER.fullmatch(str(key).lower()):
+        if name.endswith("headers") and isinstance(one, str) and not _HARMLESS_HEADER.fullmatch(str(key).lower()):
             yield from _with_and_without_scheme(one.strip()) if _LOOKS_RANDOM.search(one) else ()
         yield from _found(one, str(key), levels - 1)
 
