@@ -129,7 +129,7 @@ def _keep_anthropic(module: Any) -> None:
     def client(**settings: Any) -> Any:
         if settings.get("http_client") is not None or is_callers_own(settings):
             return original(**settings)
-        return kept(settings, lambda: original(**{**settings, "http_client": _http_client()}))
+        return kept(settings, lambda: original(**{**settings, "http_client": aio_client()}))
 
     client.is_kept = True  # type: ignore[attr-defined]
     module.AsyncAnthropic = client
@@ -250,11 +250,11 @@ def _session(transport: Any) -> Any:
     return llm_sockets.session(transport.ssl_context, KEEP_ALIVE_SECONDS)
 
 
-def _http_client() -> Any:
+def aio_client(**settings: Any) -> Any:
     """The Anthropic library's own, on aiohttp: the one on httpcore costs twice as much for each piece of a stream."""
     from anthropic import DefaultAioHttpClient  # noqa: PLC0415  not before an LLM is used
 
-    return without_cookies(DefaultAioHttpClient())
+    return without_cookies(DefaultAioHttpClient(**settings))
 
 
 def _none(**_: Any) -> None:

@@ -17,7 +17,7 @@ from fast_agent.core.exceptions import ProviderKeyError
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 
 from pallas_gateway.errors import CallFailedError
-from pallas_gateway.runtime.llm_connections import kept, watched_client
+from pallas_gateway.runtime.llm_connections import aio_client, kept
 from pallas_gateway.runtime.relied_on import check_names
 from pallas_gateway.telemetry import redaction
 
@@ -153,11 +153,9 @@ def _repeat(llm_class: Any, name: str) -> None:
 def _keep_sockets(module: Any) -> None:
     """fast-agent makes an HTTP client for every turn of Claude, and closes none."""
     check_names(((module, "DefaultAsyncHttpxClient", ()),))
-    original = module.DefaultAsyncHttpxClient
 
     def http_client(**settings: Any) -> Any:
-        make = partial(watched_client, partial(original, **settings))
-        return kept({"provider": "copilot", **settings}, lambda: _Kept(make())).http
+        return kept({"provider": "copilot", **settings}, lambda: _Kept(aio_client(**settings))).http
 
     module.DefaultAsyncHttpxClient = http_client
 

@@ -133,7 +133,7 @@ async def test_anthropics_sockets_are_closed_when_nobody_has_used_them_for_a_whi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(llm_connections, "KEEP_ALIVE_SECONDS", 0.1)
-    async with polyglot_llm() as llm, llm_connections._http_client() as client:
+    async with polyglot_llm() as llm, llm_connections.aio_client() as client:
         await client.get(f"{llm.base_url}/v1/models")
         connector = client._transport.client.connector
         ((socket, _),) = next(iter(connector._conns.values()))

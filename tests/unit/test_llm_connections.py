@@ -27,7 +27,7 @@ class FakeClient:
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A module of a provider as fast-agent has them, with its clients kept."""
-    monkeypatch.setattr(llm_connections, "_http_client", lambda: "of its own")
+    monkeypatch.setattr(llm_connections, "aio_client", lambda: "of its own")
     module: Any = SimpleNamespace(AsyncAnthropic=FakeClient)
     llm_connections.keep_clients_of(module)
     return module
