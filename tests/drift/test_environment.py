@@ -1,5 +1,7 @@
 """What `make drift` reads from files and from uv; it installs only where it is run."""
 
+import re
+
 from tests.drift.environment import ROOT, differences, not_to_be_had, pins, versions
 
 REFUSED = """\
@@ -31,3 +33,10 @@ def test_each_version_that_is_not_the_locked_one_is_a_line() -> None:
         "a 1 -> 2",
         "d (not locked) -> 3",
     ]
+
+
+def test_the_document_names_targets_that_exist() -> None:
+    named = re.findall(r"\bmake ([a-z]+)", (ROOT / "docs" / "upgrading.md").read_text())
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert named
+    assert set(named) <= set(targets)
