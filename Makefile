@@ -71,9 +71,11 @@ lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions
 	@$(LOCK) benchmarks/requirements.in $(FLAGS) --output-file benchmarks/requirements.lock
 	@$(LOCK) benchmarks/agno/requirements.in $(FLAGS) --output-file benchmarks/agno/requirements.lock
 
-docs: $(READY) ## write docs/configuration.md anew from the schema
+docs: $(READY) ## write docs/configuration.md from the schema, docs/providers.md from the tables of the tests
 	@$(BIN)/python -m pallas_gateway.config.reference > .venv/configuration.md
 	@mv .venv/configuration.md docs/configuration.md
+	@$(BIN)/python -m tests.e2e.provider_page > .venv/providers.md
+	@mv .venv/providers.md docs/providers.md
 
 programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite
 

@@ -54,6 +54,11 @@ def own_address(name: str) -> str | None:
     return _ADDRESSES.get(name, (None, None))[1]
 
 
+def address_variable(name: str) -> str | None:
+    """The variable that holds a provider's address, None if there is none."""
+    return _ADDRESSES.get(name, (None, None))[0]
+
+
 def address_of(name: str, settings: Settings) -> str | None:
     """Return the URL to which fast-agent's client of this provider sends requests; None if it is unknown."""
     configured: str | None = getattr(section_of(name, settings), "base_url", None)
@@ -89,7 +94,7 @@ def ask_the_same_address(module: ModuleType) -> None:
 
 
 def _of_environment(name: str) -> str | None:
-    variable, _ = _ADDRESSES.get(name, (None, None))
+    variable = address_variable(name)
     return os.environ.get(variable) or None if variable is not None else None
 
 

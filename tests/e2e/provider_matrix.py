@@ -81,35 +81,46 @@ FORMATS = (GENERIC, OPENAI, RESPONSES, ANTHROPIC, GEMINI, BEDROCK)
 """One of each wire format, for tests of what the format decides."""
 
 CAPABILITIES: Mapping[str, str] = {
-    "answer": "answers",
-    "history": "earlier messages",
-    "images": "images",
-    "usage": "tokens by kind",
-    "schema": "a JSON schema leaves the tools",
-    "parameters": "parameters, or told which are ignored",
+    "answer": "the model's answer is the call's",
+    "history": "earlier messages of the caller go along, in order",
+    "images": "images of the call and of its history are sent, to a model that takes them",
+    "usage": "tokens are counted by disjoint kinds: input, read from and written to the cache, output, reasoning",
+    "schema": "a JSON schema for the answer leaves the agent its tools",
+    "parameters": "each parameter of a call is sent or listed in `ignored`",
     "connections": "calls share a connection",
-    "parallel tools": "parallel tool calls",
-    "deltas": "live text",
-    "cancellation": "cancellation",
-    "caller's token": "caller's token",
-    "log": "nothing secret in the log",
-    "early end": "half an answer fails",
-    "cut": "cut connection fails",
-    "error event": "error in the stream",
-    "retries": "429 and 5xx repeated",
-    "attempts": "at most 3 requests",
-    "wrong key": "wrong key, not shown",
-    "refused": "refused connection",
-    "garbage": "garbage",
-    "silence": "silence is a timeout",
+    "parallel tools": "several tool calls in one answer each get their own arguments, and the model their results",
+    "deltas": "live text comes while the model speaks",
+    "cancellation": "a client that leaves ends the provider's request, before the answer and within it",
+    "caller's token": "Hugging Face gets each caller's own token as the key, all other providers none",
+    "log": "no key and no token is in the log, and above DEBUG no word of a conversation",
+    "early end": "an answer without its end is a failure",
+    "cut": "a connection cut within an answer is a failure",
+    "error event": "an error within an answer is a failure with the provider's message",
+    "retries": "429 and 5xx are repeated",
+    "attempts": "at most three requests are sent",
+    "wrong key": "a refused key fails at once, and is not shown",
+    "refused": "a refused connection is repeated, then a failure without the address",
+    "garbage": "a web page instead of an answer is a failure",
+    "silence": "a model that sends nothing for `streaming_timeout` fails with `llm_timeout`, and stops no other call",
 }
-"""Key: the name in tests and `GAPS`; value: the column's heading in the document."""
+"""Key: the name in tests, in `GAPS` and as the document's column; value: what the tests found where it is checked."""
 
 GAPS: Mapping[tuple[str, str], str] = {
     ("bedrock", "images"): "fast-agent sends the text of a message alone, so images are refused",
     ("responses by WebSocket", "connections"): "a WebSocket belongs to one call, because it keeps its conversation",
 }
 """(provider, capability): why it does not work."""
+
+UNTRIED: Mapping[str, str] = {
+    "anthropic-vertex": "requires a login of Google Cloud; it is not checked before agents start",
+    "google with `vertex_ai`": "requires a login of Google Cloud; makes a client for each turn, and is not checked",
+    "azure with `use_default_azure_credential`": "requires an identity of Azure; makes a client for each turn, and is "
+    "not checked",
+    "copilot": "requires `COPILOT_GITHUB_TOKEN` or the file of a login (`FAST_AGENT_AUTH_FILE`), else its agents fail at the start; "
+    "its address has to be https, so a smoke test with both wire formats replaces it",
+    "xai without a key": "requires the file of a login (`FAST_AGENT_AUTH_FILE`), else its agents fail at the start",
+}
+"""Providers of fast-agent that the tests cannot try: what they require, and what is known of them."""
 
 
 def over_providers(capability: str, providers: Iterable[Provider] = PROVIDERS) -> pytest.MarkDecorator:
