@@ -116,7 +116,8 @@ UNTRIED: Mapping[str, str] = {
     "google with `vertex_ai`": "requires a login of Google Cloud; makes a client for each turn, and is not checked",
     "azure with `use_default_azure_credential`": "requires an identity of Azure; makes a client for each turn, and is "
     "not checked",
-    "copilot": "requires `COPILOT_GITHUB_TOKEN` or the file of a login (`FAST_AGENT_AUTH_FILE`), else its agents fail at the start; "
+    "copilot": "requires `COPILOT_GITHUB_TOKEN` or the file of a login (`FAST_AGENT_AUTH_FILE`), else its agents "
+    "fail at the start; "
     "its address has to be https, so a smoke test with both wire formats replaces it",
     "xai without a key": "requires the file of a login (`FAST_AGENT_AUTH_FILE`), else its agents fail at the start",
 }
@@ -131,14 +132,10 @@ def over_providers(capability: str, providers: Iterable[Provider] = PROVIDERS) -
 def in_shared_gateways(capability: str, providers: Iterable[Provider] = PROVIDERS) -> pytest.MarkDecorator:
     """Run a test for each provider, in the gateway that all tests of the module share; those in `GAPS` must fail.
 
-    Its module needs `pytest.mark.asyncio(loop_scope="module")`. Most of a call's costs are those of its gateway.
+    Its module needs `pytest.mark.asyncio(loop_scope="module")`. Most of a call's costs are those of its gateway, and
+    pytest groups tests by the index of the parameter, so all of a module have the same providers.
     """
     return pytest.mark.parametrize("shared", _cells(capability, providers), indirect=True, scope="module")
-
-
-def shared_gateways(*providers: Provider) -> pytest.MarkDecorator:
-    """Run a test that is no cell in the gateways that all tests of the module share."""
-    return pytest.mark.parametrize("shared", providers, ids=_id, indirect=True, scope="module")
 
 
 def _cells(capability: str, providers: Iterable[Provider]) -> list[object]:

@@ -132,16 +132,20 @@ async def serving_all(path: Path, provider: Provider) -> AsyncGenerator[Served]:
     """Serve for many tests (`Served.playing`): `solo`, `seeing` with a model for images, and `impatient`."""
     agents = {
         "solo": _agent(provider.model),
-        "seeing": _agent(provider.seeing or provider.model, "", {"model_capabilities": {"vision": True}}),
-        "impatient": _agent(provider.model, "streaming_timeout=0.5"),
+        "seeing": _agent(
+            provider.seeing or provider.model, settings={"model_capabilities": {"vision": True}}, servers=()
+        ),
+        "impatient": _agent(provider.model, "streaming_timeout=0.5", servers=()),
     }
     async with _serving(path, provider, agents, []) as served:
         yield served
 
 
-def _agent(model: str, params: str = "", settings: Mapping[str, Any] | None = None) -> Agent:
+def _agent(
+    model: str, params: str = "", settings: Mapping[str, Any] | None = None, *, servers: Sequence[str] = ("tools",)
+) -> Agent:
     decorator = f"request_params=RequestParams({params})" if params else ""
-    return Agent(servers=["tools"], model=model, decorator=decorator, settings=settings or {})
+    return Agent(servers=servers, model=model, decorator=decorator, settings=settings or {})
 
 
 @asynccontextmanager

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from pallas_gateway.telemetry.logs import CallFields, HumanFormatter, JsonFormatter
 from tests.e2e.calling import answer_of, ask
-from tests.e2e.provider_matrix import BEDROCK, GEMINI, HF, PROVIDERS, in_shared_gateways, shared_gateways
+from tests.e2e.provider_matrix import BEDROCK, GEMINI, GENERIC, GROQ, HF, in_shared_gateways
 from tests.e2e.providers import KEY, Provider, deltas_of, serving
 from tests.support.gateway import until_idle
 from tests.support.providers.gemini import Gemini
@@ -20,7 +20,7 @@ from tests.support.scripted_llm import Usage, call_tools, cut, error_event, garb
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tests.e2e.providers import Served
@@ -71,18 +71,14 @@ async def test_images_leave_as_they_came(shared: Served) -> None:
     assert served.llm.requests[0].images == [("image/png", BLACK), ("image/png", GREY)]
 
 
-@shared_gateways(*(one for one in PROVIDERS if one.seeing))
-async def test_images_for_a_model_without_vision_are_refused(shared: Served) -> None:
-    async with shared.playing([]) as served:
+@pytest.mark.parametrize(
+    ("provider", "declared"), [(GENERIC, {}), (GROQ, {}), (BEDROCK, {"model_capabilities": {"vision": True}})], ids=str
+)
+async def test_images_for_a_model_that_gets_none_are_refused(
+    provider: Provider, declared: Mapping[str, Any], tmp_path: Path
+) -> None:
+    async with serving(tmp_path, provider, [], **declared) as served:
         answer = await ask(served.url, "And?", images=[picture(BLACK)])
-
-    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "images_unsupported")
-
-
-@shared_gateways(BEDROCK)
-async def test_bedrock_refuses_images_whatever_is_declared_as_fast_agent_leaves_them_out(shared: Served) -> None:
-    async with shared.playing([]) as served:
-        answer = await ask(served.gateway.url("seeing"), "And?", images=[picture(BLACK)])
 
     assert (answer.is_error, answer.meta["stop_reason"]) == (True, "images_unsupported")
 
