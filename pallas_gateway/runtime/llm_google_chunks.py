@@ -11,12 +11,13 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from google.genai import models, types
-from pydantic import ValidationError
 
 from pallas_gateway.runtime.relied_on import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pydantic import BaseModel
 
     from pallas_gateway.runtime.relied_on import ReliedOn
 
@@ -32,7 +33,9 @@ _RESPONSE = types.GenerateContentResponse.model_validate({"candidates": []})
 _NAMES = {"modelVersion": "model_version", "responseId": "response_id"}
 _DECIDE = ("response_schema", "response_json_schema", "include_all_fields")
 """Settings of a request that make the library do more."""
-_USAGE = types.GenerateContentResponseUsageMetadata
+_USAGE = types.GenerateContentResponseUsageMetadata.model_validate({})
+_DETAIL = types.ModalityTokenCount.model_validate({})
+_MODALITIES = {one.value: one for one in types.MediaModality}
 
 
 class _Made(dict[str, Any]):
@@ -106,11 +109,39 @@ def _names_and_counts(given: dict[Any, Any]) -> dict[str, Any] | None:
     for name, value in given.items():
         if name in _NAMES and type(value) is str:
             known[_NAMES[name]] = value
-        elif name == "usageMetadata" and type(value) is dict:
-            try:
-                known["usage_metadata"] = _USAGE._from_response(response=value, kwargs={})
-            except ValidationError:
-                return None
+        elif name == "usageMetadata" and type(value) is dict and (usage := _usage(value)) is not None:
+            known["usage_metadata"] = usage
         else:
             return None
     return known
+
+
+def _usage(given: dict[Any, Any]) -> types.GenerateContentResponseUsageMetadata | None:
+    """Counts of tokens, which come with each chunk."""
+    known: dict[str, Any] = {}
+    for name, value in given.items():
+        if type(value) is int and name in _COUNTS:
+            known[_COUNTS[name]] = value
+        elif type(value) is list and name in _DETAILS and None not in (details := [*map(_detail, value)]):
+            known[_DETAILS[name]] = details
+        else:
+            return None
+    return _USAGE.model_copy(update=known)
+
+
+def _detail(given: Any) -> types.ModalityTokenCount | None:
+    match given:
+        case {"modality": str(name), "tokenCount": int(count), **more}:
+            if not more and type(count) is int and name in _MODALITIES:
+                return _DETAIL.model_copy(update={"modality": _MODALITIES[name], "token_count": count})
+    return None
+
+
+def _named(model: type[BaseModel], annotation: Any) -> dict[str, str]:
+    """The names of a model's fields of this type by their names in JSON."""
+    fields = model.model_fields.items()
+    return {field.alias: name for name, field in fields if field.alias and field.annotation == annotation}
+
+
+_COUNTS = _named(types.GenerateContentResponseUsageMetadata, int | None)
+_DETAILS = _named(types.GenerateContentResponseUsageMetadata, list[types.ModalityTokenCount] | None)

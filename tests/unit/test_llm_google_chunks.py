@@ -23,6 +23,23 @@ USAGE = {
     "trafficType": "ON_DEMAND",
     "unknown": {"a": 1},
 }
+DETAILS = [
+    {"modality": "TEXT", "tokenCount": 7},
+    {"modality": "NEW", "tokenCount": 1},
+    {"modality": "AUDIO"},
+    {},
+    "one",
+]
+DETAILS += [{"modality": "text", "tokenCount": 7}, {"modality": "TEXT", "tokenCount": True}]
+USAGES = st.one_of(
+    st.just(USAGE),
+    st.dictionaries(st.sampled_from(["promptTokenCount", "total_token_count"]), st.sampled_from([1, 2**70, "3", True])),
+    st.builds(
+        lambda details, more: {"totalTokenCount": 9, "promptTokensDetails": details, **more},
+        st.lists(st.sampled_from(DETAILS), max_size=2),
+        st.sampled_from([{}, {}, {"cacheTokensDetails": []}, {"trafficType": "ON_DEMAND"}, {"unknown": 1}]),
+    ),
+)
 INDEX = [{}, {"index": 0}, {"index": 1}, {"index": "1"}, {"index": None}, {"index": True}, {"finishReason": "STOP"}]
 INDEX += [{"finishReason": "NEW"}, {"safetyRatings": []}, {"index": 0, "tokenCount": 3}, {"unknown": 1}]
 PARTS: list[Any] = [{"text": "a"}, {"text": ""}, {"text": "t", "thought": True}, {"text": "t", "thought": False}]
@@ -41,7 +58,7 @@ CHUNKS = st.one_of(
         lambda contents, index, rest: {"candidates": [{"content": one, **index} for one in contents], **rest},
         st.lists(CONTENTS, min_size=1, max_size=2),
         st.sampled_from(INDEX),
-        st.sampled_from(REST),
+        st.one_of(st.sampled_from(REST), USAGES.map(lambda usage: {"responseId": "r", "usageMetadata": usage})),
     ),
     st.sampled_from([{}, {"candidates": []}, {"candidates": None}, {"candidates": [{}]}, {"candidates": 5}, *REST]),
 )
@@ -82,7 +99,7 @@ def outcome(functions: Any, chunk: Any, config: Any) -> Any:
 
 @settings(max_examples=100, deadline=None)
 @given(CHUNKS, CONFIGS)
-@pytest.mark.filterwarnings("ignore:NEW is not a valid FinishReason")
+@pytest.mark.filterwarnings("ignore:.* is not a valid:UserWarning")
 def test_a_chunk_is_what_the_library_makes_of_it(both: Any, chunk: Any, config: Any) -> None:
     ours, theirs = both
 
@@ -106,7 +123,11 @@ def test_a_chunk_of_text_is_not_looked_through(both: Any, monkeypatch: pytest.Mo
     ours, theirs = both
     looked: list[Any] = []
     monkeypatch.setattr(_common, "_remove_extra_fields", lambda model, response: looked.append((model, response)))
-    chunk = {"candidates": [{"content": {"parts": [{"text": "a"}], "role": "model"}, "index": 0}], "responseId": "r"}
+    chunk = {
+        "candidates": [{"content": {"parts": [{"text": "a"}], "role": "model"}, "index": 0}],
+        "responseId": "r",
+        "usageMetadata": {"totalTokenCount": 7, "promptTokensDetails": DETAILS[:1]},
+    }
     config = types.GenerateContentConfig()
 
     assert outcome(ours, chunk, config) == outcome(theirs, chunk, config)
