@@ -87,9 +87,9 @@ def response_of_text(chunk: Any) -> types.GenerateContentResponse | None:
                 return None
         case _:
             return None
-    content = _CONTENT.model_copy(update={"parts": [part]})
-    candidate = _CANDIDATE.model_copy(update={"content": content, **index})
-    return _RESPONSE.model_copy(update={"candidates": [candidate], **known})
+    content = _copied(_CONTENT, {"parts": [part]})
+    candidate = _copied(_CANDIDATE, {"content": content, **index})
+    return _copied(_RESPONSE, {"candidates": [candidate], **known})
 
 
 def _part(given: dict[str, Any]) -> types.Part | None:
@@ -97,7 +97,7 @@ def _part(given: dict[str, Any]) -> types.Part | None:
     is_thought = given.get("thought") is True
     if type(text) is not str or len(given) != 1 + is_thought:
         return None
-    return (_THOUGHT if is_thought else _TEXT).model_copy(update={"text": text})
+    return _copied(_THOUGHT if is_thought else _TEXT, {"text": text})
 
 
 def _index(given: dict[Any, Any]) -> dict[str, Any] | None:
@@ -126,15 +126,25 @@ def _usage(given: dict[Any, Any]) -> types.GenerateContentResponseUsageMetadata 
             known[_DETAILS[name]] = details
         else:
             return None
-    return _USAGE.model_copy(update=known)
+    return _copied(_USAGE, known)
 
 
 def _detail(given: Any) -> types.ModalityTokenCount | None:
     match given:
         case {"modality": str(name), "tokenCount": int(count), **more}:
             if not more and type(count) is int and name in _MODALITIES:
-                return _DETAIL.model_copy(update={"modality": _MODALITIES[name], "token_count": count})
+                return _copied(_DETAIL, {"modality": _MODALITIES[name], "token_count": count})
     return None
+
+
+def _copied[T: BaseModel](empty: T, values: dict[str, Any]) -> T:
+    """As `model_copy` makes one, at a third of the cost: six are made for a chunk."""
+    made = type(empty).__new__(type(empty))
+    object.__setattr__(made, "__dict__", {**empty.__dict__, **values})
+    object.__setattr__(made, "__pydantic_extra__", None)
+    object.__setattr__(made, "__pydantic_fields_set__", {*empty.model_fields_set, *values})
+    object.__setattr__(made, "__pydantic_private__", None)
+    return made
 
 
 def _named(model: type[BaseModel], annotation: Any) -> dict[str, str]:
