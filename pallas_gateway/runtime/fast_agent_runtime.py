@@ -13,6 +13,7 @@ from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.runtime import platform
 from pallas_gateway.runtime.agent_runtime import FastAgentAgentRuntime, server_names
 from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.llm_loading import load_providers
 from pallas_gateway.runtime.making import Making
 from pallas_gateway.runtime.model_names import in_settings
 from pallas_gateway.runtime.models import register_unknown_models
@@ -133,6 +134,7 @@ class FastAgentRuntime:
         origin = self._origin(fast, plan, settings)
         downstreams = prepare_servers(settings, plan.peers)
         register_unknown_models(fast, settings, plan.model_capabilities, plan.models)
+        await load_providers(fast, settings, plan.models)
         fast.args.no_home = True
         fast.args.quiet = True
         platform.keep_globals_when_leaving(fast)

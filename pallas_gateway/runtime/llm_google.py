@@ -68,12 +68,22 @@ class _KeptClient:
         http_options = llm._google_http_options(**options) or genai.types.HttpOptions()
         self._http = without_cookies(DefaultAioHttpClient(timeout=None))
         http_options.httpx_async_client = self._http
+        share_trust_store(http_options)
         self.client = genai.Client(api_key=key, http_options=http_options)
 
     async def close(self) -> None:
         """Close it and its sockets."""
         self.client.close()
         await self._http.aclose()
+
+
+def share_trust_store(http_options: Any) -> None:
+    """Use the context of all clients; else the library reads the trust store for two clients that are not used."""
+    import httpx2  # noqa: PLC0415  not before an LLM is used
+
+    trusted = httpx2.create_ssl_context()
+    http_options.client_args = {"verify": trusted}
+    http_options.async_client_args = {"verify": trusted, "ssl": trusted}
 
 
 class _LentClient:

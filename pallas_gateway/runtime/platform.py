@@ -7,7 +7,6 @@ removes or reshapes one of these names, `prepare()` says so at once instead of a
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import sys
@@ -28,8 +27,7 @@ from fast_agent.core.fastagent import FastAgent
 from fast_agent.core.harness import AgentHarness
 from fast_agent.core.logging.logger import Logger
 from fast_agent.io.source_resolver import materialize_text_source
-from fast_agent.llm import fastagent_llm, model_factory
-from fast_agent.llm.model_factory import ModelFactory
+from fast_agent.llm import fastagent_llm
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.ui import console as consoles
 from mcp_types import LOG_LEVEL_META_KEY
@@ -39,14 +37,11 @@ from pallas_gateway.runtime import (
     connections,
     fast_agent_log,
     goodbyes,
-    llm_anthropic,
     llm_attempts,
     llm_connections,
-    llm_endings,
-    llm_failures,
+    llm_loading,
     llm_openrouter,
     llm_parsing,
-    provider_addresses,
     savings,
     tool_filters,
 )
@@ -58,7 +53,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fast_agent.config import Settings
-    from fast_agent.llm.provider_types import Provider
 
     from pallas_gateway.runtime.relied_on import ReliedOn
 
@@ -85,13 +79,12 @@ _RELIED_ON: ReliedOn = (
     (Logger, "event", ("self", "etype", "ename", "message", "context", "data")),
     (ToolRunner, "_advance_iteration", ("self",)),
     (fastagent_llm, "_mcp_metadata_var", ()),
-    (ModelFactory, "_load_provider_class", ("provider",)),
-    (model_factory, "import_module", ("name",)),
     *((module, "CONTROL_MESSAGE_SAVE_HISTORY", ()) for module in _CONTROL_MESSAGE_READERS),
     *connections.RELIED_ON,
     *call_connections.RELIED_ON,
     *goodbyes.RELIED_ON,
     *llm_attempts.RELIED_ON,
+    *llm_loading.RELIED_ON,
     *savings.RELIED_ON,
 )
 # What the gateway sets, and what it reads in place of a method it replaces.
@@ -100,7 +93,6 @@ _READ: tuple[tuple[Any, str, str], ...] = (
     (FastAgent, "_load_config", "_home_override"),
 )
 _BRACED_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
-_COPILOT = "fast_agent.llm.provider.copilot."
 _prepared = False
 
 
@@ -120,7 +112,7 @@ def prepare() -> None:
     _time_operations()
     McpAgent.call_tool = wraps(McpAgent.call_tool)(tool_filters.guarded(McpAgent.call_tool))  # type: ignore[method-assign]
     _log_to_the_gateway()
-    _repair_providers()
+    llm_loading.prepare(check_openai)
     llm_attempts.prepare()
     _obey_no_message()
     savings.save()
@@ -243,60 +235,6 @@ def _time_operations() -> None:
     original = MCPAggregator._execute_on_server
     watched = wraps(original)(timed(original))  # so that `check()` still finds what it looks for
     MCPAggregator._execute_on_server = watched  # type: ignore[method-assign]
-
-
-def _repair_providers() -> None:
-    """Providers are imported when the first agent needs one, and make an HTTP client for every turn."""
-    factories: Any = model_factory
-    original, import_module = ModelFactory._load_provider_class, factories.import_module
-
-    def load_provider_class(provider: Provider) -> Any:
-        return _repaired(original(provider))
-
-    def import_repaired(name: str) -> Any:
-        module = import_module(name)
-        if name.startswith(_COPILOT):  # its classes are not loaded by that method
-            for each in [one for one in vars(module).values() if getattr(one, "__module__", None) == name]:
-                _repaired(each)
-        return module
-
-    ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]
-    factories.import_module = import_repaired
-
-
-def _repaired(llm_class: Any) -> Any:
-    from pallas_gateway.runtime import (  # noqa: PLC0415  needed with the first model only
-        llm_bedrock,
-        llm_google,
-        llm_keys,
-        llm_logins,
-        llm_reasoning,
-        llm_responses,
-        llm_schemas,
-    )
-
-    for each in inspect.getmro(cast("type", llm_class)):
-        module = sys.modules[each.__module__]
-        if hasattr(module, "AsyncOpenAI"):
-            check_openai()
-        llm_connections.keep_clients_of(module)
-        llm_failures.explain_failures_of(module)
-        provider_addresses.ask_the_same_address(module)
-        llm_attempts.log_repeats_of_libraries()
-        llm_endings.require_ends(each)
-        for repairs in (
-            llm_keys,
-            llm_schemas,
-            llm_anthropic,
-            llm_google,
-            llm_openrouter,
-            llm_reasoning,
-            llm_responses,
-            llm_logins,
-        ):
-            repairs.prepare(each)
-        llm_bedrock.prepare(each, module)
-    return llm_class
 
 
 def _obey_no_message() -> None:

@@ -21,7 +21,6 @@ from fast_agent.core import instruction_utils, model_resolution
 from fast_agent.core.fastagent import FastAgent
 from fast_agent.llm import fastagent_llm, provider_key_manager
 from fast_agent.llm.fastagent_llm import FastAgentLLM
-from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.types import PromptMessageExtended, RequestParams
 from fast_agent.ui import message_display_helpers
 from fast_agent.ui.console_display import ConsoleDisplay
@@ -53,7 +52,6 @@ HAVE: tuple[tuple[ModuleType, str, type], ...] = (
 )
 """A module, a `Protocol` by which it tells objects apart, and a class all of whose instances have what that wants."""
 RELIED_ON: ReliedOn = (
-    (ModelFactory, "_bedrock_pattern_matches", ("model_name",)),
     (FastAgent, "_build_model_factory_func", ("self", "cli_model_override", "model_endpoint_override")),
     (fast_agent.config, "_cached_settings_match_environment_request", ("settings", "home", "no_home")),
     (ConsoleDisplay, "_apply_console_theme", ("self",)),
@@ -71,7 +69,6 @@ RELIED_ON: ReliedOn = (
 def save() -> None:
     """Replace what costs and is the same every time."""
     _resolve_models_once()
-    _ask_bedrock_only_for_its_models()
     _believe_the_settings()
     _draw_nothing()
     _read_keys_without_a_dump()
@@ -90,17 +87,6 @@ def _resolve_models_once() -> None:
         return remembering(original(self, *arguments, **options))
 
     FastAgent._build_model_factory_func = build_model_factory_func  # type: ignore[method-assign]
-
-
-def _ask_bedrock_only_for_its_models() -> None:
-    """A name like `vendor/model` is looked up in AWS's list, a blocking request, several times in each call."""
-    original = ModelFactory._bedrock_pattern_matches
-
-    @wraps(original)
-    def bedrock_pattern_matches(model_name: str) -> bool:
-        return "/" not in model_name and original(model_name)  # no id of a foundation model has a slash
-
-    ModelFactory._bedrock_pattern_matches = staticmethod(bedrock_pattern_matches)  # type: ignore[method-assign]
 
 
 def remembering(find: Callable[..., Any]) -> Callable[..., Any]:
