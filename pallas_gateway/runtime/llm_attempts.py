@@ -12,7 +12,7 @@ import random
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import wraps
 from http import HTTPStatus
@@ -50,6 +50,7 @@ _REPEATING_LIBRARIES = ("openai", "anthropic")
 _PASSING = frozenset({408, 409, 429})
 _log = logging.getLogger("pallas.runtime")
 _asking: ContextVar[Any] = ContextVar("pallas_asking_llm", default=None)
+_current: ContextVar[Requests | None] = ContextVar("pallas_llm_requests", default=None)
 # Weak: a context may outlive its call, in whatever was scheduled in it.
 _told: ContextVar[WeakMethod[Callable[[Any], None]] | None] = ContextVar("pallas_llm_repeats", default=None)
 
@@ -71,6 +72,20 @@ class ProviderError(CallFailedError):
         self.status = status
         self.headers = headers or {}
         self.is_unreached = is_unreached
+
+
+@dataclass
+class Requests:
+    """Those of one turn that a provider's class counts, because it sends several by itself."""
+
+    sent: int = 0
+    is_answered: bool = False  # in this attempt
+    failure: Exception | None = None  # of this attempt
+
+    @classmethod
+    def of_turn(cls) -> Requests:
+        """Return those of the running turn."""
+        return _current.get() or cls()
 
 
 @contextmanager
@@ -116,14 +131,14 @@ def log_repeats_of_libraries() -> None:
 def _logged(original: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
     @wraps(original)
     async def sleep_for_retry(self: Any, *, retries_taken: int, response: Any, **more: Any) -> None:
-        _say_repeated(f"status {response.status_code}" if response is not None else "no connection", retries_taken + 1)
+        say_repeated(f"status {response.status_code}" if response is not None else "no connection", retries_taken + 1)
         await original(self, retries_taken=retries_taken, response=response, **more)
 
     sleep_for_retry.original = original  # type: ignore[attr-defined]
     return sleep_for_retry
 
 
-def _say_repeated(why: str, attempt: int) -> None:
+def say_repeated(why: str, attempt: int) -> None:
     """Log that a request failed and is sent again; `attempt` is the number of the one that failed."""
     llm = _asking.get()
     provider = getattr(getattr(llm, "provider", None), "config_name", None)
@@ -139,6 +154,7 @@ class _Attempts:
     llm: Any
     patience: float | None  # how many seconds the provider may be silent, as its class in fast-agent knows it
     has_begun: bool = False  # to answer
+    requests: Requests = field(default_factory=Requests)
 
     async def of(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """The answer to the last request that `ask` sends.
@@ -147,11 +163,12 @@ class _Attempts:
             CallFailedError: `llm_timeout`; the provider was silent.
             Exception: what the last request raised.
         """
-        token = _asking.set(self.llm)
+        token, counting = _asking.set(self.llm), _current.set(self.requests)
         forget = (self.llm.add_stream_listener(self._hear), self.llm.add_tool_stream_listener(self._hear_of_tool))
         try:
             for attempt in range(1, MOST_REQUESTS + 1):
                 began = monotonic()
+                self.requests.is_answered, self.requests.failure = False, None
                 try:
                     return await ask()
                 except Exception as error:
@@ -160,10 +177,11 @@ class _Attempts:
                     wait = self._wait_after(error, attempt)
                     if wait is None:
                         raise
-                    _say_repeated(why_failed(error) or one_line(error), attempt)
+                    say_repeated(why_failed(error) or one_line(error), attempt)
                 await asyncio.sleep(wait)
         finally:
             _asking.reset(token)
+            _current.reset(counting)
             for one in forget:
                 one()
         raise AssertionError  # the last attempt returns or raises
@@ -176,7 +194,8 @@ class _Attempts:
 
     def _wait_after(self, error: Exception, attempt: int) -> float | None:
         """Seconds to wait before another request; None if there is none."""
-        if attempt == MOST_REQUESTS or self.has_begun or self.llm.retry_count > 0:
+        sent = max(attempt, self.requests.sent)
+        if sent >= MOST_REQUESTS or self.has_begun or self.llm.retry_count > 0:
             return None  # with `llm_retries`, fast-agent repeats the turn
         return wait_after(error, attempt)
 

@@ -11,7 +11,7 @@ from fast_agent.llm.usage_tracking import PromptTokenUsage, TurnUsage
 from fast_agent.types.llm_stop_reason import LlmStopReason
 
 from pallas_gateway.runtime.llm_anthropic import takes_one_of_two
-from pallas_gateway.runtime.llm_attempts import ProviderError
+from pallas_gateway.runtime.llm_attempts import MOST_REQUESTS, ProviderError, Requests, say_repeated
 from pallas_gateway.runtime.llm_bedrock_turns import Turn, current_turn, in_thread
 from pallas_gateway.runtime.relied_on import check_names
 
@@ -25,6 +25,8 @@ RELIED_ON: ReliedOn = (
     (f"{_MODULE}:BedrockLLM", "_bedrock_completion", ("self", "message_param", "request_params", "tools", "history")),
     (f"{_MODULE}:BedrockLLM", "_get_bedrock_runtime_client", ("self",)),
     (f"{_MODULE}:BedrockLLM", "_bedrock_error_response", ("self", "model", "caps", "last_error_msg")),
+    (f"{_MODULE}:BedrockLLM", "_try_non_streaming_fallback", ("self", "client", "attempt", "model", "caps")),
+    (_MODULE, "BedrockFallbackResult", ()),
     (f"{_MODULE}:BedrockLLM", "_handle_stream_text_delta", ("self", "text", "model", "state")),
     (f"{_MODULE}:BedrockLLM", "_bedrock_stream_response", ("self", "model", "state")),
     (f"{_MODULE}:BedrockLLM", "_process_non_streaming_response", ("self", "response", "model")),
@@ -56,6 +58,7 @@ def prepare(llm_class: type[Any], module: Any) -> None:
     _complete_in_threads(llm_class)
     client_of = llm_bedrock_client.client_of
     llm_class._get_bedrock_runtime_client = lambda self: client_of(self.aws_profile, self.aws_region)
+    _stream_unless_refused(llm_class, module)
     _send_live_text(llm_class)
     _count_cached_tokens(llm_class, module)
     _raise_errors(llm_class)
@@ -68,11 +71,42 @@ def _complete_in_threads(llm_class: Any) -> None:
 
     @wraps(original)
     async def complete(self: Any, message: Any, request_params: Any = None, *more: Any, **options: Any) -> Any:
+        requests = Requests.of_turn()
+        if requests.failure is not None:
+            raise requests.failure  # with a schema, fast-agent asks again after any failure, also a refused key
+        if requests.is_answered:
+            _repeat_for_schema(requests)
         turn = Turn(getattr(request_params, "streaming_timeout", None))
-        return await in_thread(turn, original(self, message, request_params, *more, **options))
+        try:
+            answer = await in_thread(turn, original(self, message, request_params, *more, **options))
+        except Exception as error:
+            requests.failure = error
+            raise
+        requests.is_answered = True
+        return answer
 
     complete.original = original  # type: ignore[attr-defined]
     llm_class._bedrock_completion = complete
+
+
+def _repeat_for_schema(requests: Requests) -> None:
+    why = "the answer does not fit the schema"
+    if requests.sent >= MOST_REQUESTS:
+        raise ProviderError(why)
+    say_repeated(why, requests.sent)
+
+
+def _stream_unless_refused(llm_class: Any, module: Any) -> None:
+    """fast-agent takes every refusal for one of streams, and asks for the same without a stream first."""
+    original = llm_class._try_non_streaming_fallback
+
+    @wraps(original)
+    def without_stream(self: Any, client: Any, *arguments: Any, **options: Any) -> Any:
+        if not client.refuses_streams:
+            return module.BedrockFallbackResult()
+        return original(self, client, *arguments, **options)
+
+    llm_class._try_non_streaming_fallback = without_stream
 
 
 def _send_live_text(llm_class: Any) -> None:

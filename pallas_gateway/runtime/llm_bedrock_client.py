@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from copy import deepcopy
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +18,14 @@ from botocore.eventstream import ParserError
 from botocore.httpsession import URLLib3Session
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from pallas_gateway.runtime.llm_attempts import ProviderError
+from pallas_gateway.runtime.llm_attempts import MOST_REQUESTS, ProviderError, Requests
 from pallas_gateway.runtime.llm_bedrock_turns import current_turn
 from pallas_gateway.runtime.llm_endings import ended_early, incomplete
 from pallas_gateway.runtime.llm_failures import CUT_OFF, UNREACHED, reported
 from pallas_gateway.telemetry.redaction import hide_in_this_call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from pallas_gateway.runtime.relied_on import ReliedOn
 
@@ -95,22 +96,42 @@ class Client:
     def __init__(self, client: Any, credentials: Any) -> None:
         self._client = client
         self._credentials = credentials
+        self._refused: list[tuple[str, dict[str, Any]]] = []
+        self._refusal: Mapping[str, Any] | None = None
+
+    @property
+    def refuses_streams(self) -> bool:
+        """Return True if the last refusal says that the model does not stream what it was asked for."""
+        return self._refusal is not None and "stream" in self._refusal["Error"].get("Message", "").lower()
 
     def converse(self, **request: Any) -> Any:
         """As the library's."""
-        return self._ask(self._client.converse, request)
+        return self._ask("converse", request)
 
     def converse_stream(self, **request: Any) -> Any:
         """As the library's, but a stream without its end fails."""
-        response = self._ask(self._client.converse_stream, request)
+        response = self._ask("converse_stream", request)
         return {**response, "stream": _events(response["stream"])}
 
-    def _ask(self, operation: Callable[..., Any], request: Mapping[str, Any]) -> Any:
+    def _ask(self, operation: str, request: dict[str, Any]) -> Any:
         if (turn := current_turn.get()) is not None:
             turn.check()
-        with _translated():
-            self._hide_credentials()
-            return operation(**request)
+        requests = Requests.of_turn()
+        if self._refusal is not None:
+            refusal = _refusal(self._refusal)
+            if requests.sent >= MOST_REQUESTS or (operation, request) in self._refused:
+                raise refusal
+            if turn is not None:
+                turn.say_repeated(str(refusal), requests.sent)
+        requests.sent += 1
+        try:
+            with _translated():
+                self._hide_credentials()
+                return getattr(self._client, operation)(**request)
+        except exceptions.ClientError as error:  # fast-agent looks for another form of the request
+            self._refused.append((operation, deepcopy(request)))
+            self._refusal = error.response
+            raise
 
     def _hide_credentials(self) -> None:
         """They may come from a file, a login or the cloud, and expire."""

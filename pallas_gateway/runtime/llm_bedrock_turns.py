@@ -15,7 +15,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from pallas_gateway.runtime.llm_attempts import ProviderError
+from pallas_gateway.runtime.llm_attempts import ProviderError, say_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -40,6 +40,10 @@ class Turn:
         """Raise in the thread of a call that is over, before it sends a request."""
         if self._is_cancelled:
             raise ProviderError("the call is over")
+
+    def say_repeated(self, why: str, sent: int) -> None:
+        """Have the event loop log, in the thread's context, that a request is sent once more."""
+        self.loop.call_soon_threadsafe(say_repeated, why, sent, context=copy_context())
 
     def cancel(self) -> None:
         """Wake the thread from whatever it reads, with an error."""
