@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def no_secrets_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_secrets_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway knows the secrets that it has found itself, and none of the gateway of an earlier test."""
-    monkeypatch.setattr(redaction, "configured", redaction.KnownSecrets())
+    if "shared" not in request.fixturenames:  # that gateway was started before
+        monkeypatch.setattr(redaction, "configured", redaction.KnownSecrets())
 
 
 @pytest.fixture

@@ -101,12 +101,12 @@ def _mark(provider: Provider, capability: str) -> str:
 
 
 def _key(provider: Provider) -> str:
-    variable = ProviderKeyManager.get_env_key_name(provider.name)
+    variable = ProviderKeyManager.get_env_key_name(_section(provider))
     return _SPECIAL_KEYS.get(provider.name, f"`{_section(provider)}.api_key`, `{variable}`")
 
 
 def _address(provider: Provider) -> str:
-    variable = address_variable(provider.name)
+    variable = address_variable(provider.name.partition(" ")[0])
     names = [f"{_section(provider)}.base_url", *([variable] if variable else [])]
     return _SPECIAL_ADDRESSES.get(provider.name, ", ".join(f"`{name}`" for name in names))
 

@@ -11,6 +11,7 @@ from fast_agent import FastAgent
 from fast_agent.config import Settings
 from fast_agent.core.agent_app import AgentApp
 from fast_agent.llm.model_database import ModelDatabase
+from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.config.model.schema import ModelCapabilities
 from pallas_gateway.runtime.models import model_facts, model_name, register_unknown_models
@@ -96,10 +97,10 @@ def test_without_a_declaration_nothing_is_registered() -> None:
     assert ModelDatabase.get_model_params(model_name(NEW)) is None
 
 
-def app(**models: str | None) -> AgentApp:
+def app(provider: Provider = Provider.OPENAI, /, **models: str | None) -> AgentApp:
     """Agents by name with the model each uses; None for a workflow, which has none of its own."""
     agents = {
-        name: SimpleNamespace(llm=SimpleNamespace(model_name=model) if model is not None else None)
+        name: SimpleNamespace(llm=SimpleNamespace(model_name=model, provider=provider) if model is not None else None)
         for name, model in models.items()
     }
     return cast("AgentApp", SimpleNamespace(registered_agents=lambda: agents))
@@ -129,6 +130,10 @@ def test_the_model_is_the_served_agents_or_the_first_of_its_parts(
 
 def test_the_types_of_images_are_those_that_fast_agent_passes_on() -> None:
     assert model_facts(app(served="gpt-4o"), "served", SEEING) == GPT_4O
+
+
+def test_bedrock_is_sent_no_images() -> None:
+    assert model_facts(app(Provider.BEDROCK, served="gpt-4o"), "served", SEEING).image_types == frozenset()
 
 
 def test_declared_blindness_wins_over_what_fast_agent_knows() -> None:
