@@ -62,7 +62,8 @@ def _converting(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[s
     @wraps(original)
     def convert(from_object: Any, parent_object: Any = None, root_object: Any = None) -> dict[str, Any]:
         config = getattr(root_object, "config", None)
-        is_plain = config is not None and not any(getattr(config, name, None) is not None for name in _DECIDE)
+        # Not by `getattr`: pydantic takes long to find that there is no such field.
+        is_plain = config is not None and all(vars(config).get(name) is None for name in _DECIDE)
         made = response_of_text(from_object) if is_plain else None
         return _Made(made) if made is not None else original(from_object, parent_object, root_object)
 
