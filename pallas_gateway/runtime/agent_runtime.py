@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from pallas_gateway.runtime import connections, fast_agent_log, platform
+from pallas_gateway.runtime import connections, engine, fast_agent_log
 from pallas_gateway.runtime.credentials import presenting
 from pallas_gateway.runtime.downstream_log import DownstreamLog
 from pallas_gateway.runtime.instances import Connections, FastAgentInstance, defer_connections
@@ -180,7 +180,7 @@ class FastAgentAgentRuntime:
             presenting(credentials, self._downstreams, self._exchanger),
             self._harness.request_context(bearer_token=for_llm),
             connections.connecting(instance.connect_one),
-            platform.asking_for_logs(),
+            engine.asking_for_logs(),
             while_waiting(self._spare.make),
             repeats_told_to(observer.note_repeat),
             self._operations.told(),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.token_exchanger import TokenExchanger
-from pallas_gateway.runtime import platform
+from pallas_gateway.runtime import engine, platform
 from pallas_gateway.runtime.agent_runtime import FastAgentAgentRuntime, server_names
 from pallas_gateway.runtime.failures import told
 from pallas_gateway.runtime.llm_loading import load_providers
@@ -84,7 +84,7 @@ class FastAgentRuntime:
     def llm_providers(self) -> tuple[LlmProvider, ...]:
         """The providers preflight asks; none if fast-agent's settings cannot be read, which is logged."""
         try:
-            settings = platform.read_settings(self._config_file)
+            settings = engine.read_settings(self._config_file)
             forget_unset_placeholders(settings)
             return llm_providers(settings)
         except Exception as error:  # noqa: BLE001  only a warning: agents that need it fail with their own reason
@@ -137,7 +137,7 @@ class FastAgentRuntime:
         await load_providers(fast, settings, plan.models)
         fast.args.no_home = True
         fast.args.quiet = True
-        platform.keep_globals_when_leaving(fast)
+        engine.keep_globals_when_leaving(fast)
         harness = await entered.enter()
         runtime = FastAgentAgentRuntime(origin, harness, fast, downstreams, self._exchanger)
         await runtime.rehearse()
@@ -169,7 +169,7 @@ class _Entered:
 
     async def enter(self) -> AgentHarness:
         harness = self._fast.harness()
-        platform.load_no_other_cards(harness)
+        engine.load_no_other_cards(harness)
         try:
             await harness.__aenter__()
         except Exception:  # after which it has left itself

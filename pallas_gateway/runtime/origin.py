@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.loading.fastagent_file import settings_files
-from pallas_gateway.runtime import platform
+from pallas_gateway.runtime import engine
 from pallas_gateway.runtime.sources import have_changed, stamps
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class SettingsDigests:
         now = stamps(settings_files(config_file))
         known = self._read.get(config_file)
         if known is None or known[0] != now:
-            known = self._read[config_file] = (now, _digests(platform.read_settings(config_file)))
+            known = self._read[config_file] = (now, _digests(engine.read_settings(config_file)))
         return known[1]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fast_agent.agents.agent_types import AgentType
 from fast_agent.agents.tool_runner import ToolRunnerHooks
 
-from pallas_gateway.runtime import platform
+from pallas_gateway.runtime import engine
 from pallas_gateway.runtime.dialects import Dialect, dialect_of
 from pallas_gateway.runtime.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.llm_anthropic import has_stopped_thinking
@@ -50,7 +50,7 @@ class AppliedParameters:
         """Have the agents answer by the call's model; before they are connected, because it renews instructions."""
         if self._parameters.model is not None:
             for agent in _concerned(agents, served):
-                await platform.use_model(agent, self._parameters.model)
+                await engine.use_model(agent, self._parameters.model)
 
     def apply(self, agents: Mapping[str, Any], served: str) -> None:
         """Have the agents, connected by now, ask their models so."""

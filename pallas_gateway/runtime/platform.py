@@ -10,11 +10,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import contextmanager
-from copy import copy, deepcopy
 from functools import cache, wraps
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import fast_agent.config
 import fast_agent.context
@@ -30,7 +27,6 @@ from fast_agent.io.source_resolver import materialize_text_source
 from fast_agent.llm import fastagent_llm
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.ui import console as consoles
-from mcp_types import LOG_LEVEL_META_KEY
 
 from pallas_gateway.runtime import (
     call_connections,
@@ -45,13 +41,11 @@ from pallas_gateway.runtime import (
     savings,
     tool_filters,
 )
+from pallas_gateway.runtime.engine import get_settings_apart
 from pallas_gateway.runtime.operations import timed
 from pallas_gateway.runtime.relied_on import check_names, check_reads, mismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from fast_agent.config import Settings
 
     from pallas_gateway.runtime.relied_on import ReliedOn
@@ -140,64 +134,6 @@ def check_openai() -> None:
         check_names(module.RELIED_ON)
 
 
-def read_settings(config_file: Path | None) -> Settings:
-    """fast-agent's settings as an agent module would find them now; its process-wide ones stay as they are.
-
-    Raises:
-        Exception: whatever fast-agent raises over a file it cannot use.
-    """
-    return _get_settings_apart(str(config_file) if config_file else None, no_home=True)
-
-
-def use_settings(config_file: Path) -> Settings:
-    """The settings of a named file, which are the process-wide ones from here on."""
-    settings = fast_agent.config._settings = _get_settings_apart(str(config_file))
-    return settings
-
-
-def _get_settings_apart(config_path: Any, **options: Any) -> Settings:
-    """`get_settings` on a copy of its module's names: it clears the process-wide settings, which calls look at."""
-    original = fast_agent.config.get_settings
-    apart = FunctionType(original.__code__, {**vars(fast_agent.config), "_settings": None})
-    apart.__defaults__, apart.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
-    return cast("Settings", apart(config_path, **options))
-
-
-def keep_globals_when_leaving(fast: FastAgent) -> None:
-    """Let this agent's harness be left without ending fast-agent's logging and context for all the others."""
-
-    async def cleanup() -> None:
-        """Nothing: `shut_down` does it once, for all."""
-
-    # An instance attribute shadows the method; the harness calls `app.cleanup()` through the instance.
-    fast.app.cleanup = cleanup
-
-
-def load_no_other_cards(harness: AgentHarness) -> None:
-    """Keep cards of fast-agent's home (`.fast-agent/agent-cards`) out: each harness would add them to its agents.
-
-    A program that fast-agent runs itself does not get them either.
-    """
-    harness._load_environment_agent_cards = lambda: None  # type: ignore[method-assign]
-
-
-@contextmanager
-def asking_for_logs() -> Iterator[None]:
-    """Tool calls made inside the block ask for log messages, as servers of the 2026-07-28 era want to be asked."""
-    token = fastagent_llm._mcp_metadata_var.set({LOG_LEVEL_META_KEY: "info"})
-    try:
-        yield
-    finally:
-        fastagent_llm._mcp_metadata_var.reset(token)
-
-
-async def use_model(agent: LlmDecorator, spec: str) -> None:
-    """`set_model` writes into the agent's configuration, which all calls share: this one gets a copy of its own."""
-    agent.config = copy(agent.config)
-    agent._default_request_params = agent.config.default_request_params = deepcopy(agent._default_request_params)
-    await agent.set_model(spec)
-
-
 async def shut_down() -> None:
     """End fast-agent's process-wide logging and context, once, after the last harness was left."""
     await llm_openrouter.close()
@@ -225,7 +161,7 @@ def _read_settings_apart() -> None:
         path = self.config_path
         source = materialize_text_source(path, label="config file", suffix=".yaml") if path is not None else None
         no_home = bool(getattr(self.args, "no_home", False))
-        return _get_settings_apart(source, home=self._home_override, no_home=no_home)
+        return get_settings_apart(source, home=self._home_override, no_home=no_home)
 
     FastAgent._load_config = load_config  # type: ignore[method-assign]
 

@@ -21,7 +21,7 @@ from pallas_gateway.config.yaml.expansion import ExpandedText
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
-from pallas_gateway.runtime import platform, provider_addresses
+from pallas_gateway.runtime import engine, provider_addresses
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.ports import Downstream, StdioProgram
 from pallas_gateway.telemetry import redaction, traces
@@ -52,7 +52,7 @@ def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settin
     """
     settings = fast._settings
     if config_file is not None and fast.config_path is None:
-        settings = platform.use_settings(config_file)
+        settings = engine.use_settings(config_file)
         # These two are where FastAgent keeps its settings; it offers no way to change them after the import.
         fast._settings = settings
         fast.app._config_or_path = settings

@@ -19,7 +19,7 @@ from pallas_gateway.config.model.forwarding import Forwarding
 from pallas_gateway.config.problems import misspelt, nearest, suggesting
 from pallas_gateway.config.yaml.source import FREE_PREFIX
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime import platform
+from pallas_gateway.runtime import engine
 from pallas_gateway.runtime.failures import told
 from pallas_gateway.runtime.model_names import DEFAULT, default_model, provider_of, why_default_unusable
 from pallas_gateway.runtime.settings import forget_unset_placeholders
@@ -46,7 +46,7 @@ def review(written: Mapping[str, Any], config_file: Path | None) -> list[Place]:
     """All that is wrong; `written` are the files' values, `config_file` the one that the project names."""
     found = [*_of_keys(written, Settings, "")]
     try:
-        settings = platform.read_settings(config_file)
+        settings = engine.read_settings(config_file)
     except ValidationError as error:
         known = {path for path, _ in found}
         return [*found, *(place for place in _of_values(error) if place[0] not in known)]

@@ -24,7 +24,7 @@ from openai.resources.responses import responses
 
 from pallas_gateway import runtime
 from pallas_gateway.errors import PlatformError
-from pallas_gateway.runtime import platform
+from pallas_gateway.runtime import engine, platform
 from pallas_gateway.runtime.relied_on import check_names
 
 
@@ -193,7 +193,7 @@ def test_settings_are_read_while_calls_go_on_finding_the_process_wide_ones(
         return original(*arguments, **options)
 
     monkeypatch.setattr(fast_agent.config, "_load_settings_sources", look)
-    assert platform.read_settings(None).default_model == "passthrough"
-    assert platform.read_settings(tmp_path / "fastagent.config.yaml").default_model == "passthrough"
+    assert engine.read_settings(None).default_model == "passthrough"
+    assert engine.read_settings(tmp_path / "fastagent.config.yaml").default_model == "passthrough"
     assert FastAgent("one", parse_cli_args=False)._settings.default_model == "passthrough"
     assert seen == [present] * 3
