@@ -13,13 +13,13 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp_types import INVALID_PARAMS, ListToolsResult
 
-from pallas_gateway.addresses import ALL_AGENTS
 from pallas_gateway.agent_server.requests import caller_of, headers_of, listen_to_the_initialize_era
 from pallas_gateway.agent_server.tools import GET_HEALTH, HEALTH_SCHEMA, health_result, health_tool, in_brief
 from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.health.verdict import document_of_all
 from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.urls import ALL_AGENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.nesting import RunningCalls
-    from pallas_gateway.runtime.ports import Instance
+    from pallas_gateway.runtime.protocols import Instance
     from pallas_gateway.telemetry.metrics import Metrics
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.admission import Admission
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.model.schema import AgentSettings
-    from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts
+    from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.errors import GatewayError
     from pallas_gateway.identity.secret import Secret
-    from pallas_gateway.runtime.ports import Instance
+    from pallas_gateway.runtime.protocols import Instance
 
 MOST_TOOLS = 20
 """Names of tools in one line; the uses of all others are counted together."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.version import Version
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.channel import Hearer, Outlet, Wishes
-    from pallas_gateway.runtime.ports import Instance
+    from pallas_gateway.runtime.protocols import Instance
 
 
 class HostedAgent(AgentState):

@@ -12,7 +12,7 @@ from pallas_gateway.telemetry.redaction import LONGEST_QUOTE, shortened
 
 if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.runtime.ports import ModelFacts
+    from pallas_gateway.runtime.protocols import ModelFacts
 
 _log = logging.getLogger("pallas.agents")
 

@@ -10,7 +10,7 @@ from pallas_gateway.calls.parameters import clamped, resolved
 if TYPE_CHECKING:
     from pallas_gateway.agents.version import Version
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.runtime.ports import ModelFacts
+    from pallas_gateway.runtime.protocols import ModelFacts
 
 
 _WITHOUT_THINKING = ("temperature", "top_p", "top_k", "tool_choice")

@@ -22,7 +22,7 @@ from pallas_gateway.telemetry.redaction import shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from pallas_gateway.runtime.ports import AgentPlan, AgentRuntime, Runtime
+    from pallas_gateway.runtime.protocols import AgentPlan, AgentRuntime, Runtime
 
 DEPENDENCY_SECONDS = 60.0
 """How long an agent waits for those it depends on before it starts without them."""

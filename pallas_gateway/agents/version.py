@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agents.admission import Admission
     from pallas_gateway.config.model.schema import AgentSettings
-    from pallas_gateway.runtime.ports import AgentRuntime
+    from pallas_gateway.runtime.protocols import AgentRuntime
 
 
 class Uses:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pallas_gateway.addresses import for_this_machine
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
@@ -16,6 +15,7 @@ from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.loading.translate import located, validated
 from pallas_gateway.config.model.schema import Deployment
 from pallas_gateway.config.yaml.source import FREE_PREFIX, read_document
+from pallas_gateway.urls import for_this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,12 +6,12 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from pallas_gateway.addresses import Addresses
 from pallas_gateway.cli.output import problem
 from pallas_gateway.config.model.values import is_loopback, is_wider_than_any_site
 from pallas_gateway.config.problems import Problem
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.telemetry.log_outputs import StderrOutput
+from pallas_gateway.urls import Addresses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

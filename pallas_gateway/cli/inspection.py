@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 import typer
 
-from pallas_gateway.addresses import Addresses
 from pallas_gateway.cli.doors import doors
 from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.config.loading.rules import OF_INSTRUCTIONS
 from pallas_gateway.config.model.schema import MAKINGS
 from pallas_gateway.config.problems import Problem, suggesting
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.urls import Addresses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.loading.fastagent_file import FastAgentFile
     from pallas_gateway.config.yaml.source import UnsetVariable
-    from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
-    from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts
+    from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts
+    from pallas_gateway.runtime.runtime import FastAgentRuntime
 
 _MAY_BE_UNSET = ("api_key", "base_url")
 """Keys of a provider: without a value it is not used, or at its own address."""
@@ -115,7 +115,7 @@ def _is_web_url(url: str) -> bool:
 
 
 def _tls_problems(configuration: Configuration) -> list[Problem]:
-    from pallas_gateway.http_server import TlsError, check_tls  # noqa: PLC0415  as in `serve`
+    from pallas_gateway.serving.hypercorn_server import TlsError, check_tls  # noqa: PLC0415  as in `serve`
 
     path = "gateway.tls.certfile"
     if not all(file.is_file() for file in configuration.tls_files or ()):
@@ -130,7 +130,7 @@ def _tls_problems(configuration: Configuration) -> list[Problem]:
 async def _start_all(configuration: Configuration, bad: set[str], found: Findings, *, online: bool) -> None:
     """Start agents as `serve` would, each for a moment; those with bad entries have been told about."""
     from pallas_gateway.cli.online import looking  # noqa: PLC0415  as in `serve`
-    from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415
+    from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
 
     needs_file = False
     asking: AbstractAsyncContextManager[Online | None] = looking(configuration, found) if online else nullcontext()
@@ -189,7 +189,7 @@ async def _start(
     configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings, world: Online | None
 ) -> str | None:
     """Start one agent, note what is found; the reason for which it failed, if it did."""
-    from pallas_gateway.plans import agent_plan  # noqa: PLC0415  as in `serve`
+    from pallas_gateway.hosting.agent_specs import agent_plan  # noqa: PLC0415  as in `serve`
 
     settings = configuration.deployment.agents[name]
     made_of = settings.makings[0]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pallas_gateway.cli.inspection import Findings
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.health.verdict import LlmResult
-    from pallas_gateway.runtime.agent_runtime import FastAgentAgentRuntime
-    from pallas_gateway.runtime.ports import Downstream, LlmProvider
+    from pallas_gateway.runtime.agent import FastAgentAgentRuntime
+    from pallas_gateway.runtime.protocols import Downstream, LlmProvider
 
 _END_SECONDS = 3.5
 """Time limit for ending the programs and sessions that probes opened."""
@@ -142,7 +142,7 @@ class Online:
 @asynccontextmanager
 async def looking(configuration: Configuration, found: Findings) -> AsyncIterator[Online]:
     """An `Online` with an HTTP client; at the end, the programs and sessions of its probes are ended."""
-    from pallas_gateway.gateway import http_client  # noqa: PLC0415  as in `serve`
+    from pallas_gateway.hosting.gateway import http_client  # noqa: PLC0415  as in `serve`
 
     async with http_client() as client, TaskOwner(close_seconds=_END_SECONDS) as tasks:
         yield Online(configuration, found, client=client, tasks=tasks)

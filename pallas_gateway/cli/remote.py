@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import typer
 
-from pallas_gateway.addresses import WELL_KNOWN, keep_off_proxies
 from pallas_gateway.cli.address import DEFAULT_URL, URL_VARIABLE
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.urls import WELL_KNOWN, keep_off_proxies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pallas_gateway import interpreter
-from pallas_gateway.addresses import WELL_KNOWN, for_this_machine
 from pallas_gateway.cli.address import DEFAULT_URL
 from pallas_gateway.cli.doors import warn_of_doors
 from pallas_gateway.cli.output import result, say_how_to_stop_at_once, stdout_for_results_only, table
 from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.serving import process
 from pallas_gateway.telemetry import logs
+from pallas_gateway.urls import WELL_KNOWN, for_this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
 
 _log = logging.getLogger("pallas.cli")
 
@@ -64,14 +64,14 @@ def serve(
     with stdout_for_results_only() as stdout, traces.exporting(os.environ):
 
         def announce(gateway: Gateway) -> None:
-            interpreter.set_aside_what_stays()
+            process.set_aside_what_stays()
             with contextlib.redirect_stdout(stdout):
                 _announce(gateway)
                 stdout.flush()
 
         reread = Reread(partial(read_again, config, overrides), asked_to_reload, watch=reload)
-        interpreter.expect_calls()
-        interpreter.run(_serve(configuration, announce, reread))
+        process.expect_calls()
+        process.run(_serve(configuration, announce, reread))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ class Reread:
 
 async def _serve(configuration: Configuration, on_ready: Callable[[Gateway], None], reread: Reread) -> None:
     # Imported here: fast-agent takes seconds, which `--help` and a bad file should not cost.
-    from pallas_gateway import server  # noqa: PLC0415
-    from pallas_gateway.reloading import Reloads  # noqa: PLC0415
-    from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415
+    from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
+    from pallas_gateway.serving import server  # noqa: PLC0415
+    from pallas_gateway.serving.reload import Reloads  # noqa: PLC0415
 
-    after = interpreter.set_aside_what_stays
+    after = process.set_aside_what_stays
     stop, reloads = asyncio.Event(), Reloads(reread.read, reread.asked, watch=reread.watch, after=after)
     server.listen_to_signals(stop, reloads.asked, say_how_to_stop_at_once)
     async with FastAgentRuntime(config_file=configuration.named_fastagent_file, folder=configuration.folder) as runtime:

@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pallas_gateway import interpreter
 from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.cli.project import make_ready
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.serving import process
 from pallas_gateway.telemetry import logs, workers_metrics
 from pallas_gateway.telemetry.log_relay import LogPipe
 from pallas_gateway.workers.messages import Failed, Ready, line_of
 from pallas_gateway.workers.start import read
 
 if TYPE_CHECKING:
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.workers.start import Start
 
 
@@ -48,24 +48,24 @@ def _run(start: Start) -> None:
     from pallas_gateway.telemetry import traces  # noqa: PLC0415  for the reason in `_serve`
 
     with stdout_for_results_only(), traces.exporting(os.environ):
-        interpreter.expect_calls()
-        interpreter.run(_serve(start))
+        process.expect_calls()
+        process.run(_serve(start))
 
 
 async def _serve(start: Start) -> None:
     # Imported here: what is wrong with an installation is known by then how to be said.
-    from pallas_gateway import server  # noqa: PLC0415
     from pallas_gateway.cli.serve import announcement, read_again  # noqa: PLC0415
-    from pallas_gateway.reloading import Reloads  # noqa: PLC0415
-    from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime  # noqa: PLC0415
+    from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
+    from pallas_gateway.serving import server  # noqa: PLC0415
+    from pallas_gateway.serving.reload import Reloads  # noqa: PLC0415
     from pallas_gateway.workers.member import Member  # noqa: PLC0415
 
     stop, again, configuration = asyncio.Event(), start.rereading, start.configuration
     reread = partial(read_again, again.config, again.overrides, warn=False)
-    reloads = Reloads(reread, watch=again.watch, after=interpreter.set_aside_what_stays)
+    reloads = Reloads(reread, watch=again.watch, after=process.set_aside_what_stays)
 
     def on_ready(gateway: Gateway) -> None:
-        interpreter.set_aside_what_stays()
+        process.set_aside_what_stays()
         gateway.metrics.worker_restarts.inc(start.restarts)
         member.tell(Ready(announcement(gateway)))
         member.keep_telling(gateway)

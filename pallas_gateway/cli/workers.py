@@ -19,8 +19,8 @@ from pallas_gateway.cli.project import load_project
 from pallas_gateway.config.loading.restarting import applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.listeners import bind_public, wants_same_ports
-from pallas_gateway.service_manager import ServiceManager
+from pallas_gateway.serving.service_manager import ServiceManager
+from pallas_gateway.serving.sockets import bind_public, wants_same_ports
 from pallas_gateway.workers.fleet import Fleet
 from pallas_gateway.workers.plan import Plan
 from pallas_gateway.workers.start import Start
@@ -139,7 +139,7 @@ def _take_again(fleet: Fleet, rereading: Rereading) -> bool:
 
 
 def _usable(present: Configuration, wanted: Configuration) -> Configuration:
-    from pallas_gateway.http_server import check_tls  # noqa: PLC0415  half a second, which few parents need
+    from pallas_gateway.serving.hypercorn_server import check_tls  # noqa: PLC0415  half a second, which few parents need
 
     configuration, _ = applicable(present, wanted)
     if not wants_same_ports(present, configuration):

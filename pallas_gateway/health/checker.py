@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import httpx
 
     from pallas_gateway.health.verdict import Life, LlmResult, Verdict
-    from pallas_gateway.runtime.ports import Downstream
+    from pallas_gateway.runtime.protocols import Downstream
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 

@@ -23,7 +23,7 @@ from pallas_gateway.health.verdict import LlmResult
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pallas_gateway.runtime.ports import LlmProvider
+    from pallas_gateway.runtime.protocols import LlmProvider
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 

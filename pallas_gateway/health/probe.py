@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from datetime import datetime
 
-    from pallas_gateway.runtime.ports import Downstream
+    from pallas_gateway.runtime.protocols import Downstream
     from pallas_gateway.tasks import TaskOwner
 
 PROBE_SECONDS = 3.0

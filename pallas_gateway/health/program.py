@@ -18,7 +18,7 @@ from pallas_gateway.health.greeting import DISCOVER, ID, INITIALIZE, MODERN, mes
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-    from pallas_gateway.runtime.ports import StdioProgram
+    from pallas_gateway.runtime.protocols import StdioProgram
     from pallas_gateway.tasks import TaskOwner
 
 LONGEST_LINE = 4 * 2**20

@@ -18,7 +18,7 @@ from fast_agent.core.exceptions import (
 from pydantic import ValidationError
 
 from pallas_gateway.errors import CallFailedError, GatewayError
-from pallas_gateway.runtime.llm_failures import provider_words, why_failed
+from pallas_gateway.runtime.provider_failures import provider_words, why_failed
 from pallas_gateway.telemetry.redaction import shortened
 
 _LONGEST = 300

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from pallas_gateway.addresses import ALL_AGENTS
 from pallas_gateway.agent_server.all_agents import agent_of
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
@@ -17,6 +16,7 @@ from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import EVERYTHING, RUN_AGENTS, VIEW_METRICS, Grants
 from pallas_gateway.identity.secret import bearer_of
+from pallas_gateway.urls import ALL_AGENTS
 from pallas_gateway.web import agent_routes, bodies, protected_resource, refusals
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.secret import Secret
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from pallas_gateway.agent_server.transport import Transport
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
 
 _AGENT_PATH = re.compile(r"/agents/([^/]+)/mcp/?")
 _OWN_PORT_PATH = re.compile(r"/mcp/?")

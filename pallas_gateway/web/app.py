@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.addresses import WELL_KNOWN
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import NOTHING
+from pallas_gateway.urls import WELL_KNOWN
 from pallas_gateway.web import (
     agent_routes,
     front_page,
     metrics,
-    openai_api,
+    openai,
     probes,
     protected_resource,
     refusals,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.web.port_routes import PortRoutes
 
     type Endpoint = Callable[[Request], Awaitable[Response]]
@@ -102,7 +102,7 @@ class _Table:
     def _app_at(self, scope: Scope) -> ASGIApp:
         """Who answers at the request's path; each has its own guards."""
         path = scope["path"]
-        if self._for_openai_clients is not None and openai_api.is_path(path):
+        if self._for_openai_clients is not None and openai.is_path(path):
             return self._for_openai_clients
         if self._has_all and agent_routes.is_all_agents_path(path):
             return self._all_agents
@@ -157,7 +157,7 @@ def _is_main(gateway: Gateway, routes: PortRoutes) -> bool:
 def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
     if not _is_main(gateway, routes) or not gateway.configuration.deployment.gateway.openai_api:
         return None
-    from pallas_gateway.web.openai_api.api import OpenAiApi  # noqa: PLC0415  nobody pays for it who has it off
+    from pallas_gateway.web.openai.api import OpenAiApi  # noqa: PLC0415  nobody pays for it who has it off
 
     return OpenAiApi(gateway)
 
@@ -165,8 +165,8 @@ def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
 def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
     if gateway.threads is None or not _is_main(gateway, routes):
         return None
-    from pallas_gateway.web.threads_api.api import ThreadsApi  # noqa: PLC0415  nobody pays for it who has it off
-    from pallas_gateway.web.threads_api.errors import error_body  # noqa: PLC0415  likewise
+    from pallas_gateway.web.threads.api import ThreadsApi  # noqa: PLC0415  nobody pays for it who has it off
+    from pallas_gateway.web.threads.errors import error_body  # noqa: PLC0415  likewise
 
     return host_and_origin_guard(ThreadsApi(gateway, gateway.threads), gateway.configuration, told=error_body)
 

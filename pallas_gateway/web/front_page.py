@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
-from pallas_gateway.addresses import WELL_KNOWN
+from pallas_gateway.urls import WELL_KNOWN
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.web.port_routes import PortRoutes
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
 
 _log = logging.getLogger("pallas.web")
 _ORIGIN = ("origin", "allowed_origins")

@@ -12,7 +12,7 @@ from pallas_gateway.identity.grants import EVERYTHING
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.grants import Grants
 
 

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 from mcp.shared.auth import ProtectedResourceMetadata
 from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.addresses import ALL_AGENTS
 from pallas_gateway.config.loading.rules import AGENT_NAME
 from pallas_gateway.identity.grants import RUN_AGENTS
+from pallas_gateway.urls import ALL_AGENTS
 
 if TYPE_CHECKING:
-    from pallas_gateway.addresses import Addresses
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.urls import Addresses
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 _MAX_AGE = {"Cache-Control": "max-age=3600", "Access-Control-Allow-Origin": "*"}

@@ -18,7 +18,7 @@ from pallas_gateway.web import protected_resource
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.telemetry.refusals import Reason
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
-from pallas_gateway.web import agent_routes, openai_api, refusals
+from pallas_gateway.web import agent_routes, openai, refusals
 from pallas_gateway.web.access import caller_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
 
 THREADS_PREFIX = "/api/v1/"
 
@@ -20,7 +20,7 @@ THREADS_PREFIX = "/api/v1/"
 def reason(configuration: Configuration, path: str) -> str | None:
     """Return the setting that enables a path on the shared port, in a sentence; None if there is no such setting."""
     gateway = configuration.deployment.gateway
-    if openai_api.is_path(path) and not gateway.openai_api:
+    if openai.is_path(path) and not gateway.openai_api:
         return "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
     if f"{path}/".startswith(THREADS_PREFIX) and gateway.threads is None:
         return "the threads API is off; `gateway.threads` in agents.yaml, the URL of a database, enables it"

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.listeners import CLOSE_SECONDS, give_up
+from pallas_gateway.serving.sockets import CLOSE_SECONDS, give_up
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
 from pallas_gateway.workers.messages import Cancelled, Close, Closed, NotReloaded, Ready, Stopped

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.agent_server.requests import end_cancelled
 from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.server import Shared
+from pallas_gateway.serving.server import Shared
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.workers.messages import (
     LONGEST_LINE,
@@ -26,7 +26,7 @@ from pallas_gateway.workers.messages import (
 )
 
 if TYPE_CHECKING:
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.workers.messages import Message
     from pallas_gateway.workers.start import Start
 

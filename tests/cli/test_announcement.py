@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from pallas_gateway.addresses import Addresses
 from pallas_gateway.agents.agent_state import State
 from pallas_gateway.cli.serve import _announce
 from pallas_gateway.config.loading.loader import Overrides, load_deployment
-from pallas_gateway.gateway import Gateway
+from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.urls import Addresses
 from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime
 
 type Announced = Callable[[Gateway], list[str]]

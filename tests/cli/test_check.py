@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pallas_gateway.runtime import modules
+from pallas_gateway.runtime.loading import importer
 from tests.cli.program import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, Project, module_source, write_project
 
@@ -126,8 +126,8 @@ def test_a_module_that_is_slow_to_import_is_named_while_it_is_waited_for_and_the
 ) -> None:
     over = threading.Event()
     monkeypatch.setattr(threading, "over_for_a_test", over, raising=False)
-    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
-    monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.05)
+    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(importer, "IMPORT_SECONDS", 0.05)
     agents = {
         "slow": Agent(source="import threading\nthreading.over_for_a_test.wait(30)\n"),
         "broken": Agent(source="raise ValueError('no key')\n"),

@@ -14,7 +14,7 @@ import pytest
 
 from pallas_gateway.cli import workers
 from pallas_gateway.config.loading.loader import load_deployment
-from pallas_gateway.http_server import TlsError
+from pallas_gateway.serving.hypercorn_server import TlsError
 from tests.cli.program import Command, Program, started
 from tests.support import fake_worker
 from tests.support.gateway import Agent, write_project

@@ -11,7 +11,7 @@ import pytest
 
 from pallas_gateway.agents.supervisor import DEPENDENCY_SECONDS
 from pallas_gateway.config.model.schema import GatewaySettings
-from pallas_gateway.runtime.modules import IMPORT_SECONDS
+from pallas_gateway.runtime.loading.importer import IMPORT_SECONDS
 from tests.deploy.adapting import adapted, shipped
 from tests.support_programs import program
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pallas_gateway
 from pallas_gateway.errors import PlatformError
-from pallas_gateway.http_connections import platform as http_platform
-from pallas_gateway.runtime import relied_on as checks
+from pallas_gateway.runtime.compat import requirements as checks
+from pallas_gateway.serving.http_connections import platform as http_platform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -112,9 +112,9 @@ def _prepare(misfits: Misfits) -> None:
         from fast_agent.llm.model_factory import ModelFactory  # noqa: PLC0415  likewise
         from fast_agent.llm.provider_types import Provider  # noqa: PLC0415  likewise
 
-        from pallas_gateway.runtime import platform  # noqa: PLC0415  likewise
+        from pallas_gateway.runtime import patches  # noqa: PLC0415  likewise
 
-        platform.prepare()
+        patches.prepare()
         for provider in Provider:
             with misfits.of(f"{PACKAGE}.runtime.platform"), suppress(ModelConfigError):  # it serves no such model
                 ModelFactory._load_provider_class(provider)

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from pallas_gateway.health import probe
-from pallas_gateway.runtime import instances
+from pallas_gateway.runtime import instance
 from pallas_gateway.telemetry import redaction
 from tests.e2e.providers import serving_all
 from tests.support import clients
@@ -54,7 +54,7 @@ async def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long anything takes is not what is tried: everybody shares one process, and a busy machine is no failure."""
     for limit in ("ATTACH_SECONDS", "DISPOSE_SECONDS"):
-        monkeypatch.setattr(instances, limit, 300)
+        monkeypatch.setattr(instance, limit, 300)
     monkeypatch.setattr(probe, "PROBE_SECONDS", 60)
     monkeypatch.setattr(clients, "READ_SECONDS", 300)
 
@@ -73,5 +73,5 @@ def deadline(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
         waiting.cancel()
         return generation.done()
 
-    monkeypatch.setattr(instances, "ends_within", ends_within)
+    monkeypatch.setattr(instance, "ends_within", ends_within)
     return over

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 
-from pallas_gateway.runtime.provider_addresses import address_variable
+from pallas_gateway.runtime.settings.provider_addresses import address_variable
 from tests.e2e.provider_matrix import CAPABILITIES, GAPS, PROVIDERS, UNTRIED
 
 if TYPE_CHECKING:

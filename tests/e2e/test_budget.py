@@ -124,7 +124,7 @@ async def test_client_is_told_no_more_than_the_budget(tmp_path: Path) -> None:
     [
         pytest.param("pallas_gateway.cli.app", MODULES_FOR_HELP, NOT_FOR_HELP, id="help"),
         pytest.param(
-            "pallas_gateway.server, pallas_gateway.runtime.fast_agent_runtime",
+            "pallas_gateway.serving.server, pallas_gateway.runtime.runtime",
             MODULES_FOR_SERVE,
             NOT_FOR_SERVE,
             id="serve",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.http_connections import limits
-from pallas_gateway.http_connections.connection import Settings
+from pallas_gateway.serving.http_connections import limits
+from pallas_gateway.serving.http_connections.connection import Settings
 from pallas_gateway.web import guards
 from tests.e2e.calling import ask
 from tests.e2e.guarded import STATIC_KEY, static_key

@@ -14,7 +14,8 @@ import pytest
 from pallas_gateway.agents.agent_state import State
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.health import checker, probe
-from pallas_gateway.runtime import instances, offers, outages
+from pallas_gateway.runtime import instance
+from pallas_gateway.runtime.downstreams import catalog, outages
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import plain_lifespan, respond
 from tests.support.changing import ChangingTool, changing_downstream
@@ -131,7 +132,7 @@ async def test_every_call_has_a_fresh_downstream_session_and_ends_it(tmp_path: P
 async def test_downstream_that_flaps_is_one_pair_of_lines_and_no_change_of_the_agent(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offers, "CERTAIN_SECONDS", -1)  # else a call that uses no tool does not notice
+    monkeypatch.setattr(catalog, "CERTAIN_SECONDS", -1)  # else a call that uses no tool does not notice
     caplog.set_level("INFO", logger="pallas")
     async with stateless_downstream() as tools, world(tmp_path, named_tools, tools=tools.url) as it:
         caplog.clear()
@@ -152,7 +153,7 @@ async def test_downstream_that_is_down_at_start_is_used_when_it_comes_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outages, "QUIET_SECONDS", 0)
-    monkeypatch.setattr(offers, "CERTAIN_SECONDS", -1)
+    monkeypatch.setattr(catalog, "CERTAIN_SECONDS", -1)
     caplog.set_level("INFO", logger="pallas.runtime")
     async with (
         stateless_downstream(start=False) as late,
@@ -292,8 +293,8 @@ async def test_tool_error_and_unknown_tool_reach_the_model_as_error_results(tmp_
 async def test_silent_downstream_costs_its_tools_and_a_bounded_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(instances, "ATTACH_SECONDS", 4)  # ten at once may take a busy machine a while
-    monkeypatch.setattr(instances, "ATTACH_SECONDS_AFTER_TIMEOUT", 0.2)
+    monkeypatch.setattr(instance, "ATTACH_SECONDS", 4)  # ten at once may take a busy machine a while
+    monkeypatch.setattr(instance, "ATTACH_SECONDS_AFTER_TIMEOUT", 0.2)
     monkeypatch.setattr(probe, "PROBE_SECONDS", 0.2)
     with black_hole() as nowhere:
         async with (
@@ -369,7 +370,7 @@ async def test_downstream_that_talks_nonsense_costs_its_tools_only(
     body: str, content_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ATTACH_SECONDS", "ATTACH_SECONDS_AFTER_TIMEOUT"):
-        monkeypatch.setattr(instances, name, 1)
+        monkeypatch.setattr(instance, name, 1)
 
     async def babbling(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

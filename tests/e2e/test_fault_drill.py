@@ -16,7 +16,7 @@ import pytest
 from pallas_gateway.agents import supervisor
 from pallas_gateway.agents.agent_state import State
 from pallas_gateway.health import checker, preflight, probe
-from pallas_gateway.runtime import instances
+from pallas_gateway.runtime import instance
 from tests.e2e.calling import EACH_VERSION, Answer, ask, health
 from tests.support.clients import raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
@@ -209,7 +209,7 @@ def said_once(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
 
 
 async def test_what_hangs_ends_in_time_and_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, limit in ((instances, "ATTACH_SECONDS"), (probe, "PROBE_SECONDS"), (preflight, "PREFLIGHT_SECONDS")):
+    for module, limit in ((instance, "ATTACH_SECONDS"), (probe, "PROBE_SECONDS"), (preflight, "PREFLIGHT_SECONDS")):
         monkeypatch.setattr(module, limit, 0.5)
     timeouts = {"worker": 3600, "boss": 1}
     with reserved_port() as port, black_hole() as llm, black_hole() as tools:

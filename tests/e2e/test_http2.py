@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hyperframe.frame import DataFrame, PriorityFrame
 
-from pallas_gateway.http_connections import limits
-from pallas_gateway.http_connections.connection import Settings
+from pallas_gateway.serving.http_connections import limits
+from pallas_gateway.serving.http_connections.connection import Settings
 from pallas_gateway.web import guards
 from tests.support.clients import tool_params
 from tests.support.gateway import Agent, running, until_idle, write_project

@@ -19,7 +19,7 @@ import yaml
 
 from pallas_gateway.agents import supervisor
 from pallas_gateway.agents.agent_state import State
-from pallas_gateway.runtime import modules
+from pallas_gateway.runtime.loading import importer
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
@@ -173,7 +173,7 @@ async def test_one_failed_call_is_not_logged_as_an_agent_that_is_down(
 async def test_import_that_hangs_holds_up_neither_the_others_nor_the_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.05)
+    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.05)
     with reserved_port() as port, held_import(tmp_path) as held:
         project = write_project(tmp_path, {"stuck": held.agent, "fine": Agent()}, gateway={"port": port})
         async with starting(project) as gateway:
@@ -186,8 +186,8 @@ async def test_import_that_hangs_holds_up_neither_the_others_nor_the_stop(
 
 
 async def test_import_that_hangs_for_too_long_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.05)
-    monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.1)
+    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.05)
+    monkeypatch.setattr(importer, "IMPORT_SECONDS", 0.1)
     with held_import(tmp_path) as held:
         project = write_project(tmp_path, {"stuck": held.agent})
         async with running(project) as served:
@@ -248,7 +248,7 @@ async def test_dependant_is_held_back_until_its_dependency_is_ready(tmp_path: Pa
 async def test_dependency_that_takes_too_long_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.05)
+    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.05)
     monkeypatch.setattr(supervisor, "DEPENDENCY_SECONDS", 0.05)
     with reserved_port() as port, held_import(tmp_path) as held:
         agents = {"above": Agent(settings={"depends_on": ["below"]}), "below": held.agent}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.runtime import llm_connections
+from pallas_gateway.runtime.llm import client_cache
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.dialects import polyglot_llm
 from tests.support.gateway import Agent, running, write_project
@@ -112,7 +112,7 @@ async def test_a_socket_closed_as_a_turn_begins_costs_the_turn_nothing_but_anoth
 async def test_an_open_socket_does_not_remember_whose_call_opened_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llm_connections, "KEEP_ALIVE_SECONDS", 60)
+    monkeypatch.setattr(client_cache, "KEEP_ALIVE_SECONDS", 60)
     llm = SocketLlm()
     async with served_with(llm, tmp_path) as served:
         await ask(served, "one", bearer=TOKEN)
@@ -132,8 +132,8 @@ async def test_an_open_socket_does_not_remember_whose_call_opened_it(
 async def test_anthropics_sockets_are_closed_when_nobody_has_used_them_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(llm_connections, "KEEP_ALIVE_SECONDS", 0.1)
-    async with polyglot_llm() as llm, llm_connections.aio_client() as client:
+    monkeypatch.setattr(client_cache, "KEEP_ALIVE_SECONDS", 0.1)
+    async with polyglot_llm() as llm, client_cache.aio_client() as client:
         await client.get(f"{llm.base_url}/v1/models")
         connector = client._transport.client.connector
         ((socket, _),) = next(iter(connector._conns.values()))

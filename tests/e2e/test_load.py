@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.runtime import instances
+from pallas_gateway.runtime import instance
 from tests.e2e.calling import EACH_VERSION, Answer, answer_of, ask
 from tests.support.clients import raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
@@ -149,7 +149,7 @@ async def test_hanging_calls_of_one_agent_do_not_delay_another(tmp_path: Path) -
 @pytest.mark.crowd
 async def test_vanished_clients_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In both eras, at seeded points: before the model answered, during a tool call, in the middle of a stream."""
-    monkeypatch.setattr(instances, "ATTACH_SECONDS", 60)  # not what is tried here, and everybody shares one process
+    monkeypatch.setattr(instance, "ATTACH_SECONDS", 60)  # not what is tried here, and everybody shares one process
     points = drawn_points()
     vanishing = Vanishing()
     async with scripted_llm(vanishing.script) as llm, stateless_downstream() as tools:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
-from pallas_gateway.runtime import offers, outages
+from pallas_gateway.runtime.downstreams import catalog, outages
 from pallas_gateway.web import agent_routes
 from tests.e2e.calling import ask
 from tests.support.asgi import headers_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
     from tests.support.asgi import Receive, Scope, Send
     from tests.support.downstreams import Recorder
     from tests.support.gateway import Project, Running
@@ -118,7 +118,7 @@ async def until_known(it: World, *recorders: Recorder) -> None:
 async def test_what_is_asked_ahead_is_asked_in_nobodys_name_and_remembered_for_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offers, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(catalog, "AGAIN_SECONDS", 0)
     async with (
         changing_downstream("one", tells=True, start=False) as late,
         changing_downstream("one", era="initialize", stateless=False, start=False) as older,
@@ -156,7 +156,7 @@ async def test_downstream_dies_comes_back_and_comes_back_in_another_era(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(outages, "QUIET_SECONDS", 0)
-    monkeypatch.setattr(offers, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(catalog, "AGAIN_SECONDS", 0)
     caplog.set_level("INFO", logger="pallas.runtime")
     async with stateless_downstream() as tools, world(tmp_path, tools=tools.url) as it:
         use = "use tools__add"
@@ -234,7 +234,7 @@ async def test_a_call_after_one_that_used_a_renamed_tool_has_the_new_one(
 async def test_crowd_shares_one_downstream_and_leaves_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offers, "KEEP_ALIVE_SECONDS", 0.2)
+    monkeypatch.setattr(catalog, "KEEP_ALIVE_SECONDS", 0.2)
     crowd = 120
     async with stateless_downstream() as tools, world(tmp_path, tools=tools.url) as it:
         await until_known(it, tools.recorder)

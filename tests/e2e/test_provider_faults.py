@@ -11,7 +11,7 @@ import anthropic
 import openai
 import pytest
 
-from pallas_gateway.runtime import llm_attempts
+from pallas_gateway.runtime.llm import attempts
 from tests.e2e.calling import Answer, answer_of, ask
 from tests.e2e.provider_matrix import BEDROCK, GEMINI, GENERIC, OPENAI, in_shared_gateways, over_providers
 from tests.e2e.providers import Provider, deltas_of, serving
@@ -132,7 +132,7 @@ async def test_a_refused_connection_is_repeated(
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are repeated at once: how long the waits are is tried elsewhere."""
-    monkeypatch.setattr(llm_attempts, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.01)
     for library in (openai._base_client, anthropic._base_client):
         monkeypatch.setattr(library, "INITIAL_RETRY_DELAY", 0.01)
 

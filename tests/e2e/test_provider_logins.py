@@ -15,7 +15,7 @@ from fast_agent.config import CopilotSettings
 from fast_agent.llm.provider.copilot import broker
 from fast_agent.llm.provider.openai import codex_oauth, xai_oauth
 
-from pallas_gateway.runtime.llm_logins import FILE
+from pallas_gateway.runtime.llm.logins import FILE
 from tests.e2e.calling import answer_of, ask
 from tests.e2e.provider_matrix import ANTHROPIC, CODEX, RESPONSES, XAI
 from tests.e2e.providers import Provider, codex_token, serving

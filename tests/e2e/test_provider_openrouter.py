@@ -14,7 +14,8 @@ from fast_agent.llm.provider.bedrock import bedrock_utils
 from fast_agent.llm.provider_types import Provider as ProviderName
 from fast_agent.mcp.auth.context import request_bearer_token
 
-from pallas_gateway.runtime import llm_openrouter, platform
+from pallas_gateway.runtime import patches
+from pallas_gateway.runtime.llm import openrouter
 from tests.e2e.calling import ask
 from tests.e2e.provider_matrix import OPENROUTER
 from tests.e2e.providers import KEY, serving
@@ -96,7 +97,7 @@ async def test_a_model_is_known_once_its_agent_has_started(tmp_path: Path) -> No
 
 
 async def test_an_unknown_model_is_looked_up_beside_the_calls() -> None:
-    platform.prepare()
+    patches.prepare()
     models = ModelList("vendor/looked-up")
     async with serve_app(models) as listener:
         settings = Settings(openrouter=OpenRouterSettings(api_key=KEY, base_url=f"{listener.base_url}/v1"))
@@ -107,15 +108,15 @@ async def test_an_unknown_model_is_looked_up_beside_the_calls() -> None:
 
         await models.gate.wait_for_entered()  # the event loop was free to answer
         models.gate.open()
-        await llm_openrouter.models_known()
+        await openrouter.models_known()
 
     assert ModelDatabase.get_max_output_tokens("vendor/looked-up") == 777
     assert models.keys == [f"Bearer {KEY}"]
-    await llm_openrouter.close()
+    await openrouter.close()
 
 
 async def test_a_callers_token_never_goes_where_the_list_is() -> None:
-    platform.prepare()
+    patches.prepare()
     models = ModelList("vendor/another")
     models.gate.open()
     async with serve_app(models) as listener:
@@ -125,9 +126,9 @@ async def test_a_callers_token_never_goes_where_the_list_is() -> None:
             for key in ("token-of-the-caller", KEY):
                 settings = Settings(openrouter=OpenRouterSettings(api_key=key, base_url=f"{listener.base_url}/v1"))
                 llm_class(context=Context(config=settings), model="vendor/not-on-the-list")
-            await llm_openrouter.models_known()
+            await openrouter.models_known()
         finally:
             request_bearer_token.reset(token)
 
     assert models.keys == [f"Bearer {KEY}"]
-    await llm_openrouter.close()
+    await openrouter.close()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway import reloading
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.serving import reload
 from tests.e2e.calling import ask
 from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.gateway import Agent, module_source, running, write_project
@@ -204,7 +204,7 @@ async def test_a_certificate_that_breaks_after_it_was_checked_changes_nothing(
         def break_it(_: object) -> None:
             (tmp_path / TLS_FILES["certfile"]).write_text("half of it")
 
-        monkeypatch.setattr(reloading, "check_tls", break_it)
+        monkeypatch.setattr(reload, "check_tls", break_it)
         project.edit(lambda document: document["agents"]["echo"].update(title="Another"))
         await served.reload()
         assert served.metric("pallas_config_last_reload_successful") == 0

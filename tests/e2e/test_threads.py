@@ -16,7 +16,7 @@ from sqlalchemy import event
 
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.threads import store
-from pallas_gateway.web.threads_api.api import ThreadsApi
+from pallas_gateway.web.threads.api import ThreadsApi
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import Reply, call_tools, hang, say, scripted_llm

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from pallas_gateway.runtime import instances
+from pallas_gateway.runtime import instance
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import headers_of, respond_json
 from tests.support.downstreams import Recorder, stateless_downstream
@@ -237,7 +237,7 @@ async def test_a_token_endpoint_that_is_down_costs_the_tools_only(
 async def test_a_silent_token_endpoint_is_named_as_what_was_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(instances, "ATTACH_SECONDS", 0.5)
+    monkeypatch.setattr(instance, "ATTACH_SECONDS", 0.5)
     async with world(tmp_path, echo) as it:
         it.login.gate = Gate()
         assert (await ask(it.url, bearer="ann")).text == "no tools"

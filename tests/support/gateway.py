@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pallas_gateway.config.loading.loader import Overrides, load_deployment
-from pallas_gateway.reloading import Reloads
-from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
-from pallas_gateway.server import serve
+from pallas_gateway.runtime.runtime import FastAgentRuntime
+from pallas_gateway.serving.reload import Reloads
+from pallas_gateway.serving.server import serve
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
 
 _packages = itertools.count()
 

@@ -16,7 +16,7 @@ from typing import Any
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
-from pallas_gateway.http_connections.connection import Settings
+from pallas_gateway.serving.http_connections.connection import Settings
 
 from .asgi import AsgiApp, Receive, Scope, Send
 

@@ -1,6 +1,6 @@
 """An in-memory `Runtime`: agents are functions of a call, made to fail, wait or disappear as the test says.
 
-It keeps the promises of `pallas_gateway.runtime.ports`; one contract test runs against it and against fast-agent's.
+It keeps the promises of `pallas_gateway.runtime.protocols`; one contract test runs against it and against fast-agent's.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from pallas_gateway.calls.channel import Channel, Hearer, Wishes
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.calls.progress import ProgressEvent, agent_step
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.ports import AgentPlan, Downstream, LlmProvider, ModelFacts
-from pallas_gateway.runtime.sources import Files
+from pallas_gateway.runtime.files import Files
+from pallas_gateway.runtime.protocols import AgentPlan, Downstream, LlmProvider, ModelFacts
 
 from .waiting import Changes, Gate
 

@@ -7,7 +7,7 @@ import pytest
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.runtime.ports import Downstream, ModelFacts
+from pallas_gateway.runtime.protocols import Downstream, ModelFacts
 from pallas_gateway.tasks import TaskOwner
 from tests.support.memory_runtime import (
     NOBODY,

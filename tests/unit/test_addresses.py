@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pallas_gateway.addresses import ALL_AGENTS, Addresses
 from pallas_gateway.config.loading.configuration import EVERYWHERE
 from pallas_gateway.config.loading.loader import Overrides, load_deployment
+from pallas_gateway.urls import ALL_AGENTS, Addresses
 
 AGENTS = {"search": {"module": "agents.search", "port": 24201}, "tech_research": {"module": "agents.tech"}}
 

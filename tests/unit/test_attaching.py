@@ -12,10 +12,11 @@ from fast_agent.context import Context
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 
-from pallas_gateway.runtime import connections as making
-from pallas_gateway.runtime import goodbyes, instances, platform
-from pallas_gateway.runtime.instances import Connections
-from pallas_gateway.runtime.settings import prepare_servers
+from pallas_gateway.runtime import instance, patches
+from pallas_gateway.runtime.downstreams import connecting as making
+from pallas_gateway.runtime.downstreams import shutdown
+from pallas_gateway.runtime.instance import Connections
+from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import changing_downstream
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.waiting import Gate
@@ -26,7 +27,7 @@ PATIENT = 20.0
 
 @pytest.fixture(autouse=True)
 def prepared() -> None:
-    platform.prepare()
+    patches.prepare()
 
 
 def connections() -> Connections:
@@ -51,8 +52,8 @@ async def nothing(_: MCPAggregator) -> None:
 async def test_server_that_hangs_and_lets_no_session_end_costs_a_bounded_time(
     hangs_at: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(instances, "ATTACH_SECONDS", 0.5)
-    monkeypatch.setattr(goodbyes, "GOODBYE_SECONDS", 0.1)
+    monkeypatch.setattr(instance, "ATTACH_SECONDS", 0.5)
+    monkeypatch.setattr(shutdown, "GOODBYE_SECONDS", 0.1)
     before = snapshot()
     async with (
         changing_downstream("one", stateless=False, era="initialize") as bad,
@@ -72,8 +73,8 @@ async def test_server_that_hangs_and_lets_no_session_end_costs_a_bounded_time(
 
 
 async def test_server_that_hangs_does_not_hold_a_call_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instances, "ATTACH_SECONDS", 0.5)
-    monkeypatch.setattr(goodbyes, "GOODBYE_SECONDS", 0.1)
+    monkeypatch.setattr(instance, "ATTACH_SECONDS", 0.5)
+    monkeypatch.setattr(shutdown, "GOODBYE_SECONDS", 0.1)
     before = snapshot()
     async with changing_downstream("one", stateless=False, era="initialize") as bad:
         listing = bad.gates["tools/list"] = Gate()
@@ -90,7 +91,7 @@ async def test_server_that_hangs_does_not_hold_a_call_that_is_cancelled(monkeypa
 
 
 async def test_server_that_is_only_slow_has_its_session_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instances, "ATTACH_SECONDS", 0.5)
+    monkeypatch.setattr(instance, "ATTACH_SECONDS", 0.5)
     async with changing_downstream("one", stateless=False, era="initialize") as slow:
         slow.gates["tools/list"] = Gate()
         with making.connecting(nothing):
@@ -103,7 +104,7 @@ async def test_server_that_is_only_slow_has_its_session_ended(monkeypatch: pytes
 async def test_server_that_lets_no_session_end_does_not_hold_what_a_call_had(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(goodbyes, "GOODBYE_SECONDS_OF_ALL", 0.1)
+    monkeypatch.setattr(shutdown, "GOODBYE_SECONDS_OF_ALL", 0.1)
     before = snapshot()
     async with changing_downstream("one", stateless=False, era="initialize") as bad:
         bad.gates["DELETE"] = Gate()

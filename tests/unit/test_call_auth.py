@@ -16,8 +16,8 @@ from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
 from pallas_gateway.identity.token_exchanger import TokenExchanger
-from pallas_gateway.runtime.credentials import CallAuth, presenting, why_without_token
-from pallas_gateway.runtime.ports import Downstream
+from pallas_gateway.runtime.downstreams.credentials import CallAuth, presenting, why_without_token
+from pallas_gateway.runtime.protocols import Downstream
 from tests.support.downstreams import refusing
 
 URL = "https://tools.example.com/mcp"

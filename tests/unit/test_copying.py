@@ -11,7 +11,7 @@ from fast_agent.types import LlmStopReason, PromptMessageExtended, RequestParams
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, ImageContent, TextContent
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from pallas_gateway.runtime.copying import copied_plainly
+from pallas_gateway.runtime.fast_paths.copying import copied_plainly
 
 
 class Loose(BaseModel):

@@ -12,11 +12,12 @@ import yaml
 from fast_agent.core.fastagent import FastAgent
 
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime import making, platform
-from pallas_gateway.runtime.declared import make, tool_filters
-from pallas_gateway.runtime.making import Making
-from pallas_gateway.runtime.ports import AgentPlan, Declared
-from pallas_gateway.runtime.tool_filters import guarded, passes
+from pallas_gateway.runtime import patches
+from pallas_gateway.runtime.downstreams.tool_filters import guarded, passes
+from pallas_gateway.runtime.loading import factory
+from pallas_gateway.runtime.loading.declared import make, tool_filters
+from pallas_gateway.runtime.loading.factory import Making
+from pallas_gateway.runtime.protocols import AgentPlan, Declared
 
 HOSTED = {"http://localhost:8201/mcp": ("helper", "http://127.0.0.1:24200/agents/helper/mcp")}
 KNOWS = "fast-agent knows no such model or provider; write provider.model, such as openai.gpt-4o"
@@ -24,7 +25,7 @@ KNOWS = "fast-agent knows no such model or provider; write provider.model, such 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    platform.prepare()
+    patches.prepare()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)
     configure(default_model="passthrough", mcp={"servers": {"argos": {"url": "https://argos.example/mcp"}}})
@@ -252,8 +253,8 @@ async def test_one_that_was_made_and_could_not_start_is_worth_another_try_after_
 
 async def test_one_that_takes_too_long_to_be_made_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    monkeypatch.setattr(making, "MAKING_SECONDS", 0.01)
-    monkeypatch.setattr(making, "make", lambda *_: released.wait(20))
+    monkeypatch.setattr(factory, "MAKING_SECONDS", 0.01)
+    monkeypatch.setattr(factory, "make", lambda *_: released.wait(20))
     with pytest.raises(AgentStartError, match="agent 'echo' is still being made after 0 s"):
         await Making(None).make(plan(Declared(instruction="hi")))
     released.set()

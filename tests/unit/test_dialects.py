@@ -10,9 +10,9 @@ from fast_agent.llm.internal.passthrough import PassthroughLLM
 from fast_agent.types import RequestParams
 
 from pallas_gateway.calls.parameters import Parameters
-from pallas_gateway.runtime.dialects import dialect_of
-from pallas_gateway.runtime.llm_anthropic import takes_one_of_two
-from pallas_gateway.runtime.llm_requests import REQUEST_BUILDERS, seen_in, watch_requests
+from pallas_gateway.runtime.call.provider_parameters import dialect_of
+from pallas_gateway.runtime.llm.anthropic import takes_one_of_two
+from pallas_gateway.runtime.llm.requests import REQUEST_BUILDERS, seen_in, watch_requests
 
 WHERE = {
     "ResponsesLLM": "openai.responses",

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.runtime import downstream_log
-from pallas_gateway.runtime.downstream_log import DownstreamLog
-from pallas_gateway.runtime.ports import Downstream, StdioProgram
+from pallas_gateway.runtime.downstreams import downstream_log
+from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
+from pallas_gateway.runtime.protocols import Downstream, StdioProgram
 from tests.support.listener import black_hole, reserved_port
 
 if TYPE_CHECKING:

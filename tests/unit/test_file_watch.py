@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import watchfiles
 
-from pallas_gateway import file_watch
-from pallas_gateway.file_watch import FileWatch
-from pallas_gateway.runtime.sources import stamp
+from pallas_gateway.runtime.files import stamp
+from pallas_gateway.serving import file_watch
+from pallas_gateway.serving.file_watch import FileWatch
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from pallas_gateway.runtime.sources import Files
+    from pallas_gateway.runtime.files import Files
 
 
 @dataclass

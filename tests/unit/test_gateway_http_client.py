@@ -4,7 +4,7 @@ import asyncio
 
 import httpx
 
-from pallas_gateway.gateway import http_client
+from pallas_gateway.hosting.gateway import http_client
 from tests.support.asgi import Receive, Scope, Send, plain_lifespan, read_body, respond
 from tests.support.downstreams import Recorder
 from tests.support.listener import serve_app

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from pallas_gateway.health import checker as checking
 from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.verdict import Life, LlmResult, Verdict
-from pallas_gateway.runtime.ports import Downstream, StdioProgram
+from pallas_gateway.runtime.protocols import Downstream, StdioProgram
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.asgi import Receive, Scope, Send, plain_lifespan, read_body, respond_json

@@ -20,7 +20,7 @@ from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.runtime.ports import Downstream, ModelFacts
+from pallas_gateway.runtime.protocols import Downstream, ModelFacts
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import HALTS, OUTCOMES, REFUSALS, Metrics
 from tests.support.memory_runtime import (

@@ -18,11 +18,11 @@ from hypercorn.events import Event, RawData, Updated
 
 from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.errors import PlatformError
-from pallas_gateway.http_connections import limits
-from pallas_gateway.http_connections.connection import Connection, Settings
-from pallas_gateway.http_connections.platform import require
-from pallas_gateway.http_server import Accepting
-from pallas_gateway.listeners import bind
+from pallas_gateway.serving.http_connections import limits
+from pallas_gateway.serving.http_connections.connection import Connection, Settings
+from pallas_gateway.serving.http_connections.platform import require
+from pallas_gateway.serving.hypercorn_server import Accepting
+from pallas_gateway.serving.sockets import bind
 from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.asgi import plain_lifespan, respond_json, until_disconnect
 from tests.support.gateway import Agent, write_project

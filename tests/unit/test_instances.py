@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from pallas_gateway.runtime import instances
-from pallas_gateway.runtime.instances import FastAgentInstance
+from pallas_gateway.runtime import instance
+from pallas_gateway.runtime.instance import FastAgentInstance
 from pallas_gateway.tasks import TaskOwner
 from tests.support.waiting import eventually
 
@@ -36,7 +36,7 @@ def instance_of(session: Session, tasks: TaskOwner) -> FastAgentInstance:
 async def test_an_instance_that_is_slow_to_be_released_is_said_and_released_all_the_same(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(instances, "DISPOSE_SECONDS", 0.0)
+    monkeypatch.setattr(instance, "DISPOSE_SECONDS", 0.0)
     session = Session()
     async with TaskOwner() as tasks:
         disposing = tasks.spawn(instance_of(session, tasks).dispose(), name="dispose")
@@ -50,7 +50,7 @@ async def test_an_instance_that_is_slow_to_be_released_is_said_and_released_all_
 async def test_an_instance_that_never_ends_is_given_up_and_counts_as_live(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(instances, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(instance, "GIVE_UP_SECONDS", 0.0)
     async with TaskOwner() as tasks:
         with pytest.raises(TimeoutError):
             await instance_of(Session(), tasks).dispose()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway import interpreter
+from pallas_gateway.serving import process
 
 PROGRAM = """
 import gc, weakref
@@ -88,7 +88,7 @@ Rss:                4096 kB
 
 
 def test_only_memory_that_is_in_use_from_end_to_end_is_laid_out_anew() -> None:
-    areas = [f"{begin:x}-{end:x}" for begin, end in interpreter._full_areas(SMAPS)]
+    areas = [f"{begin:x}-{end:x}" for begin, end in process._full_areas(SMAPS)]
 
     assert areas == ["55d0c0000000-55d0c0a00000", "7f0000000000-7f0000400000", "7f0001000000-7f0001400000"]
 
@@ -105,17 +105,17 @@ print(numbers == [str(number) for number in range(300_000)])
 
 
 def test_a_system_that_does_not_say_what_lies_where_is_left_alone(tmp_path: Path) -> None:
-    interpreter._lay_out_in_large_pages(tmp_path / "no-smaps")
+    process._lay_out_in_large_pages(tmp_path / "no-smaps")
 
 
 def test_what_serves_runs_on_libuvs_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreter, "_is_debugging", lambda: False)
+    monkeypatch.setattr(process, "_is_debugging", lambda: False)
     seen: list[str] = []
 
     async def work() -> None:
         seen.append(type(asyncio.get_running_loop()).__module__)
 
-    interpreter.run(work())
+    process.run(work())
 
     assert seen == ["uvloop"]
 
@@ -127,7 +127,7 @@ def test_what_serves_runs_without_it_too(monkeypatch: pytest.MonkeyPatch) -> Non
     async def work() -> None:
         seen.append(isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop))
 
-    interpreter.run(work())
+    process.run(work())
 
     assert seen == [True]
 

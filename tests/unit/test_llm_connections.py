@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fast_agent.mcp.auth.context import request_bearer_token
 
-from pallas_gateway.runtime import llm_connections
+from pallas_gateway.runtime.llm import client_cache
 
 
 class FakeClient:
@@ -27,9 +27,9 @@ class FakeClient:
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A module of a provider as fast-agent has them, with its clients kept."""
-    monkeypatch.setattr(llm_connections, "aio_client", lambda: "of its own")
+    monkeypatch.setattr(client_cache, "aio_client", lambda: "of its own")
     module: Any = SimpleNamespace(AsyncAnthropic=FakeClient)
-    llm_connections.keep_clients_of(module)
+    client_cache.keep_clients_of(module)
     return module
 
 
@@ -37,7 +37,7 @@ async def test_a_client_is_kept_for_its_settings(provider: Any) -> None:
     one, other = provider.AsyncAnthropic(api_key="a"), provider.AsyncAnthropic(api_key="b")
 
     assert provider.AsyncAnthropic(api_key="a") is one is not other
-    await llm_connections.close_clients()
+    await client_cache.close_clients()
 
 
 @dataclass
@@ -84,17 +84,17 @@ async def test_a_client_is_made_anew_once_a_variable_it_reads_is_set(
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
 
     assert provider.AsyncAnthropic(api_key="a") is not before
-    await llm_connections.close_clients()
+    await client_cache.close_clients()
 
 
 async def test_a_client_that_was_crowded_out_serves_its_turn_and_is_closed_at_the_end(
     provider: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llm_connections, "KEPT_CLIENTS", 1)
+    monkeypatch.setattr(client_cache, "KEPT_CLIENTS", 1)
     first, second = provider.AsyncAnthropic(api_key="a"), provider.AsyncAnthropic(api_key="b")
     assert not first.is_closed
 
-    await llm_connections.close_clients()
+    await client_cache.close_clients()
 
     assert first.is_closed
     assert second.is_closed
@@ -102,7 +102,7 @@ async def test_a_client_that_was_crowded_out_serves_its_turn_and_is_closed_at_th
 
 async def test_a_client_used_without_being_entered_is_the_kept_one_and_stays_open() -> None:
     kept = FakeClient(api_key="a")
-    lent = llm_connections.Lent(kept)
+    lent = client_cache.Lent(kept)
 
     assert lent.settings == {"api_key": "a"}
     await lent.close()

@@ -11,8 +11,8 @@ from openai import AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletionChunk
 
 from pallas_gateway.errors import CallFailedError
-from pallas_gateway.runtime.llm_client import note_ends
-from pallas_gateway.runtime.llm_endings import WholeStream
+from pallas_gateway.runtime.llm.endings import WholeStream
+from pallas_gateway.runtime.llm.openai_client import note_ends
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ def is_end(event: str) -> bool:
     return event == "end"
 
 
-@pytest.mark.parametrize("events", [("one", "end"), ("end",), ("one", "end", "usage"), ()])
+@pytest.mark.parametrize("events", [("one", "end"), ("end",), ("one", "end", "usage")])
 async def test_a_whole_stream_is_passed_on(events: tuple[str, ...]) -> None:
     stream = WholeStream(Stream(*events), is_end)
 
@@ -80,3 +80,9 @@ async def test_streams_of_openais_library_say_whether_their_provider_said_so(bod
 
 def test_a_name_that_the_stream_has_not_is_missing() -> None:
     assert not hasattr(WholeStream(SimpleNamespace(), is_end), "is_done")
+
+
+async def test_a_stream_without_any_event_is_incomplete_unless_it_is_asked_for_again() -> None:
+    with pytest.raises(CallFailedError, match="not a complete answer"):
+        assert [event async for event in WholeStream(Stream(), is_end)]
+    assert [event async for event in WholeStream(Stream(), is_end, may_be_empty=True)] == []

@@ -19,7 +19,7 @@ from google.genai import errors as google
 
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.runtime.failures import one_line
-from pallas_gateway.runtime.llm_failures import (
+from pallas_gateway.runtime.provider_failures import (
     connection_words,
     explain,
     explain_failures_of,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 from pydantic import BaseModel
 
-from pallas_gateway.runtime import llm_types
-from pallas_gateway.runtime.llm_types import constructing, members_of
+from pallas_gateway.runtime.llm import types
+from pallas_gateway.runtime.llm.types import constructing, members_of
 from tests.support.model_values import taken_apart
 from tests.support.providers.anthropic import Anthropic
 from tests.support.providers.responses import Responses
@@ -90,8 +90,8 @@ def test_a_value_is_what_the_library_makes_of_it(name: str, data: st.DataObject)
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_an_event_is_tried_as_the_one_type_that_it_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     library, (union, *_), events = LIBRARIES[name]
-    llm_types.construct_by_tag(library)
-    llm_types.construct_by_tag(library)
+    types.construct_by_tag(library)
+    types.construct_by_tag(library)
     construct = library._models.construct_type
     assert construct is library._base_client.construct_type
     assert not hasattr(construct.original, "original")
@@ -148,7 +148,7 @@ def test_members_are_known_by_tags_that_tell_all_of_them_apart(type_: Any, membe
 
 
 def test_no_more_types_are_known_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llm_types, "KEPT_TYPES", 1)
+    monkeypatch.setattr(types, "KEPT_TYPES", 1)
     construct = constructing(lambda **given: given["value"], BaseModel)
 
     for type_ in (One | Two, list[int], One | Two):

@@ -14,8 +14,8 @@ from fast_agent.llm.model_database import ModelDatabase
 from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.config.model.schema import ModelCapabilities
-from pallas_gateway.runtime.models import model_facts, model_name, register_unknown_models
-from pallas_gateway.runtime.ports import ModelFacts
+from pallas_gateway.runtime.protocols import ModelFacts
+from pallas_gateway.runtime.settings.models import model_facts, model_name, register_unknown_models
 
 PNG = "image/png"
 NEW = "generic.never-heard-of-it"

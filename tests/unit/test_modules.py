@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime import modules
-from pallas_gateway.runtime.modules import Imports
+from pallas_gateway.runtime.loading import importer
+from pallas_gateway.runtime.loading.importer import Imports
 from tests.support.waiting import eventually
 
 GOOD = "from fast_agent import FastAgent\nfast = FastAgent('good', parse_cli_args=False)\n"
@@ -168,28 +168,28 @@ def hanging(write: Write, monkeypatch: pytest.MonkeyPatch) -> Generator[Hanging]
 
 
 async def test_an_import_that_hangs_is_given_up(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
-    monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.05)
+    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(importer, "IMPORT_SECONDS", 0.05)
     error = await failure(hanging.module)
     assert error.reason == "import_failed"
     assert str(error).startswith(f"module '{hanging.module}' is still importing after")
 
 
 async def test_an_import_that_hangs_is_waited_for_once(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
-    monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.05)
+    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(importer, "IMPORT_SECONDS", 0.05)
     imports = Imports()
     for _ in range(2):
         with pytest.raises(AgentStartError):
             await imports.load_fast(hanging.module)
-        monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 30)  # a second wait would be noticed
+        monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 30)  # a second wait would be noticed
     assert hanging.begun == 1
 
 
 async def test_an_import_that_hangs_does_not_keep_others_from_theirs(
     hanging: Hanging, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.02)
     imports = Imports()
     stuck = asyncio.create_task(imports.load_fast(hanging.module))
     await eventually(lambda: hanging.begun, what="the import that hangs")
@@ -204,8 +204,8 @@ async def test_an_import_that_hangs_does_not_keep_others_from_theirs(
 async def test_a_later_try_waits_for_the_import_that_still_hangs_instead_of_hanging_beside_it(
     hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(modules, "IMPORT_TURN_SECONDS", 0.02)
-    monkeypatch.setattr(modules, "IMPORT_SECONDS", 0.05)
+    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(importer, "IMPORT_SECONDS", 0.05)
     imports = Imports()
     for _ in range(3):
         with pytest.raises(AgentStartError, match="is still importing"):
@@ -243,6 +243,6 @@ def test_forgetting_a_module_forgets_what_is_inside_it_and_nothing_else(write: W
     module = write("agent", "")
     neighbour = write("agent_too", "")
     first, other = importlib.import_module(module), importlib.import_module(neighbour)
-    modules.forget(module)
+    importer.forget(module)
     assert importlib.import_module(module) is not first
     assert importlib.import_module(neighbour) is other

@@ -15,9 +15,10 @@ from fast_agent.context import Context
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 
-from pallas_gateway.runtime import call_connections, connections, offers, platform
-from pallas_gateway.runtime.offers import Offers
-from pallas_gateway.runtime.settings import prepare_servers
+from pallas_gateway.runtime import patches
+from pallas_gateway.runtime.downstreams import catalog, connecting, manager
+from pallas_gateway.runtime.downstreams.catalog import Offers
+from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import black_hole
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult
 
-    from pallas_gateway.runtime.call_connections import Offer
+    from pallas_gateway.runtime.downstreams.manager import Offer
 
 LISTEN = "subscriptions/listen"
 
 
 @pytest.fixture(autouse=True)
 def prepared() -> None:
-    platform.prepare()
+    patches.prepare()
 
 
 def settings_of(url: str) -> Settings:
@@ -68,7 +69,7 @@ async def calling(url: str, offer: Offer) -> AsyncIterator[Callable[[], Coroutin
     async def give(aggregator: MCPAggregator) -> None:
         offer.give_to(aggregator, "tools")
 
-    with connections.connecting(give):
+    with connecting.connecting(give):
         async with MCPAggregator(["tools"], context=context_of(settings_of(url)), name="agent") as aggregator:
             yield lambda: aggregator.call_tool("tools__one", {})
 
@@ -106,10 +107,10 @@ async def test_what_is_known_is_asked_again_when_it_is_old_while_calls_go_on_wit
         server.tools = {"new": ChangingTool()}
         server.recorder.clear()
         assert names(asked.of("tools")) == ["old"]
-        monkeypatch.setattr(offers, "FRESH_SECONDS", 0)
+        monkeypatch.setattr(catalog, "FRESH_SECONDS", 0)
         assert names(asked.of("tools")) == ["old"]
         await known(asked, "new")
-        monkeypatch.setattr(offers, "CERTAIN_SECONDS", -1)
+        monkeypatch.setattr(catalog, "CERTAIN_SECONDS", -1)
         assert asked.of("tools") is None
 
 
@@ -128,7 +129,7 @@ async def test_server_that_tells_of_changes_is_heard_at_once(caplog: pytest.LogC
 async def test_server_that_tells_is_asked_afresh_after_doubt_and_again_over_another_connection_if_that_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(offers, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(catalog, "AGAIN_SECONDS", 0)
     async with changing_downstream("one", tells=True) as server, asking(server.url) as asked:
         asked.ask()
         await known(asked, "one")
@@ -168,12 +169,12 @@ async def test_calls_that_come_while_it_is_asked_do_not_have_it_asked_once_more(
         await server.recorder.until(lambda seen: [r.rpc_method for r in seen.open] == [LISTEN])
         gate = server.gates["tools/list"] = Gate()
         server.recorder.clear()
-        monkeypatch.setattr(offers, "FRESH_SECONDS", -1)
+        monkeypatch.setattr(catalog, "FRESH_SECONDS", -1)
         asked.of("tools")
         await gate.wait_for_entered()
         for _ in range(10):
             assert names(asked.of("tools")) == ["one"]
-        monkeypatch.setattr(offers, "FRESH_SECONDS", 30)
+        monkeypatch.setattr(catalog, "FRESH_SECONDS", 30)
         gate.open()
         await server.recorder.until(lambda seen: [r.rpc_method for r in seen.open] == [LISTEN])
         await asyncio.wait_for(asyncio.shield(server.recorder.until(lambda seen: seen.open)), 5)
@@ -189,7 +190,7 @@ async def test_server_that_cannot_be_asked_is_not_asked_again_at_once(monkeypatc
             assert asked.of("tools") is None
             await nobody_asks()
         assert server.recorder.requests == []
-        monkeypatch.setattr(offers, "AGAIN_SECONDS", 0)
+        monkeypatch.setattr(catalog, "AGAIN_SECONDS", 0)
         await known(asked, "one")
 
 
@@ -230,7 +231,7 @@ async def test_asking_takes_a_bounded_time_and_ends_its_session_if_it_can(
         await known(asked, "one")
         await server.recorder.until(lambda seen: any(r.method == "DELETE" for r in seen.requests))
         await server.recorder.until(lambda seen: not seen.sessions)
-        monkeypatch.setattr(offers, "ASK_SECONDS", 0.3)
+        monkeypatch.setattr(catalog, "ASK_SECONDS", 0.3)
         gate = server.gates[hangs_at] = Gate()
         asked.doubt("tools")
         await gate.wait_for_entered()
@@ -250,7 +251,7 @@ async def test_nothing_is_asked_after_the_end() -> None:
 
 
 async def test_sockets_are_closed_when_nobody_has_used_them_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offers, "KEEP_ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(catalog, "KEEP_ALIVE_SECONDS", 0.05)
     async with changing_downstream("one") as server, asking(server.url) as asked:
         asked.ask()
         offer = await known(asked, "one")
@@ -286,11 +287,11 @@ async def test_connecting_takes_a_bounded_time_and_the_next_use_tries_again(monk
         offer = await known(asked, "one")
         await nobody_asks()
         async with calling(server.url, offer) as use:
-            monkeypatch.setattr(call_connections, "CONNECT_SECONDS", 0.1)
+            monkeypatch.setattr(manager, "CONNECT_SECONDS", 0.1)
             server.gates["initialize"] = Gate()
             assert "no answer within 0.1 s" in str((await use()).content)
             del server.gates["initialize"]
-            monkeypatch.setattr(call_connections, "CONNECT_SECONDS", 20)
+            monkeypatch.setattr(manager, "CONNECT_SECONDS", 20)
             assert not (await use()).is_error
             await server.stop()
         async with calling(server.url, offer) as use:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.runtime.operations import Operations, contradicts_listing, timed
+from pallas_gateway.runtime.downstreams.operations import Operations, contradicts_listing, timed
 from tests.support.waiting import Gate
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pallas_gateway.runtime import platform
-from pallas_gateway.runtime.origin import Origin, SettingsDigests
-from pallas_gateway.runtime.ports import AgentPlan, Declared
-from pallas_gateway.runtime.sources import stamp
+from pallas_gateway.runtime import patches
+from pallas_gateway.runtime.files import stamp
+from pallas_gateway.runtime.loading.fingerprint import Origin, SettingsDigests
+from pallas_gateway.runtime.protocols import AgentPlan, Declared
 from tests.support.memory_runtime import a_plan
 
 PLAN = a_plan("lead")
@@ -21,7 +21,7 @@ RESEARCH = "http://localhost:24211/mcp"
 
 @pytest.fixture(autouse=True)
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    platform.prepare()
+    patches.prepare()
     monkeypatch.chdir(tmp_path)
     write(default_model="passthrough")
 

@@ -1,6 +1,6 @@
 """A downstream that goes down and comes back is said; one that flaps, once a minute."""
 
-from pallas_gateway.runtime.outages import QUIET_SECONDS, Outages
+from pallas_gateway.runtime.downstreams.outages import QUIET_SECONDS, Outages
 
 
 def test_going_down_and_coming_back_are_said_once_each() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.web.threads_api import outbox
-from pallas_gateway.web.threads_api.outbox import Outbox
+from pallas_gateway.web.threads import outbox
+from pallas_gateway.web.threads.outbox import Outbox
 
 THREAD = {"type": "thread", "threadId": "1"}
 

@@ -30,7 +30,7 @@ LONGEST = 16_000  # characters; what is quadratic shows long before
 OPERATORS_ONLY = {
     "pallas_gateway.config.yaml.expansion:PLACEHOLDER": "values of agents.yaml and fastagent.config.yaml",
     "pallas_gateway.config.loading.secret_values:_LOOKS_RANDOM": "headers of fastagent.config.yaml",
-    "pallas_gateway.runtime.platform:_BRACED_DEFAULT": "fastagent.config.yaml",
+    "pallas_gateway.runtime.patches:_BRACED_DEFAULT": "fastagent.config.yaml",
 }
 """Quadratic patterns, and the text that they see: it is the operator's own."""
 

@@ -24,8 +24,9 @@ from openai.resources.responses import responses
 
 from pallas_gateway import runtime
 from pallas_gateway.errors import PlatformError
-from pallas_gateway.runtime import engine, platform
-from pallas_gateway.runtime.relied_on import check_names
+from pallas_gateway.runtime import patches
+from pallas_gateway.runtime.compat import engine
+from pallas_gateway.runtime.compat.requirements import check_names
 
 
 class Kept:
@@ -39,17 +40,17 @@ class Fits(Kept):
     value = 7
 
 
-RELIED_ON = platform._RELIED_ON
+RELIED_ON = patches._RELIED_ON
 
 
 def rely_on(monkeypatch: pytest.MonkeyPatch, *needs: tuple[Any, str, tuple[str, ...]]) -> None:
-    monkeypatch.setattr(platform, "_RELIED_ON", needs)
+    monkeypatch.setattr(patches, "_RELIED_ON", needs)
 
 
 def test_the_installed_fast_agent_fits_and_still_does_once_it_is_prepared() -> None:
-    platform.check()
-    platform.prepare()
-    platform.check()
+    patches.check()
+    patches.prepare()
+    patches.check()
 
 
 @pytest.mark.parametrize("need", RELIED_ON, ids=[need[1] for need in RELIED_ON])
@@ -61,7 +62,7 @@ def test_each_name_that_is_gone_is_named(
     emptied = types.SimpleNamespace(__name__=shown)
     rely_on(monkeypatch, (emptied, name, parameters))
     with pytest.raises(PlatformError, match=rf"does not fit: {shown}\.{name} is missing or has changed"):
-        platform.check()
+        patches.check()
 
 
 @pytest.mark.parametrize(
@@ -77,15 +78,15 @@ def test_each_name_that_is_gone_is_named(
 def test_what_each_module_relies_on_is_checked(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(owner, name)
     with pytest.raises(PlatformError, match=rf"\.{name} is missing"):
-        platform.check()
+        patches.check()
 
 
 @pytest.fixture
 def anew() -> Iterator[None]:
     """The OpenAI library is checked by the test, though it has been before."""
-    platform.check_openai.cache_clear()
+    patches.check_openai.cache_clear()
     yield
-    platform.check_openai.cache_clear()
+    patches.check_openai.cache_clear()
 
 
 @pytest.mark.usefixtures("anew")
@@ -102,7 +103,7 @@ def anew() -> Iterator[None]:
 def test_what_llm_turns_rely_on_is_checked_when_a_provider_is_loaded(
     owner: Any, name: str, now: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    platform.prepare()
+    patches.prepare()
     monkeypatch.setattr(owner, name, now)
     with pytest.raises(PlatformError, match="is missing or has changed"):
         ModelFactory._load_provider_class(Provider.OPENAI)
@@ -110,18 +111,18 @@ def test_what_llm_turns_rely_on_is_checked_when_a_provider_is_loaded(
 
 @pytest.mark.usefixtures("anew")
 def test_a_name_that_cannot_even_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    platform.check_openai()
-    platform.check_openai.cache_clear()
+    patches.check_openai()
+    patches.check_openai.cache_clear()
     monkeypatch.delattr(runtime, "llm_client")
-    monkeypatch.delitem(sys.modules, "pallas_gateway.runtime.llm_client")
+    monkeypatch.delitem(sys.modules, "pallas_gateway.runtime.llm.openai_client")
     monkeypatch.delattr(_streaming, "SSEDecoder")
     with pytest.raises(PlatformError, match="does not fit: cannot import name 'SSEDecoder'"):
-        platform.check_openai()
+        patches.check_openai()
 
 
 @pytest.mark.usefixtures("anew")
 def test_the_installed_openai_library_fits() -> None:
-    platform.check_openai()
+    patches.check_openai()
 
 
 def test_an_owner_may_be_named_before_it_is_imported() -> None:
@@ -143,7 +144,7 @@ def test_a_loop_that_takes_its_limits_from_elsewhere_is_found(monkeypatch: pytes
 
     monkeypatch.setattr(ToolRunner, "_advance_iteration", advance)
     with pytest.raises(PlatformError, match=r"ToolRunner\._advance_iteration does not read _request_params"):
-        platform.check()
+        patches.check()
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_a_name_that_does_not_fit_is_a_platform_error(
 ) -> None:
     rely_on(monkeypatch, (Fits, "load", ("self", "force")), (Fits, name, parameters))
     with pytest.raises(PlatformError, match=rf"fast-agent \d+\.\S+ does not fit: Fits\.{name}") as raised:
-        platform.check()
+        patches.check()
     assert raised.value.reason == "platform_mismatch"
     assert "requirements.lock" in str(raised.value)
 
@@ -164,15 +165,15 @@ def test_a_name_that_does_not_fit_is_a_platform_error(
 def test_a_private_method_removed_by_an_upgrade_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(MCPAggregator, "_attach_server_locked")
     with pytest.raises(PlatformError, match=r"MCPAggregator\._attach_server_locked"):
-        platform.check()
+        patches.check()
 
 
 def test_a_mismatch_stops_the_preparation_before_anything_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "_prepared", False)
+    monkeypatch.setattr(patches, "_prepared", False)
     rely_on(monkeypatch, (Fits, "gone", ()))
     before = MCPAggregator.load_servers
     with pytest.raises(PlatformError):
-        platform.prepare()
+        patches.prepare()
     assert MCPAggregator.load_servers is before
 
 
@@ -180,7 +181,7 @@ def test_settings_are_read_while_calls_go_on_finding_the_process_wide_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that looks while a module is imported in another thread must find settings."""
-    platform.prepare()
+    patches.prepare()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fastagent.config.yaml").write_text("default_model: passthrough")
     present = fast_agent.config.Settings()

@@ -18,7 +18,7 @@ from pallas_gateway.health import preflight as preflights
 from pallas_gateway.health.preflight import Preflight, ask
 from pallas_gateway.health.verdict import LlmResult
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.runtime.ports import LlmProvider
+from pallas_gateway.runtime.protocols import LlmProvider
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.listener import black_hole, reserved_port

@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from pallas_gateway.health import probe as probing
 from pallas_gateway.health.probe import ProbeResult, probe
-from pallas_gateway.runtime.ports import Downstream
+from pallas_gateway.runtime.protocols import Downstream
 from pallas_gateway.tasks import TaskOwner
 from tests.support.asgi import (
     AsgiApp,

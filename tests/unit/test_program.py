@@ -13,7 +13,7 @@ import pytest
 from pallas_gateway.health import probe as probing
 from pallas_gateway.health import program as programs
 from pallas_gateway.health.probe import ProbeResult, probe
-from pallas_gateway.runtime.ports import Downstream, StdioProgram
+from pallas_gateway.runtime.protocols import Downstream, StdioProgram
 from pallas_gateway.tasks import TaskOwner
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.waiting import eventually

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.runtime.project_modules import ProjectModules
+from pallas_gateway.runtime.loading.module_graph import ProjectModules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

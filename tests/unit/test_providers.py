@@ -11,9 +11,10 @@ from fast_agent.llm.provider.openai import llm_azure
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.provider_types import Provider
 
-from pallas_gateway.runtime import platform, provider_addresses
-from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime
-from pallas_gateway.runtime.ports import LlmProvider
+from pallas_gateway.runtime import patches
+from pallas_gateway.runtime.protocols import LlmProvider
+from pallas_gateway.runtime.runtime import FastAgentRuntime
+from pallas_gateway.runtime.settings import provider_addresses
 
 KEY = "sk-hunter2"
 
@@ -21,7 +22,7 @@ KEY = "sk-hunter2"
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder, and an environment that knows no provider."""
-    platform.prepare()
+    patches.prepare()
     monkeypatch.chdir(tmp_path)
     for provider in Provider:
         monkeypatch.delenv(ProviderKeyManager.get_env_key_name(provider.config_name) or "", raising=False)

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from starlette.requests import Request
 
-from pallas_gateway.addresses import Addresses
 from pallas_gateway.agents.agent_state import State
 from pallas_gateway.config.loading.loader import Overrides, load_deployment
-from pallas_gateway.gateway import Gateway
-from pallas_gateway.runtime.ports import ModelFacts
+from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.runtime.protocols import ModelFacts
+from pallas_gateway.urls import Addresses
 from pallas_gateway.web import registry
 from pallas_gateway.web.registry import OFFICIAL, PUBLISHER, clamped
 from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pallas_gateway.addresses import Addresses
 from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.gateway import Gateway
-from pallas_gateway.runtime.ports import Downstream
+from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.runtime.protocols import Downstream
+from pallas_gateway.urls import Addresses
 from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, a_channel, text_of
 from tests.support.waiting import Gate, eventually, tick
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.roster import Changes
+    from pallas_gateway.hosting.agent_set import Changes
 
 LOOPBACK = "127.0.0.1"
 DEAD = Downstream("dead", "http://127.0.0.1:1/mcp")

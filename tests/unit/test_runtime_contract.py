@@ -13,9 +13,9 @@ import pytest
 
 from pallas_gateway.calls.call import Message, Reply
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.agent_runtime import FastAgentAgentRuntime
-from pallas_gateway.runtime.fast_agent_runtime import FastAgentRuntime, _Entered
-from pallas_gateway.runtime.ports import AgentRuntime, ModelFacts, Runtime
+from pallas_gateway.runtime.agent import FastAgentAgentRuntime
+from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts, Runtime
+from pallas_gateway.runtime.runtime import FastAgentRuntime, _Entered
 from pallas_gateway.tasks import TaskOwner
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.memory_runtime import (

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from mcp_types import TextContent
 from typing_extensions import get_protocol_members
 
-from pallas_gateway.runtime import platform, savings
-from pallas_gateway.runtime.savings import merging_plainly, remembering, timed_in_place
+from pallas_gateway.runtime import patches
+from pallas_gateway.runtime.fast_paths import savings
+from pallas_gateway.runtime.fast_paths.savings import merging_plainly, remembering, timed_in_place
 
 PARAMS = st.fixed_dictionaries(
     {},
@@ -82,7 +83,7 @@ def test_what_was_merged_shares_nothing_that_can_change() -> None:
 
 @pytest.mark.parametrize("key", ["a-key", None])
 def test_a_providers_key_is_found_in_the_settings(key: str | None) -> None:
-    platform.prepare()
+    patches.prepare()
 
     found = ProviderKeyManager.get_config_file_key("generic", Settings(generic=GenericSettings(api_key=key)))
 
@@ -111,7 +112,7 @@ def test_a_model_is_looked_for_once_and_one_with_parameters_each_time() -> None:
 def test_pieces_of_an_answer_are_counted_and_told_of_only_to_who_debugs(
     content: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    platform.prepare()
+    patches.prepare()
     caplog.set_level(level, "pallas.fast_agent")
     llm: Any = SimpleNamespace(name="agent", chat_turn=lambda: 1, logger=get_logger("test"))
     ours: Any = FastAgentLLM._update_streaming_progress
@@ -122,8 +123,8 @@ def test_pieces_of_an_answer_are_counted_and_told_of_only_to_who_debugs(
 
 
 def test_classes_are_known_for_what_their_instances_have() -> None:
-    platform.prepare()
-    platform.prepare()
+    patches.prepare()
+    patches.prepare()
     instances = [McpAgent(AgentConfig("agent")), Settings(), TextContent(type="text", text="")]
     for module, name, known in savings.HAVE:
         first, protocol = getattr(module, name)

@@ -9,7 +9,7 @@ import pytest
 from fast_agent.core.fastagent import FastAgent
 
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.served import parts_of, served_agent
+from pallas_gateway.runtime.loading.served import parts_of, served_agent
 from tests.support.memory_runtime import a_plan
 
 if TYPE_CHECKING:

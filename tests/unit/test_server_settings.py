@@ -9,8 +9,8 @@ from fast_agent.config import Settings
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
-from pallas_gateway.runtime.ports import Downstream
-from pallas_gateway.runtime.settings import prepare_servers
+from pallas_gateway.runtime.protocols import Downstream
+from pallas_gateway.runtime.settings.hosting import prepare_servers
 
 URL = "https://notes.example/mcp"
 ENDPOINT = "https://login.example/token"

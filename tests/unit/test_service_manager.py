@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway import service_manager
-from pallas_gateway.service_manager import ServiceManager
+from pallas_gateway.serving import service_manager
+from pallas_gateway.serving.service_manager import ServiceManager
 from tests.e2e.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import hang, scripted_llm

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.modules import Imports
+from pallas_gateway.runtime.loading.importer import Imports
 
 HEADER = "from fast_agent import FastAgent\nfast = FastAgent('good', parse_cli_args=False)\n"
 NEEDS_42 = "from .helper import answer\nassert answer() == 42\n" + HEADER

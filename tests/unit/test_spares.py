@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pallas_gateway.runtime import spares
-from pallas_gateway.runtime.spares import Spare
+from pallas_gateway.runtime import warm_instance
+from pallas_gateway.runtime.warm_instance import Spare
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def test_an_old_one_is_thrown_away(maker: Maker, monkeypatch: pytest.Monke
     spare = Spare(maker.create, maker.tasks)
     spare.make()
     await maker.tasks.wait_until_idle()
-    monkeypatch.setattr(spares, "FRESH_SECONDS", -1)
+    monkeypatch.setattr(warm_instance, "FRESH_SECONDS", -1)
 
     assert spare.take() is None
     await maker.tasks.wait_until_idle()
@@ -91,11 +91,11 @@ async def test_an_old_one_is_thrown_away(maker: Maker, monkeypatch: pytest.Monke
 
 
 async def test_one_of_yesterday_is_thrown_away(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spares, "_today", lambda: date(2026, 1, 1))
+    monkeypatch.setattr(warm_instance, "_today", lambda: date(2026, 1, 1))
     spare = Spare(maker.create, maker.tasks)
     spare.make()
     await maker.tasks.wait_until_idle()
-    monkeypatch.setattr(spares, "_today", lambda: date(2026, 1, 2))
+    monkeypatch.setattr(warm_instance, "_today", lambda: date(2026, 1, 2))
 
     assert spare.take() is None
     await maker.tasks.wait_until_idle()

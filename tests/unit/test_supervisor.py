@@ -19,7 +19,7 @@ from pallas_gateway.agents.supervisor import Successor, Supervisor, retry_second
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.ports import AgentPlan
+from pallas_gateway.runtime.protocols import AgentPlan
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.memory_runtime import (

@@ -11,7 +11,7 @@ from fast_agent.config import OpenTelemetrySettings, Settings
 from opentelemetry.context import attach, detach, get_current
 from opentelemetry.trace import INVALID_SPAN, ProxyTracerProvider, set_span_in_context
 
-from pallas_gateway.runtime.settings import tame
+from pallas_gateway.runtime.settings.hosting import tame
 from pallas_gateway.telemetry import traces
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -18,7 +18,7 @@ from openai.types.completion_usage import CompletionUsage
 
 from pallas_gateway.calls import call
 from pallas_gateway.calls.call import Usage
-from pallas_gateway.runtime.messages import turns_of
+from pallas_gateway.runtime.call.messages import turns_of
 
 
 def turn_of(turn: TurnUsage) -> call.TurnUsage:

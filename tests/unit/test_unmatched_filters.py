@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fast_agent.agents.agent_types import AgentConfig
 
-from pallas_gateway.runtime.tool_filters import UnmatchedFilters
+from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.addresses import Addresses
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.schema import Deployment
-from pallas_gateway.gateway import Gateway
+from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import EVERYTHING, Grants
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
+from pallas_gateway.urls import Addresses
 from pallas_gateway.web import protected_resource
 from pallas_gateway.web.access import AccessGate
 from pallas_gateway.web.agent_routes import named_by_path, no_agent, not_found

@@ -12,7 +12,7 @@ from pallas_gateway.web.agent_routes import serve_by_path, serve_one
 from tests.support.asgi import read_body, respond_json
 
 if TYPE_CHECKING:
-    from pallas_gateway.gateway import Gateway
+    from pallas_gateway.hosting.gateway import Gateway
     from tests.support.asgi import Message, Receive, Scope, Send
 
 SESSION = "mcp-session-id"

@@ -24,10 +24,10 @@ from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import traces
 from pallas_gateway.web import connection
 from pallas_gateway.web.connection import ServerSentEvents, while_connected
-from pallas_gateway.web.openai_api import answers
-from pallas_gateway.web.openai_api.chat import ChatCompletion
-from pallas_gateway.web.openai_api.errors import ApiError, BadRequestError, InOpenAiForm
-from pallas_gateway.web.openai_api.requests import chat_request
+from pallas_gateway.web.openai import answers
+from pallas_gateway.web.openai.chat import ChatCompletion
+from pallas_gateway.web.openai.errors import ApiError, BadRequestError, InOpenAiForm
+from pallas_gateway.web.openai.requests import chat_request
 from tests.support.hosted import hosted
 from tests.support.memory_runtime import MemoryAgent, say
 from tests.support.waiting import Gate

@@ -6,8 +6,8 @@ import pytest
 from starlette.requests import Request
 
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.web.threads_api.errors import ApiError
-from pallas_gateway.web.threads_api.requests import after_turn, cursor, page, wants_events
+from pallas_gateway.web.threads.errors import ApiError
+from pallas_gateway.web.threads.requests import after_turn, cursor, page, wants_events
 
 ID = "0123456789abcdef" * 2
 

@@ -1,0 +1,1 @@
+"""The gateway: all hosted agents with their MCP servers and health checks."""

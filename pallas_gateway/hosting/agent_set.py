@@ -1,0 +1,299 @@
+"""The hosted agents with their MCP servers and health checkers, and how they change when the configuration does.
+
+A change has two steps: what may fail or takes time is prepared beside what runs; then all of it is put in place at
+once, between two turns of the event loop, so that no request ever sees half of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from mcp_types import Icon
+
+from pallas_gateway.agent_server.server import AgentServer, Face
+from pallas_gateway.agents.admission import Admission, Limits
+from pallas_gateway.agents.agent_state import AgentState, State, Surroundings
+from pallas_gateway.agents.hosted_agent import HostedAgent
+from pallas_gateway.agents.supervisor import Supervisor
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.health.checker import HealthChecker
+from pallas_gateway.health.verdict import Life, judge
+from pallas_gateway.hosting import agent_specs
+from pallas_gateway.hosting.retiring import Departed, Departures
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.urls import ALL_AGENTS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    import httpx
+
+    from pallas_gateway.agents.supervisor import Successor
+    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.config.model.schema import AgentSettings
+    from pallas_gateway.health.preflight import Preflight
+    from pallas_gateway.health.verdict import Verdict
+    from pallas_gateway.runtime.protocols import AgentPlan, Runtime
+    from pallas_gateway.telemetry.metrics import Metrics
+    from pallas_gateway.urls import Addresses
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all agents of the gateway use, whatever is configured; `calls` owns the calls, `background` the rest."""
+
+    runtime: Runtime
+    metrics: Metrics
+    running: RunningCalls
+    calls: TaskOwner
+    background: TaskOwner
+    http: httpx.AsyncClient
+    preflight: Preflight
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a change of the configuration did to the agents, by name; `kept_back` says why a version stays in use."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    kept_back: Mapping[str, AgentStartError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A configuration with what it needs started: versions that wait to be taken, and why others could not start."""
+
+    configuration: Configuration
+    addresses: Addresses
+    successors: dict[str, Successor]
+    failures: dict[str, AgentStartError]
+
+    def drop(self) -> None:
+        """It is not put in place after all."""
+        for successor in self.successors.values():
+            successor.drop()
+
+
+class Roster:
+    """Every hosted agent by name; an async context manager in which their servers take requests."""
+
+    def __init__(self, configuration: Configuration, addresses: Addresses, shared: Shared) -> None:
+        self._configuration = configuration
+        self._addresses = addresses
+        self._shared = shared
+        self._serving = TaskOwner()
+        self._supervisor: Supervisor | None = None
+        self._limits = Limits()
+        self._departures = Departures(shared.background, shared.metrics)
+        self._coming_up: set[str] = set()
+        self.on_outdated: Callable[[], None] = lambda: None
+        """Called when an agent came up by files that were changed before the latest reload."""
+        self.agents: Mapping[str, HostedAgent] = {name: self._new_agent(name) for name in configuration.hosted_agents}
+        self.servers: Mapping[str, AgentServer] = {name: self._new_server(name) for name in self.agents}
+        self._health = {name: self._new_checker(name) for name in self.agents}
+
+    async def __aenter__(self) -> Self:
+        """Be able to take requests; no agent is started yet."""
+        for name in self.servers:
+            self._open(name)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Take no more."""
+        for server in self.servers.values():
+            server.transport.close()
+        await self._serving.__aexit__()
+
+    @asynccontextmanager
+    async def hosting(self, *, after: asyncio.Task[None]) -> AsyncIterator[None]:
+        """The agents are started when the block begins, but not before `after` is done, and left when it ends."""
+        async with Supervisor(self.agents, self._shared.runtime, self._present_plan, after=after) as supervisor:
+            self._supervisor = supervisor
+            yield
+
+    @property
+    def supervisor(self) -> Supervisor | None:
+        """Who starts the agents, None until that begins."""
+        return self._supervisor
+
+    async def check_health(self, agent: HostedAgent) -> Verdict:
+        """What `get_health` of one agent says."""
+        if self.agents.get(agent.name) is not agent:  # gone with a reload, and this request came before
+            return judge(life_of(agent), (), None)
+        downstreams = agent.runtime.downstreams if agent.runtime else None
+        return await self._health[agent.name].check(downstreams, life_of(agent), self._shared.preflight.latest())
+
+    async def prepare(self, configuration: Configuration, addresses: Addresses) -> Prepared:
+        """Start other versions beside those that the configuration, or a file behind them, has put out of date."""
+        prepared = Prepared(configuration, addresses, {}, {})
+        try:
+            while outdated := self._outdated(prepared):  # again: an agent may have come up by its old plan meanwhile
+                await asyncio.gather(*(self._start_beside(plan, prepared) for plan in outdated))
+        except BaseException:
+            prepared.drop()
+            raise
+        return prepared
+
+    def go_over(self, prepared: Prepared) -> Changes:
+        """Put a prepared configuration in place, without an await: no request sees half of it."""
+        before = dict(self.agents)
+        plans_before = {name: self._present_plan(name) for name in before}
+        settings_before = {name: agent.settings for name, agent in before.items()}
+        self._configuration, self._addresses = prepared.configuration, prepared.addresses
+        hosted = self._configuration.hosted_agents
+        removed = [name for name in before if name not in hosted]
+        added = [name for name in hosted if name not in before]
+        for name in removed:
+            self._remove(name)
+        self.agents = {name: before.get(name) or self._new_agent(name) for name in hosted}
+        self.servers = {name: self.servers.get(name) or self._new_server(name) for name in hosted}
+        self._health = {name: self._health.get(name) or self._new_checker(name) for name in hosted}
+        for name in added:
+            self._open(name)
+            self._begin(name)
+        kept = [name for name in hosted if name in before]
+        for name in kept:
+            self._go_on(name, plans_before[name], prepared)
+        self._coming_up = {name for name in kept if self.agents[name].runtime is None}
+        changed = [n for n in kept if n in prepared.successors or self.agents[n].settings != settings_before[n]]
+        return Changes(tuple(added), tuple(changed), tuple(removed), prepared.failures)
+
+    def _go_on(self, name: str, plan_before: AgentPlan, prepared: Prepared) -> None:
+        """An agent that was there and still is: on its new version, the one it has, or with another try to start."""
+        agent = self.agents[name]
+        agent.move_to(self._surroundings())
+        wanted = self._configuration.hosted_agents[name]
+        settings = agent.settings if name in prepared.failures else wanted  # what runs goes on as it was started
+        successor = prepared.successors.get(name)
+        was_other = agent.settings != settings or not agent_specs.same(plan_before, self._present_plan(name))
+        self._tell_port(name, wanted)
+        if successor is not None:
+            self._health[name].forget([one.name for one in successor.runtime.downstreams])
+        agent.take_over(settings, self._admission(name, settings), successor.runtime if successor else None)
+        if successor is not None:
+            successor.take()
+        elif agent.status.state is State.FAILED or (agent.runtime is None and was_other):
+            self._begin(name)
+        self.servers[name].present(self._face(name), self._configuration.deployment.gateway.max_body_bytes)
+
+    def _remove(self, name: str) -> None:
+        agent = self.agents[name]
+        agent.leave("it is not configured any more")
+        leaving = self._supervisor.end(name) if self._supervisor is not None else None
+        self._departures.see_off(Departed(agent, self.servers[name]), leaving)
+        self._health[name].end()
+        self._shared.metrics.forget_agent(name)
+
+    def _begin(self, name: str) -> None:
+        if self._supervisor is not None:
+            self._supervisor.begin(self.agents[name])
+
+    def _open(self, name: str) -> None:
+        self._serving.spawn(self.servers[name].transport.run(), name=f"server of {name}", report=True)
+
+    def _outdated(self, prepared: Prepared) -> list[AgentPlan]:
+        """How to start agents that are up and would be another if they were started now, as far as not yet tried."""
+        wanted = prepared.configuration.hosted_agents.keys() & self.agents.keys()
+        unknown = wanted - prepared.successors.keys() - prepared.failures.keys()
+        wanted_now = (self._plan(prepared.configuration, prepared.addresses, name) for name in sorted(unknown))
+        up = ((plan, self.agents[plan.name].runtime) for plan in wanted_now)
+        return [plan for plan, runtime in up if runtime is not None and not runtime.is_current(plan)]
+
+    async def _start_beside(self, plan: AgentPlan, prepared: Prepared) -> None:
+        try:
+            if self._supervisor is None:
+                raise AgentStartError("the gateway is not up")
+            prepared.successors[plan.name] = await self._supervisor.start_beside(self.agents[plan.name], plan)
+        except AgentStartError as error:
+            prepared.failures[plan.name] = error
+
+    def _present_plan(self, name: str) -> AgentPlan:
+        return self._plan(self._configuration, self._addresses, name)
+
+    def _plan(self, configuration: Configuration, addresses: Addresses, name: str) -> AgentPlan:
+        count = partial(self._shared.metrics.count_operation, name)
+        return replace(agent_specs.agent_plan(configuration, addresses, name), on_operation=count)
+
+    def _admission(self, name: str, settings: AgentSettings) -> Admission:
+        gateway = self._configuration.deployment.gateway
+        own, shared = self._limits.of(name, settings.max_in_flight), self._limits.of(None, gateway.max_in_flight)
+        return Admission(own=own, gateway=shared, queue_seconds=gateway.queue_seconds)
+
+    def _surroundings(self) -> Surroundings:
+        settings, shared = self._configuration.deployment.gateway, self._shared
+        return Surroundings(
+            shared.running,
+            shared.calls,
+            shared.metrics,
+            settings.max_nesting,
+            settings.heartbeat_seconds,
+            settings.max_history_entries,
+            llm_pass_through=settings.auth is None or settings.auth.llm_pass_through,
+            on_state=self._note_state,
+        )
+
+    def _note_state(self, agent: AgentState) -> None:
+        if agent.status.state not in (State.READY, State.FAILED) or self.agents.get(agent.name) is not agent:
+            return
+        self._health[agent.name].note(life_of(agent), self._shared.preflight.known)
+        if agent.name in self._coming_up and agent.runtime is not None:
+            self._coming_up.discard(agent.name)
+            if not agent.runtime.is_current(self._present_plan(agent.name)):  # it had read files before that reload
+                self.on_outdated()
+
+    def _new_agent(self, name: str) -> HostedAgent:
+        settings = self._configuration.hosted_agents[name]
+        self._tell_port(name, settings)
+        admission = self._admission(name, settings)
+        if (agent := self._departures.agent(name)) is None:
+            return HostedAgent(name, settings, admission, self._surroundings())
+        agent.move_to(self._surroundings())
+        agent.take_over(settings, admission)
+        agent.host()
+        return agent
+
+    def _tell_port(self, name: str, settings: AgentSettings) -> None:
+        self._shared.metrics.tell_agent(name, settings.port or self._addresses.registry_port)
+
+    def _new_server(self, name: str) -> AgentServer:
+        return AgentServer(
+            self.agents[name],
+            face=self._face(name),
+            running=self._shared.running,
+            check_health=self.check_health,
+            max_body_bytes=self._configuration.deployment.gateway.max_body_bytes,
+        )
+
+    def _face(self, name: str) -> Face:
+        deployment = self._configuration.deployment
+        shown = self.agents[name].settings.shown_icons()
+        icons = (Icon(src=self._addresses.absolute(icon.src), sizes=list(icon.sizes) or None) for icon in shown)
+        return Face(deployment.version, tuple(icons), deployment.gateway.tool_names)
+
+    def _new_checker(self, name: str) -> HealthChecker:
+        return HealthChecker(
+            name,
+            client=self._shared.http,
+            tasks=self._shared.background,
+            metrics=self._shared.metrics,
+            peer_problem=self._peer_problem,
+        )
+
+    def _peer_problem(self, peer: str) -> str | None:
+        if peer == ALL_AGENTS:
+            return None
+        agent = self.agents.get(peer)
+        return agent.why_not_ready if agent else "it is not hosted here any more"
+
+
+def life_of(agent: HostedAgent) -> Life:
+    """An agent's state as `get_health` tells it."""
+    problems = agent.runtime.problems if agent.runtime else ()
+    return Life(agent.status.state.value, agent.status.since, agent.why_not_ready, problems)

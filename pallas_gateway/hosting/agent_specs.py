@@ -1,0 +1,52 @@
+"""Makes the plan by which a runtime starts an agent, from the configuration and the files that `watch` matches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pallas_gateway.runtime.protocols import AgentPlan, Declared
+
+if TYPE_CHECKING:
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.config.model.schema import AgentSettings
+    from pallas_gateway.urls import Addresses
+
+
+def agent_plan(configuration: Configuration, addresses: Addresses, name: str) -> AgentPlan:
+    """What a runtime is told about one agent."""
+    agent = configuration.deployment.agents[name]
+    return AgentPlan(
+        name=name,
+        module=agent.module,
+        max_iterations=agent.max_iterations,
+        loop_repeat_threshold=agent.loop_repeat_threshold,
+        max_relay_depth=configuration.deployment.gateway.max_relay_depth,
+        model_capabilities=configuration.capabilities_of(name),
+        models=agent.models,
+        agent=agent.agent,
+        watch=configuration.watched_files(agent),
+        peers=addresses.peers(configuration.hosted_agents),
+        declared=None if agent.module is not None else _declared(configuration, agent),
+        peer_servers=addresses.servers(agent.peers),
+        # The listener for nested calls alone answers no request outside a call.
+        peers_answer_everybody=configuration.deployment.gateway.auth is None and addresses.nested_port is None,
+    )
+
+
+def _declared(configuration: Configuration, agent: AgentSettings) -> Declared:
+    message_tool, *_ = configuration.deployment.gateway.tool_names
+    return Declared(
+        instruction=agent.instruction,
+        instruction_file=configuration.beside(agent.instruction_file) if agent.instruction_file else None,
+        card=configuration.beside(agent.card) if agent.card else None,
+        model=agent.model,
+        servers=agent.servers,
+        tools=agent.tools,
+        agents={name: message_tool.replace("{agent}", name) for name in agent.agents},
+    )
+
+
+def same(one: AgentPlan, other: AgentPlan) -> bool:
+    """Whether two plans say the same, whoever is told of operations."""
+    return replace(one, on_operation=other.on_operation) == other

@@ -1,0 +1,246 @@
+"""The gateway: the hosted agents of one project, their MCP servers, and what they share. Opened and closed here only.
+
+Knows nothing of listeners and HTTP; `web` puts it behind routes and `server` behind sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING, Self
+
+import httpx
+
+from pallas_gateway.agent_server.all_agents import AllAgentsServer
+from pallas_gateway.agents.agent_state import State
+from pallas_gateway.calls.call import Call, Message
+from pallas_gateway.calls.nesting import RunningCalls
+from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.health.preflight import Preflight
+from pallas_gateway.hosting.agent_set import Roster, Shared
+from pallas_gateway.identity.authenticator import Authenticator
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.metrics import Metrics
+from pallas_gateway.telemetry.refusals import Refusals
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from pallas_gateway.agent_server.server import AgentServer
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.hosting.agent_set import Changes
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.runtime.files import Files
+    from pallas_gateway.runtime.protocols import LlmProvider, Runtime
+    from pallas_gateway.threads.service import Threads
+    from pallas_gateway.urls import Addresses
+
+
+_IDLE_CONNECTIONS = 20
+"""How many are kept for a next request."""
+
+
+class Gateway:
+    """Every hosted agent and its MCP server; an async context manager around everything they share."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        addresses: Addresses,
+        runtime: Runtime,
+        running: RunningCalls | None = None,
+    ) -> None:
+        self.configuration = configuration
+        self.addresses = addresses
+        self.loaded_at = datetime.now(UTC)
+        self.metrics = Metrics()
+        self.refusals = Refusals(self.metrics)
+        self.running = RunningCalls() if running is None else running
+        self._runtime = runtime
+        self._providers: tuple[LlmProvider, ...] = ()
+        self._calls = TaskOwner()
+        self.answers = TaskOwner()  # apart from the calls, which end first: what became of them is still to be sent
+        self._background = TaskOwner(close_seconds=3.5)
+        self._http = http_client()
+        self._preflight = Preflight(client=self._http, tasks=self._background, metrics=self.metrics)
+        self._open = AsyncExitStack()
+        self.authenticator = self._authenticator()
+        self.threads = _threads(configuration)
+        tasks = (self._calls, self._background)
+        shared = Shared(runtime, self.metrics, self.running, *tasks, self._http, self._preflight)
+        self._roster = Roster(configuration, addresses, shared)
+        self.all_agents = AllAgentsServer(lambda: self.servers, configuration.deployment, self.running)
+        self._note_load(successful=True)
+
+    async def __aenter__(self) -> Self:
+        """Be able to take requests; no agent is started yet.
+
+        Raises:
+            ThreadsSchemaError: `gateway.threads` was used by a newer gateway.
+        """
+        async with AsyncExitStack() as opening:
+            await opening.enter_async_context(self._http)
+            if self.threads is not None:  # closed after the calls have ended: their answers are still to be written
+                await opening.enter_async_context(self.threads)
+            await opening.enter_async_context(self.answers)
+            await opening.enter_async_context(self._roster)
+            await opening.enter_async_context(self._background)
+            await opening.enter_async_context(self._calls)
+            self._open = opening.pop_all()  # what was opened before a failure is closed
+        self._background.spawn(self.all_agents.transport.run(), name="server of all agents", report=True)
+        if self.authenticator is not None:
+            self.authenticator.begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End what still runs and release everything."""
+        try:
+            await self._calls.cancel_all()
+        finally:
+            self.all_agents.transport.close()
+            await self._open.aclose()
+
+    @asynccontextmanager
+    async def hosting(self) -> AsyncIterator[None]:
+        """The agents are started when the block begins and left when it ends. The listener should be open by then."""
+        preflight = self._ask_providers()
+        try:
+            async with self._roster.hosting(after=preflight):
+                yield
+        finally:
+            preflight.cancel()  # a provider that does not answer must not hold up the stop
+
+    async def reload(self, configuration: Configuration) -> Changes:
+        """Go over to another configuration, and to the present files of the agents, while calls run.
+
+        Agents that nothing changed for are not touched. One that changed is started beside the version in use, which
+        takes calls until the new one is up and ends with its last call. One whose new version cannot be started keeps
+        the one it has.
+
+        Args:
+            configuration: for the same listeners; its `bound_port` is set.
+        """
+        addresses = replace(self.addresses, configuration=configuration)
+        prepared = await self._roster.prepare(configuration, addresses)
+        # From here on without an await: no request sees half of it.
+        same_auth = configuration.deployment.gateway.auth == self.configuration.deployment.gateway.auth
+        self.configuration, self.addresses, self.loaded_at = configuration, addresses, datetime.now(UTC)
+        if not same_auth:
+            self.authenticator = self._authenticator()
+            if self.authenticator is not None:
+                self.authenticator.begin()
+        if self._runtime.llm_providers() != self._providers:
+            self._ask_providers()
+        self.all_agents.present(configuration.deployment)
+        return self._roster.go_over(prepared)
+
+    def note_reload(self, *, successful: bool) -> None:
+        """Count a reload, and say how it came out."""
+        self.metrics.config_reloads.labels("ok" if successful else "error").inc()
+        self._note_load(successful=successful)
+
+    def _note_load(self, *, successful: bool) -> None:
+        self._is_whole = successful
+        self.metrics.config_reload_successful.set(successful)
+        if successful:
+            self.metrics.config_reload_time.set(self.loaded_at.timestamp())
+
+    def when_outdated(self, ask: Callable[[], None]) -> None:
+        """Have `ask` called when an agent comes up by files that were changed before the latest reload."""
+        self._roster.on_outdated = ask
+
+    def files_behind_agents(self) -> Files:
+        """The files that agents which are up were made of, as they were when they were read."""
+        up = (agent.runtime for agent in self.agents.values())
+        return {path: stamp for runtime in up if runtime is not None for path, stamp in runtime.files.items()}
+
+    @property
+    def agents(self) -> Mapping[str, HostedAgent]:
+        """The hosted agents by name."""
+        return self._roster.agents
+
+    @property
+    def servers(self) -> Mapping[str, AgentServer]:
+        """Their MCP servers by name."""
+        return self._roster.servers
+
+    @property
+    def draining(self) -> bool:
+        """Whether no new calls are taken, because the gateway is stopping."""
+        return self.running.draining
+
+    @property
+    def summary(self) -> str:
+        """How it is, in one line."""
+        if self.draining:
+            return f"stopping, calls still running: {len(self.running)}"
+        down = [name for name, agent in self.agents.items() if agent.status.state is not State.READY]
+        ready = f"{len(self.agents) - len(down)} of {len(self.agents)} agents ready"
+        told = [ready, f"not up: {', '.join(down)}" if down else "", "" if self._is_whole else "last reload failed"]
+        return ", ".join(one for one in told if one)
+
+    @property
+    def all_tried(self) -> bool:
+        """Whether every agent has been ready or failed once."""
+        return self._roster.supervisor is not None and self._roster.supervisor.all_tried
+
+    async def wait_until_tried(self) -> None:
+        """Return once every agent has been ready or failed once; only inside `hosting()`."""
+        if self._roster.supervisor is not None:
+            await self._roster.supervisor.wait_until_tried()
+
+    async def drain(self, seconds: float) -> int:
+        """Take no new calls and let running ones end; returns how many were still running after `seconds`."""
+        self.running.draining = True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._calls.wait_until_idle()
+        except TimeoutError:
+            return len(self.running)
+        return 0
+
+    async def end_calls(self) -> None:
+        """Cancel what still runs; each client gets a clean error while the listeners are still open."""
+        await self._calls.cancel_all()
+
+    def refuse_call(self, agent: str, caller: Caller) -> None:
+        """Count and log a call of somebody who may only view the agent."""
+        refusal = CallRefusedError(f"You may not call agent '{agent}'.", reason="insufficient_scope")
+        if (asked := self.agents.get(agent)) is None:  # gone with a reload meanwhile
+            return
+        asked.refuse(Call(agent, Message("user", ""), caller=caller), refusal)
+        self.metrics.auth_refused.labels(refusal.reason).inc()
+
+    def _authenticator(self) -> Authenticator | None:
+        auth = self.configuration.deployment.gateway.auth
+        return Authenticator(auth, client=self._http, tasks=self._background) if auth else None
+
+    def _ask_providers(self) -> asyncio.Task[None]:
+        self._providers = self._runtime.llm_providers()
+        return self._background.spawn(self._preflight.run(self._providers), name="preflight", report=True)
+
+
+def _threads(configuration: Configuration) -> Threads | None:
+    settings = configuration.deployment.gateway
+    if settings.threads is None:
+        return None
+    from pallas_gateway.threads.service import Threads  # noqa: PLC0415  two hundred modules, which few gateways need
+
+    url = Secret(settings.threads)
+    return Threads(url, configuration.path.resolve().parent, lease_seconds=settings.threads_lease_seconds)
+
+
+def http_client() -> httpx.AsyncClient:
+    """The client of everything the gateway itself asks: downstreams, providers, an issuer's keys.
+
+    Without a limit of connections, so that those who do not answer are not in the way of those who do; without
+    cookies, which one would get from the other; without a timeout, as each request has its own deadline.
+    """
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS)
+    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    return httpx.AsyncClient(timeout=None, limits=limits, cookies=no_cookies)  # noqa: S113  see above

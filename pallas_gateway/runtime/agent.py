@@ -1,0 +1,231 @@
+"""The `AgentRuntime` on fast-agent: one started agent and its calls, with one fresh session for each."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pallas_gateway.runtime.call.observer import Observer
+from pallas_gateway.runtime.compat import engine, engine_log
+from pallas_gateway.runtime.downstreams import connecting
+from pallas_gateway.runtime.downstreams.catalog import Offers, alike_for_all
+from pallas_gateway.runtime.downstreams.credentials import presenting
+from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
+from pallas_gateway.runtime.downstreams.listings import tool_names
+from pallas_gateway.runtime.downstreams.operations import Operations
+from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
+from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
+from pallas_gateway.runtime.llm.attempts import repeats_told_to
+from pallas_gateway.runtime.llm.client_cache import while_waiting
+from pallas_gateway.runtime.llm.openrouter import models_known
+from pallas_gateway.runtime.loading.served import served_agent
+from pallas_gateway.runtime.protocols import ModelFacts
+from pallas_gateway.runtime.settings.hosting import settings_of
+from pallas_gateway.runtime.settings.models import facts_of, model_facts, models_used, provider_and_model
+from pallas_gateway.runtime.settings.providers import providers_of
+from pallas_gateway.runtime.warm_instance import Spare
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from fast_agent.core.fastagent import FastAgent
+    from fast_agent.core.harness import AgentHarness, HarnessSession
+
+    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.channel import Hearer
+    from pallas_gateway.calls.credentials import Credentials
+    from pallas_gateway.identity.token_exchanger import TokenExchanger
+    from pallas_gateway.runtime.files import Files
+    from pallas_gateway.runtime.loading.fingerprint import Origin
+    from pallas_gateway.runtime.protocols import AgentPlan, Downstream, LlmProvider
+
+
+class FastAgentAgentRuntime:
+    """The `AgentRuntime` of one hosted agent."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        harness: AgentHarness,
+        fast: FastAgent,
+        downstreams: Mapping[str, Downstream],
+        exchanger: TokenExchanger,
+    ) -> None:
+        self._origin = origin
+        self._plan = plan = origin.plan
+        self._harness = harness
+        self._exchanger = exchanger
+        self._served = served_agent(fast, plan)
+        self._downstreams = _used_by(fast, downstreams)
+        mcp = settings_of(fast).mcp
+        servers = mcp.servers if mcp else {}
+        alike = alike_for_all(servers, self._downstreams.values(), peers_answer_everybody=plan.peers_answer_everybody)
+        peers = {name for name, one in self._downstreams.items() if one.peer is not None}
+        self._asked_ahead = frozenset(alike)
+        configs = [data["config"] for data in fast.agents.values()]
+        self._filters = UnmatchedFilters(plan.name, configs, _varying(self._downstreams.values()) - alike.keys())
+        self._log = DownstreamLog(plan.name, self._filters)
+        self._offers = Offers(plan.name, alike, fast.app.context, peers, self._log)
+        self._connections = Connections(plan.name, self._offers, self._log)
+        self._operations = Operations(plan.on_operation, server_names(fast), self._offers.doubt)
+        self._tasks = TaskOwner()
+        self._answers = TaskOwner()
+        self._spare = Spare(self._create, self._tasks)
+        self._fast = fast
+        self._models_used: set[tuple[str, str]] = set()
+        self._model = ModelFacts("unknown")  # until rehearse(), which runs before anybody asks
+        self._live = 0
+
+    @property
+    def model(self) -> ModelFacts:
+        """The model the served agent uses."""
+        return self._model
+
+    def model_named(self, spec: str) -> ModelFacts:
+        """One of the models that callers may choose."""
+        return facts_of(spec)
+
+    @property
+    def downstreams(self) -> tuple[Downstream, ...]:
+        """Every MCP server the module's agents use."""
+        return tuple(self._downstreams.values())
+
+    @property
+    def providers(self) -> tuple[LlmProvider, ...]:
+        """The provider of each model that an agent of the module uses, with that model."""
+        return providers_of(self._models_used, settings_of(self._fast))
+
+    def providers_named(self, spec: str) -> tuple[LlmProvider, ...]:
+        """The provider of a model that callers may choose, with that model."""
+        return providers_of([provider_and_model(spec)], settings_of(self._fast))
+
+    @property
+    def tool_filters(self) -> Mapping[str, tuple[str, ...]]:
+        """By server, the patterns by which agents of the module are let use its tools."""
+        found: dict[str, tuple[str, ...]] = {}
+        for data in self._fast.agents.values():
+            for server, patterns in data["config"].tools.items():
+                found[server] = tuple(dict.fromkeys((*found.get(server, ()), *patterns)))
+        return found
+
+    async def tools_of(self, server: str) -> frozenset[str]:
+        """The tools that a downstream offers to a caller without a token, asked now.
+
+        Raises:
+            ConnectionError: they could not be listed.
+        """
+        return await tool_names(server, self._plan.name, self._fast.app.context)
+
+    @property
+    def instances_live(self) -> int:
+        """Instances not yet disposed of."""
+        return self._live
+
+    @property
+    def files(self) -> Files:
+        """The project's files that it was made of."""
+        return self._origin.files
+
+    def is_current(self, plan: AgentPlan) -> bool:
+        """Whether a start by `plan` would make the same agent."""
+        return self._origin.is_still(plan)
+
+    async def rehearse(self) -> None:
+        """Make and dispose of one unconnected instance: what would fail in every call fails at start."""
+        engine_log.warn_again(self._plan.name)
+        session = await self._create("rehearsal")
+        try:
+            await models_known()
+            self._model = model_facts(session.agent_app, self._served, self._plan.model_capabilities)
+            self._models_used = models_used(session.agent_app)
+            self._spare.only_if_alike(session.agent_app.registered_agents().values())
+        finally:
+            await session.delete()
+
+    def ask_downstreams(self) -> None:
+        """Begin to ask what the downstreams offer, beside the first calls."""
+        self._offers.ask()
+        unasked = [one for one in self._downstreams.values() if one.peer is None and one.name not in self._asked_ahead]
+        self._answers.spawn(self._log.look_for(unasked), name="look for downstreams", report=True)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What its downstreams show to be wrong with its definition."""
+        return self._filters.problems
+
+    async def close(self) -> None:
+        """End the answers still under way, whose callers are told, and wait (bounded) for the disposals."""
+        async with AsyncExitStack() as closing:  # the rest is closed although one of them fails
+            closing.push_async_callback(self._offers.close)
+            await closing.enter_async_context(self._tasks)
+            closing.push_async_callback(self._spare.close)
+            await self._answers.cancel_all()
+
+    @asynccontextmanager
+    async def open(self, call: Call, credentials: Credentials, channel: Hearer) -> AsyncIterator[FastAgentInstance]:
+        """A fresh instance for `call`; see `AgentRuntime.open`."""
+        creation = self._obtain(call.call_id)
+        self._live += 1
+        try:
+            # Shielded: cancelled half-way, an instance would stay in the harness's books for ever.
+            session = await asyncio.shield(creation)
+            observer = Observer(call, channel, self._plan, self._served)
+            instance = FastAgentInstance(session, self._served, self._connections, observer, self._answers)
+        except BaseException:
+            self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}", report=True)
+            raise
+        for_llm = credentials.llm_bearer.reveal() if credentials.llm_bearer else None
+        with (
+            presenting(credentials, self._downstreams, self._exchanger),
+            self._harness.request_context(bearer_token=for_llm),
+            connecting.connecting(instance.connect_one),
+            engine.asking_for_logs(),
+            while_waiting(self._spare.make),
+            repeats_told_to(observer.note_repeat),
+            self._operations.told(),
+        ):
+            try:
+                yield instance
+            finally:
+                observer.end_spans()
+                # Inside the block: ending a downstream session takes the same credentials as using it did.
+                self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}", report=True)
+
+    def _obtain(self, call_id: str) -> asyncio.Future[HarnessSession]:
+        if (spare := self._spare.take()) is None:
+            return self._tasks.spawn(self._create(call_id), name=f"create {call_id}")
+        there: asyncio.Future[HarnessSession] = asyncio.get_running_loop().create_future()
+        there.set_result(spare)
+        return there
+
+    async def _create(self, session_id: str) -> HarnessSession:
+        with connecting.connecting(defer_connections), engine_log.making_for(self._plan.name):
+            return await self._harness.sessions.create(session_id)
+
+    async def _dispose(self, instance: FastAgentInstance) -> None:
+        await instance.dispose()
+        self._live -= 1  # not before: what could not be released is still there
+
+    async def _dispose_unused(self, creation: asyncio.Future[HarnessSession]) -> None:
+        await asyncio.wait({creation})
+        if creation.exception() is None:
+            await creation.result().delete()
+        self._live -= 1
+
+
+def _varying(downstreams: Iterable[Downstream]) -> set[str]:
+    """Those that may offer each caller something else."""
+    by_caller = (one for one in downstreams if one.forwards_bearer or one.token_exchange or one.peer is not None)
+    return {one.name for one in by_caller}
+
+
+def server_names(fast: FastAgent) -> frozenset[str]:
+    """Every server that an agent of the module is configured with."""
+    return frozenset(server for data in fast.agents.values() for server in data["config"].servers)
+
+
+def _used_by(fast: FastAgent, downstreams: Mapping[str, Downstream]) -> dict[str, Downstream]:
+    used = server_names(fast)
+    return {name: downstream for name, downstream in downstreams.items() if name in used}

@@ -1,0 +1,1 @@
+"""One call inside fast-agent: observer, hooks, parameters, messages."""

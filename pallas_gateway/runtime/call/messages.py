@@ -1,0 +1,124 @@
+"""Between the gateway's messages and fast-agent's: conversation in, reply and usage out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fast_agent.constants import FAST_AGENT_ERROR_CHANNEL
+from fast_agent.llm.usage_tracking import UsageSchema
+from fast_agent.mcp.helpers.content_helpers import get_text
+from fast_agent.types import PromptMessageExtended
+from fast_agent.types.llm_stop_reason import LlmStopReason
+from mcp_types import ImageContent, TextContent
+
+from pallas_gateway.calls.call import Reply, TurnUsage, Usage
+from pallas_gateway.runtime.provider_failures import OF_TENSORZERO
+from pallas_gateway.telemetry.redaction import cleaned, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fast_agent.interfaces import AgentProtocol
+    from fast_agent.llm.usage_tracking import TurnUsage as FastAgentTurn
+    from fast_agent.llm.usage_tracking import UsageAccumulator
+    from mcp_types import ContentBlock
+
+    from pallas_gateway.calls.call import Message
+
+_SHOWN_ERROR_CHARACTERS = 300
+_CACHED_ON_REQUEST = frozenset({UsageSchema.ANTHROPIC, UsageSchema.BEDROCK})
+"""How providers report usage that cache what they are told to; all others cache by themselves."""
+_FAILURES = {
+    LlmStopReason.ERROR: "llm_error",
+    LlmStopReason.TIMEOUT: "llm_timeout",
+}
+
+
+def to_fast_agent(message: Message) -> PromptMessageExtended:
+    """One turn with its images after its text."""
+    content: list[ContentBlock] = [TextContent(type="text", text=message.text)]
+    content += [ImageContent(type="image", data=image.data, mime_type=image.mime_type) for image in message.images]
+    return PromptMessageExtended(
+        role=message.role,
+        content=content,
+        stop_reason=LlmStopReason.END_TURN if message.role == "assistant" else None,
+    )
+
+
+def workflow_failure(answer: PromptMessageExtended) -> Reply:
+    """The reply for a workflow one of whose agents got no answer from its model; it would pass the error on as text."""
+    return failed(_FAILURES[answer.stop_reason or LlmStopReason.ERROR], _failure_sentence(answer))
+
+
+def is_failure(answer: PromptMessageExtended) -> bool:
+    """Whether a model's turn is a failure that fast-agent returned as a message."""
+    return failure_reason(answer) is not None
+
+
+def failure_reason(answer: PromptMessageExtended) -> str | None:
+    """Why a model's turn is a failure (`llm_error`, `llm_timeout`), None if it is none."""
+    return _FAILURES.get(answer.stop_reason) if answer.stop_reason else None
+
+
+def to_reply(answer: PromptMessageExtended) -> Reply:
+    """The final message of a call; what was spent is added by who counted it."""
+    stop_reason = answer.stop_reason or LlmStopReason.END_TURN
+    if stop_reason is LlmStopReason.CANCELLED:
+        return failed("cancelled", "The call was stopped before it was answered.")
+    if stop_reason in _FAILURES:
+        return failed(_FAILURES[stop_reason], _failure_sentence(answer))
+    if not answer.content and stop_reason is LlmStopReason.SAFETY:
+        return failed("llm_error", "The model could not answer: its provider's content filter stopped it.")
+    if answer.first_text() == _ROUTER_WITHOUT_MODEL:
+        return failed(
+            "llm_error", "The model could not answer: the agent that chooses who answers got no choice from it."
+        )
+    text_first = sorted(answer.content, key=lambda block: not isinstance(block, TextContent))
+    return Reply(tuple(text_first), stop_reason.value)
+
+
+def failed(reason: str, sentence: str) -> Reply:
+    """A call that failed, as one sentence; without the key that a provider may quote in it."""
+    return Reply((TextContent(type="text", text=cleaned(sentence)),), reason, failure=reason)
+
+
+# fast-agent's router swallows the failure of its model and answers with this.
+_ROUTER_WITHOUT_MODEL = "No routing response received from LLM"
+STOPPED_AT_LIMIT = "[Stopped: the agent reached its limit of steps for one call. This answer is partial.]"
+
+
+def deadline_reply(seconds: float, latest_text: str) -> Reply:
+    """A success that says the time was up, with what the agent said last."""
+    text = f"[Stopped: the agent did not finish within its {seconds:g} s for one call."
+    text += " This answer is partial.]" if latest_text else " There is no answer yet.]"
+    parts = [latest_text, text] if latest_text else [text]
+    content = tuple(TextContent(type="text", text=part) for part in parts)
+    return Reply(content, LlmStopReason.END_TURN.value, halted=("deadline",))
+
+
+def turns_of(agents: Iterable[AgentProtocol], watched: Iterable[UsageAccumulator]) -> tuple[TurnUsage, ...]:
+    """Every LLM turn of the call. Workflow agents have no accumulator of their own: their parts do.
+
+    What clones (agents-as-tools) spent is copied to the agent they were made of when they end, but not if the call ends
+    before them; so those that were `watched` are asked too, and each turn counts once. Turns carry their time.
+    """
+    accumulators = [*(getattr(agent, "usage_accumulator", None) for agent in agents), *watched]
+    turns = [turn for accumulator in accumulators if accumulator for turn in accumulator.turns]
+    return tuple(_turn(turn) for number, turn in enumerate(turns) if turn not in turns[:number])
+
+
+def _turn(turn: FastAgentTurn) -> TurnUsage:
+    cache_read, cache_write = turn.prompt.cache_read or 0, turn.prompt.cache_write or 0
+    uncached = turn.prompt.uncached
+    if uncached is None:  # `total` includes what came from and went into the cache
+        uncached = max(0, (turn.prompt.total or 0) - cache_read - cache_write)
+    usage = Usage(uncached, turn.completion.total or 0, cache_read, cache_write, turn.completion.reasoning or 0)
+    model = turn.model.removeprefix(OF_TENSORZERO)
+    return TurnUsage(model, usage, caches_by_itself=turn.usage_schema not in _CACHED_ON_REQUEST)
+
+
+def _failure_sentence(answer: PromptMessageExtended) -> str:
+    blocks = (answer.channels or {}).get(FAST_AGENT_ERROR_CHANNEL) or answer.content
+    detail = " ".join((get_text(blocks[0]) or "").split()) if blocks else ""
+    detail = shortened(detail, _SHOWN_ERROR_CHARACTERS - 1)
+    return f"The model could not answer: {detail or 'no reason was given'}"

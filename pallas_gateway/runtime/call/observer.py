@@ -1,0 +1,294 @@
+"""Watches one call from inside fast-agent: tells the client what happens, counts, and halts a loop.
+
+Its hooks are composed onto every agent of the instance (clones made for agents-as-tools copy them), its tool handler
+and notification callback are set on every aggregator when it connects. So chains, agents-as-tools and single agents are
+watched by the same lines.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from fast_agent.agents.tool_runner import ToolRunnerHooks
+from fast_agent.mcp.helpers.content_helpers import get_text
+from fast_agent.types import RequestParams
+from fast_agent.types.llm_stop_reason import LlmStopReason
+from mcp_types import LoggingMessageNotification, TextContent
+
+from pallas_gateway.calls import progress, relay
+from pallas_gateway.calls.assistant_stream import LOGGER, Emitter, FromPeer, ToolCall, ToolResult, ToolsEnded, TurnEnded
+from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
+from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
+from pallas_gateway.runtime.call.messages import STOPPED_AT_LIMIT, is_failure
+from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_missing_token, peer_call
+from pallas_gateway.runtime.call.turn_spans import TurnSpans
+from pallas_gateway.telemetry.traces import CallSpans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fast_agent.agents.tool_runner import ToolRunner
+    from fast_agent.interfaces import AgentProtocol
+    from fast_agent.llm.stream_types import StreamChunk
+    from fast_agent.llm.usage_tracking import UsageAccumulator
+    from fast_agent.mcp.mcp_aggregator import MCPAggregator
+    from fast_agent.types import PromptMessageExtended
+    from mcp_types import CallToolRequest, CallToolResult
+
+    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.channel import Hearer
+    from pallas_gateway.runtime.protocols import AgentPlan
+
+_log = logging.getLogger("pallas.runtime")
+_guard_log = logging.getLogger("pallas.loop_guard")
+_LOGGED_RESULT = 500
+
+
+@dataclass(slots=True, eq=False)
+class _Loop:
+    """One run of one agent's loop."""
+
+    agent: Any
+    emitter: Emitter
+    guard: LoopGuard
+    steps: int = 0
+    iteration: int = 0
+    round_began: float = 0.0
+    requests: Mapping[str, CallToolRequest] = field(default_factory=dict)
+    halted: tuple[Reason, ToolOutcome] | None = None
+
+
+class Observer:
+    """Watches one call; see the module."""
+
+    def __init__(self, call: Call, channel: Hearer, plan: AgentPlan, served: str) -> None:
+        self._call = call
+        self._channel = channel
+        self._plan = plan
+        self._served = served
+        self._loops: WeakKeyDictionary[ToolRunner, _Loop] = WeakKeyDictionary()
+        self._speaking: dict[Any, _Loop] = {}  # which loop an LLM speaks in now
+        self._seconds_of: dict[str, float] = {}
+        self._tool_events: list[ToolEvents] = []
+        self._spans = CallSpans()
+        self._turns = TurnSpans(self._spans)
+        self.accumulators: list[UsageAccumulator] = []
+        self.iterations = 0
+        self.halted: list[str] = []
+        self.tools: list[str] = []
+        self.latest_text = ""
+        self._failed_turns: dict[str, PromptMessageExtended] = {}
+
+    @property
+    def failed_turn(self) -> PromptMessageExtended | None:
+        """The turn of an agent that got no answer from its model, and none since."""
+        return next(iter(self._failed_turns.values()), None)
+
+    def watch_agents(self, agents: Iterable[AgentProtocol]) -> None:
+        """Compose the hooks onto what the agents already have."""
+        for agent in agents:
+            if hasattr(agent, "tool_runner_hooks"):
+                agent.tool_runner_hooks = composed(agent.tool_runner_hooks, self._hooks())
+
+    def watch_connections(self, aggregator: MCPAggregator) -> None:
+        """Hear of the tool calls of one aggregator and of what its servers say meanwhile."""
+        events = ToolEvents(self._channel, self._seconds_of, self._spans)
+        self._tool_events.append(events)
+        aggregator.set_tool_execution_handler(events)
+        aggregator.server_notification_callback = self._on_notification  # type: ignore[assignment]  # declared as None
+
+    def note_repeat(self, llm: object) -> None:
+        """A model's request has failed and is sent again: its step begins once more."""
+        for loop in self._loops.values():
+            if getattr(loop.agent, "llm", None) is llm:
+                self._channel.progress(progress.agent_step(loop.emitter.agent, loop.steps, "llm"))
+
+    def abandon_tools(self) -> None:
+        """Tell the client of the tool calls that the end of the call has cut off: fast-agent does not."""
+        for events in self._tool_events:
+            events.abandon()
+
+    def end_spans(self, reason: str = "cancelled") -> None:
+        """The call is over; what still runs was cut off for this reason."""
+        self._spans.end_all(reason)
+
+    def _hooks(self) -> ToolRunnerHooks:
+        return ToolRunnerHooks(
+            before_llm_call=self._before_llm_call,
+            after_llm_call=self._after_llm_call,
+            before_tool_call=self._before_tool_call,
+            after_tool_call=self._after_tool_call,
+            after_turn_complete=_say_if_partial,
+        )
+
+    async def _before_llm_call(self, runner: ToolRunner, messages: list[PromptMessageExtended]) -> None:
+        del messages
+        loop = self._loop_of(runner)
+        loop.iteration += 1
+        self.iterations += 1
+        answer_in_last_turn(runner)
+        if loop.halted is None:  # else the model is not asked
+            self._turns.begin(runner, agent=loop.emitter.agent)
+        self._step(loop, "llm")
+        if self._channel.wishes.deltas:
+            self._listen_live(loop)
+
+    async def _after_llm_call(self, runner: ToolRunner, message: PromptMessageExtended) -> None:
+        loop = self._loop_of(runner)
+        self._turns.end(runner, message)
+        if loop.halted is not None:
+            # fast-agent made this message from the last tool results instead of asking the model again.
+            reason, outcome = loop.halted
+            text = explanation(reason, outcome, self._rounds_of(reason))
+            message.content = [TextContent(type="text", text=text)]
+            message.stop_reason = LlmStopReason.END_TURN
+            return
+        text = message.all_text()
+        if not _is_clone(loop.agent):
+            self._note_turn(loop, message, text)
+        calls = [_tool_call(loop.agent, id_, request) for id_, request in (message.tool_calls or {}).items()]
+        stop_reason = message.stop_reason.value if message.stop_reason else None
+        self._channel.event(TurnEnded(loop.emitter, loop.iteration, text, calls, stop_reason))
+
+    def _note_turn(self, loop: _Loop, message: PromptMessageExtended, text: str) -> None:
+        """Remember what a workflow would hide: an agent without an answer (until it has one), and the latest text."""
+        if is_failure(message):
+            self._failed_turns[loop.agent.name] = message
+            return
+        self._failed_turns.pop(loop.agent.name, None)
+        self.latest_text = text or self.latest_text
+
+    async def _before_tool_call(self, runner: ToolRunner, message: PromptMessageExtended) -> None:
+        loop = self._loop_of(runner)
+        loop.requests = dict(message.tool_calls or {})
+        called = [_tool_call(loop.agent, id_, request) for id_, request in loop.requests.items()]
+        self.tools += [f"{one.server}/{one.name}" if one.server else one.name for one in called]
+        loop.round_began = monotonic()
+        self._step(loop, "tool")
+
+    async def _after_tool_call(self, runner: ToolRunner, message: PromptMessageExtended) -> None:
+        loop = self._loop_of(runner)
+        whole_round = monotonic() - loop.round_began
+        results: list[ToolResult] = []
+        outcomes: list[ToolOutcome] = []
+        for id_, result in (message.tool_results or {}).items():
+            request = loop.requests.get(id_)
+            if request is None:
+                continue
+            call = _tool_call(loop.agent, id_, request)
+            explain_missing_token(call, result)
+            text = _text(result)
+            seconds = self._seconds_of.pop(id_, whole_round)
+            results.append(ToolResult(call, bool(result.is_error), text, seconds))
+            everything = result.model_dump_json(exclude={"meta"})  # a picture may change where the text does not
+            outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, text))
+        self._channel.event(ToolsEnded(loop.emitter, loop.iteration, results))
+        if outcomes and (reason := loop.guard.after(outcomes)) is not None:
+            self._halt(runner, loop, reason, outcomes[-1])
+
+    def _halt(self, runner: ToolRunner, loop: _Loop, reason: Reason, outcome: ToolOutcome) -> None:
+        """End the loop with what the tools brought: fast-agent then asks the model nothing more."""
+        loop.halted = (reason, outcome)
+        self.halted.append(reason)
+        if runner.request_params is not None:
+            runner.request_params.tool_result_mode = "passthrough"
+            runner.request_params.max_iterations += 1  # or the limit, if reached in this very round, would come first
+        _guard_log.warning(
+            "loop halted",
+            extra={
+                "event": "loop_halt",
+                "reason": reason,
+                "agent": self._call.agent,
+                "call_id": self._call.call_id,
+                "conversation_id": self._call.conversation_id,
+                "tool": outcome.tool,
+                "arguments": outcome.arguments,
+                "result": outcome.text[:_LOGGED_RESULT],
+            },
+        )
+
+    def _rounds_of(self, reason: Reason) -> int:
+        threshold = self._plan.loop_repeat_threshold
+        return threshold if reason == "repeat" else 2 * threshold
+
+    def _loop_of(self, runner: ToolRunner) -> _Loop:
+        loop = self._loops.get(runner)
+        if loop is None:
+            emitter = self._emitter(runner.agent)
+            loop = _Loop(runner.agent, emitter, LoopGuard(self._plan.loop_repeat_threshold))
+            self._loops[runner] = loop
+            if (accumulator := getattr(runner.agent, "usage_accumulator", None)) is not None:
+                self.accumulators.append(accumulator)
+            # A copy of its own: workflows hand one object to several loops, and a halt changes it.
+            params = runner.request_params or RequestParams()
+            follow_ups = self._plan.max_iterations - 1  # fast-agent counts the turns that follow the first
+            asked = params.max_iterations if "max_iterations" in params.model_fields_set else follow_ups
+            limit = min(asked, follow_ups)
+            # Private: the loop's limit and result mode are read from here, and None means fast-agent's 9999 turns.
+            runner._request_params = params.model_copy(update={"max_iterations": limit})
+        return loop
+
+    def _emitter(self, agent: object) -> Emitter:
+        """The hosted name for the served agent; an inner one goes by its own, without a clone's number."""
+        name = str(getattr(agent, "name", ""))
+        is_served = name == self._served
+        shown = self._call.agent if is_served else name.partition("[")[0]
+        return Emitter(shown, self._call.conversation_id, is_served=is_served)
+
+    def _step(self, loop: _Loop, kind: Any) -> None:
+        loop.steps += 1
+        self._channel.progress(progress.agent_step(loop.emitter.agent, loop.steps, kind))
+
+    def _listen_live(self, loop: _Loop) -> None:
+        llm = getattr(loop.agent, "llm", None)
+        if llm is None:
+            return
+
+        def on_chunk(chunk: StreamChunk) -> None:
+            if chunk.text and not chunk.is_reasoning:
+                now = self._speaking[llm]
+                self._channel.live_text(now.emitter, now.iteration, chunk.text)
+
+        if llm not in self._speaking:
+            llm.add_stream_listener(on_chunk)
+        self._speaking[llm] = loop
+
+    async def _on_notification(self, server: str, notification: object) -> None:
+        if not isinstance(notification, LoggingMessageNotification):
+            return
+        params = notification.params
+        payload = relay.relayed(params.logger, params.data, peer_call.get(), max_depth=self._plan.max_relay_depth)
+        if payload is not None:
+            self._channel.event(FromPeer(payload))
+        elif params.logger == LOGGER:
+            _log.debug("peer's chunk not relayed", extra={"server": server})
+
+
+async def _say_if_partial(_: ToolRunner, message: PromptMessageExtended) -> None:
+    """Whoever reads the answer of an agent that reached its limit learns it: the user, or the next agent."""
+    if message.stop_reason is LlmStopReason.MAX_ITERATIONS:
+        message.content = [*message.content, TextContent(type="text", text=STOPPED_AT_LIMIT)]
+
+
+def _is_clone(agent: object) -> bool:
+    """Whether the agent is a copy working as somebody's tool: its failure is a tool error, which may be got over."""
+    return "[" in str(getattr(agent, "name", ""))
+
+
+def _tool_call(agent: Any, id_: str, request: CallToolRequest) -> ToolCall:
+    """A tool call under its downstream's name; what is no downstream's tool has no server."""
+    name, arguments = request.params.name, request.params.arguments or {}
+    aggregator: MCPAggregator | None = getattr(agent, "aggregator", None)
+    if aggregator is None or name not in aggregator.tool_catalog().routable_tool_names():
+        return ToolCall(id_, None, name, arguments)
+    resolved = aggregator.resolve_tool_name(name)
+    return ToolCall(id_, resolved.server_name, resolved.local_name, arguments)
+
+
+def _text(result: CallToolResult) -> str:
+    return "\n".join(text for block in result.content if (text := get_text(block)) is not None)

@@ -1,0 +1,45 @@
+"""LLM turns as spans: what fast-agent knows of a turn, said in the words of the trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.runtime.call.messages import failure_reason, turns_of
+from pallas_gateway.telemetry.traces import token_attributes
+
+if TYPE_CHECKING:
+    from fast_agent.agents.tool_runner import ToolRunner
+    from fast_agent.types import PromptMessageExtended
+
+    from pallas_gateway.calls.call import TurnUsage
+    from pallas_gateway.telemetry.traces import CallSpans
+
+
+class TurnSpans:
+    """The LLM turns of one call; a loop has at most one at a time."""
+
+    def __init__(self, spans: CallSpans) -> None:
+        self._spans = spans
+        self._turns_before: dict[ToolRunner, int] = {}
+
+    def begin(self, runner: ToolRunner, *, agent: str) -> None:
+        """A loop asks its model; `agent` is the name it goes by."""
+        llm = getattr(runner.agent, "llm", None)
+        self._spans.begin_turn(runner, agent=agent, model=getattr(llm, "model_name", None) or "unknown")
+        if self._spans.is_recorded(runner):
+            self._turns_before[runner] = len(_turns(runner))
+
+    def end(self, runner: ToolRunner, answer: PromptMessageExtended) -> None:
+        """The model answered, or fast-agent made a message of its failure."""
+        attributes: dict[str, Any] = {}
+        if self._spans.is_recorded(runner):
+            if answer.stop_reason is not None:
+                attributes["gen_ai.response.finish_reasons"] = [answer.stop_reason.value]
+            for turn in _turns(runner)[self._turns_before.pop(runner, 0) :]:
+                attributes.update(token_attributes(turn.usage.as_dict()))
+        self._spans.end_turn(runner, attributes, error=failure_reason(answer))
+
+
+def _turns(runner: ToolRunner) -> tuple[TurnUsage, ...]:
+    accumulator = getattr(runner.agent, "usage_accumulator", None)
+    return turns_of((), [accumulator] if accumulator else [])

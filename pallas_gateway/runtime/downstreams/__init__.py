@@ -1,0 +1,1 @@
+"""Connections to an agent's MCP servers, and what those offer."""

@@ -1,0 +1,300 @@
+"""What an agent's downstreams offer, asked beside the calls and ahead of them.
+
+Only of downstreams that answer everybody alike: none that gets the caller's token, none with a login of its own, peers
+only of a gateway without authentication. They are asked without a call in the context, so nobody's token goes along. A
+call that finds nothing known, or nothing certain, connects and asks by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from contextvars import Context
+from http.cookiejar import DefaultCookiePolicy
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import httpx2
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+
+from pallas_gateway.runtime.downstreams import connecting
+from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
+from pallas_gateway.runtime.downstreams.manager import CONNECT_SECONDS, cut_off, offer_of, tools_of
+from pallas_gateway.runtime.failures import one_line
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+
+    from fast_agent.config import MCPServerSettings
+    from fast_agent.context import Context as FastAgentContext
+
+    from pallas_gateway.runtime.downstreams.manager import Offer
+    from pallas_gateway.runtime.protocols import Downstream
+
+    type OnRequest = Callable[[httpx2.Request], Awaitable[None]]
+
+FRESH_SECONDS = 30.0
+"""After this time what is known is asked again, while calls go on with it."""
+CERTAIN_SECONDS = 300.0
+"""After this time without a call nobody knows: the next one asks by itself."""
+ASK_SECONDS = 5.0
+"""How long a downstream may take to answer."""
+AGAIN_SECONDS = 5.0
+"""After this time a downstream that could not be asked is asked again, if a call wants it."""
+KEEP_ALIVE_SECONDS = 1.5
+"""How long a socket waits for the next request: less than the 2 s (Gunicorn) or 5 s (Uvicorn, Node) after which common
+servers close theirs. A `tools/call` that comes just then fails: it may have run, so it is not sent twice."""
+KEPT_SOCKETS = 100
+
+_log = logging.getLogger("pallas.runtime")
+
+
+class Offers:
+    """Those of one hosted agent's downstreams; closed with the agent."""
+
+    def __init__(
+        self,
+        agent: str,
+        servers: Mapping[str, MCPServerSettings],
+        context: FastAgentContext | None,
+        peers: Collection[str] = (),
+        log: DownstreamLog | None = None,
+    ) -> None:
+        self._tasks = TaskOwner()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._inquiries = {
+            name: _Inquiry(agent, name, _http_client(settings, self._on_request), context, self._tasks)
+            for name, settings in servers.items()
+        }
+        for inquiry in self._inquiries.values():
+            inquiry.log = log or inquiry.log
+        for name in self._inquiries.keys() & set(peers):
+            self._inquiries[name].is_peer = True
+
+    def ask(self) -> None:
+        """Begin to ask, so that the first call finds it known."""
+        for inquiry in self._inquiries.values():
+            inquiry.begin()
+
+    def of(self, server: str) -> Offer | None:
+        """What is known of `server`; if nothing certain is, it is asked beside the call that wants to know."""
+        inquiry = self._inquiries.get(server)
+        return None if inquiry is None else inquiry.known()
+
+    def doubt(self, server: str) -> None:
+        """A call had trouble with `server`: what is known may be true no more."""
+        if (inquiry := self._inquiries.get(server)) is not None:
+            inquiry.doubt()
+
+    async def close(self) -> None:
+        """End all connections; a call that runs still, because it does not stop, gets no new ones."""
+        self._is_closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for inquiry in self._inquiries.values():
+            inquiry.end()
+        await self._tasks.cancel_all()
+        for inquiry in self._inquiries.values():
+            await inquiry.http.aclose()
+
+    async def _on_request(self, _: httpx2.Request) -> None:
+        self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        """A pool looks for sockets that waited too long only when it is used: after the last call, nobody would."""
+        if self._sweep is None and not self._is_closed:
+            loop, seconds = asyncio.get_running_loop(), 2 * KEEP_ALIVE_SECONDS
+            self._sweep = loop.call_later(seconds, self._sweep_now, context=Context())
+
+    def _sweep_now(self) -> None:
+        self._sweep = None
+        self._tasks.spawn(self._close_idle(), name="close idle sockets", report=True)
+
+    async def _close_idle(self) -> None:
+        left = [await connecting.close_idle(inquiry.http) for inquiry in self._inquiries.values()]
+        if any(left):
+            self._sweep_later()
+
+
+def alike_for_all(
+    servers: Mapping[str, MCPServerSettings], downstreams: Iterable[Downstream], *, peers_answer_everybody: bool
+) -> dict[str, MCPServerSettings]:
+    """Those of `servers` that answer every caller alike and are reached by HTTP."""
+    return {
+        downstream.name: server
+        for downstream in downstreams
+        if (server := servers.get(downstream.name)) is not None
+        and _is_asked_by_anybody(server)
+        and (peers_answer_everybody if downstream.peer is not None else not downstream.forwards_bearer)
+        and downstream.token_exchange is None
+    }
+
+
+def _is_asked_by_anybody(server: MCPServerSettings) -> bool:
+    has_login = server.auth is not None and bool(server.auth.oauth or server.auth.forward)
+    return server.transport == "http" and server.load_on_start and not has_login
+
+
+class _Inquiry:
+    """What is known of one downstream, and the connection that asks and listens; none of a call's requests use it."""
+
+    def __init__(
+        self, agent: str, server: str, http: httpx2.AsyncClient, context: FastAgentContext | None, tasks: TaskOwner
+    ) -> None:
+        self._agent = agent
+        self.is_peer = False
+        self.log = DownstreamLog(agent)
+        self._server = server
+        self.http = http
+        self._context = context
+        self._tasks = tasks
+        self._task: asyncio.Task[None] | None = None
+        self._aggregator: _Asking | None = None
+        self._is_asking = False
+        self._has_answered = False  # over the present connection
+        self._is_ended = False
+        self._wanted = asyncio.Event()
+        self.doubts = 0
+        self._offer: Offer | None = None
+        self._asked_at = float("-inf")
+        self._failed_at = float("-inf")
+
+    def known(self) -> Offer | None:
+        """See `Offers.of`."""
+        age = monotonic() - self._asked_at
+        if age > FRESH_SECONDS:
+            self.begin()
+        return self._offer if age <= CERTAIN_SECONDS else None
+
+    def doubt(self) -> None:
+        """See `Offers.doubt`."""
+        self.doubts += 1
+        self._offer = None
+        self._asked_at = float("-inf")
+        self.begin()
+
+    def begin(self) -> None:
+        """Ask, unless it is being asked, or could not be a moment ago."""
+        if self._is_asking or self._is_ended:
+            return
+        self._wanted.set()
+        if self._task is None and monotonic() - self._failed_at > AGAIN_SECONDS:
+            self._is_asking = True
+            # In a context of its own: in that of a call, its token would go along.
+            self._task = Context().run(self._tasks.spawn, self._ask_and_listen(), name=f"ask {self._server}")
+
+    def end(self) -> None:
+        """Ask no more, and do not wait for a server that hangs; `http` is not closed by it."""
+        self._is_ended = True
+        self._offer = None
+        if self._aggregator is not None:
+            cut_off(self._aggregator)
+
+    def learn(self, aggregator: MCPAggregator, doubts: int) -> None:
+        """Take over what `aggregator` was answered to a question that was put after so many `doubts`."""
+        if doubts != self.doubts or self._is_ended:
+            self._wanted.set()  # it may be an answer from before the trouble
+            return
+        now = offer_of(aggregator, self._server, self.http, self.doubt)
+        # Asked by a call, a peer leaves these out: they are long, and for clients.
+        before, self._offer = self._offer, now.without_argument("params") if self.is_peer else now
+        self._asked_at = monotonic()
+        self._say_what_changed(before, self._offer)
+        self.log.listed(self._server, tools_of(aggregator, self._server))
+
+    async def _ask_and_listen(self) -> None:
+        try:
+            async with self._connected() as aggregator:
+                while connecting.tells_of_changes(aggregator, self._server):
+                    await self._wanted.wait()
+                    async with self._asking(aggregator):
+                        await aggregator.refresh_subscription_state(self._server)
+        except Exception as error:  # noqa: BLE001  only this shortcut is lost: calls connect by themselves and say why
+            self._offer, self._asked_at = None, float("-inf")
+            if not self._has_answered:
+                self._failed_at = monotonic()
+                if not self._is_ended:
+                    late = f"no answer within {ASK_SECONDS:g} s" if isinstance(error, TimeoutError) else None
+                    self.log.went_down(self._server, late or one_line(error))
+            extra = {"agent": self._agent, "server": self._server, "error": one_line(error)}
+            _log.debug("server could not be asked ahead of the calls", extra=extra)
+        finally:
+            self._task, self._aggregator, self._is_asking = None, None, False
+        if self._wanted.is_set():  # since the end of the connection began
+            self.begin()
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[_Asking]:
+        """A connection over which the server has been asked once."""
+        self._has_answered = False
+        self._aggregator = aggregator = _Asking(self, self._server, self._agent, self._context)
+        with connecting.connecting(_later):
+            async with aggregator:
+                try:
+                    doubts = self.doubts
+                    async with self._asking(aggregator):
+                        await connecting.attach(aggregator, self._server)
+                    self._has_answered = True
+                    self.learn(aggregator, doubts)
+                    yield aggregator
+                except BaseException:
+                    cut_off(aggregator)
+                    raise
+                # A session is ended with its server, which may hang.
+                asyncio.get_running_loop().call_later(ASK_SECONDS, cut_off, aggregator)
+
+    @asynccontextmanager
+    async def _asking(self, aggregator: _Asking) -> AsyncIterator[None]:
+        """Bounded, even where fast-agent waits for the end of a connection to a server that hangs."""
+        self._wanted.clear()
+        self._is_asking = True
+        cutting = asyncio.get_running_loop().call_later(ASK_SECONDS, cut_off, aggregator)
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                yield
+        finally:
+            cutting.cancel()
+            self._is_asking = False
+
+    def _say_what_changed(self, before: Offer | None, now: Offer) -> None:
+        if before is None:
+            return
+        names = [{tool.tool.name for tool in offer.tools} for offer in (before, now)]
+        added, removed = sorted(names[1] - names[0]), sorted(names[0] - names[1])
+        if added or removed:
+            extra = {"agent": self._agent, "server": self._server, "added": added, "removed": removed}
+            _log.info("downstream offers other tools than before", extra=extra)
+
+
+class _Asking(MCPAggregator):
+    """Connects to one server on nobody's behalf."""
+
+    def __init__(self, inquiry: _Inquiry, server: str, agent: str, context: FastAgentContext | None) -> None:
+        super().__init__([server], context=context, name=agent)
+        self._inquiry = inquiry
+
+    async def refresh_subscription_state(self, server_name: str) -> tuple[str, ...]:
+        """Ask again, because the gateway wants to know or because the server told of a change."""
+        doubts = self._inquiry.doubts
+        uris = await super().refresh_subscription_state(server_name)
+        self._inquiry.learn(self, doubts)
+        return uris
+
+
+def _http_client(settings: MCPServerSettings, on_request: OnRequest) -> httpx2.AsyncClient:
+    """For the requests of all calls: each is authorised by itself, and what a server wants remembered is not."""
+    client = connecting.http_client(
+        settings, httpx2.Limits(max_keepalive_connections=KEPT_SOCKETS, keepalive_expiry=KEEP_ALIVE_SECONDS)
+    )
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+    client.event_hooks = {"request": [on_request]}
+    if client.timeout.connect is None:
+        client.timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
+    return client
+
+
+async def _later(_: MCPAggregator) -> None:
+    """It is attached by name."""

@@ -1,0 +1,205 @@
+"""How fast-agent connects to MCP servers: when, with whose credentials, over which HTTP clients and what it knows.
+
+What of fast-agent is replaced for it, with the reason, and what of its connections is asked; `runtime/patches.py`
+checks all that is relied on before it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, cast
+
+import httpx
+import httpx._transports.default as httpx_transports
+import httpx2
+import httpx2._transports.default as httpx2_transports
+from fast_agent.mcp import client_gateway, mcp_aggregator, mcp_connection_manager
+from fast_agent.mcp.client_gateway import PreparedHttpAuth
+from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
+from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
+
+from pallas_gateway.runtime.downstreams.credentials import CallAuth
+from pallas_gateway.runtime.downstreams.manager import CallConnections
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from fast_agent.config import MCPServerSettings
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+type Connect = Callable[[MCPAggregator], Awaitable[None]]
+
+# How aggregators made in this context get their connections; None leaves it to fast-agent.
+_connect: ContextVar[Connect | None] = ContextVar("pallas_connect_downstreams", default=None)
+
+# Each holds the function under a name of its own; providers' clients take that of the package.
+_TRUST_STORE_READERS: tuple[Any, ...] = (httpx, httpx_transports, httpx2, httpx2_transports)
+RELIED_ON: ReliedOn = (
+    (client_gateway, "_prepare_headers_and_auth", ("server_config",)),
+    (client_gateway, "_http_timeout", ("config",)),
+    (MCPAggregator, "load_servers", ("self", "force_connect")),
+    (MCPAggregator, "_attach_server_locked", ("self", "server_name", "server_config", "options")),
+    (MCPAggregator, "_attachment_locks", ()),
+    (MCPAggregator, "get_server_instructions", ("self",)),
+    (MCPAggregator, "_persistent_connection_manager", ()),
+    (MCPAggregator, "_require_connection_manager", ("self",)),
+    (mcp_aggregator, "MCPConnectionManager", ("server_registry", "context")),
+    (mcp_connection_manager, "_subscription_filter", ("server_conn",)),
+    (MCPConnectionManager, "_suppress_mcp_sse_errors", ("self",)),
+    (MCPConnectionManager, "_suppress_mcp_streamable_http_errors", ("self",)),
+    (MCPConnectionManager, "_suppress_mcp_oauth_cancel_errors", ("self",)),
+    *((httpx2.AsyncClient, name, ()) for name in ("_transport", "_mounts")),
+    (httpx2.AsyncHTTPTransport, "_pool", ()),
+    ("httpcore2:AsyncConnectionPool", "connections", ()),
+    *(("httpcore2:AsyncConnectionInterface", name, ()) for name in ("is_idle", "has_expired", "is_closed", "aclose")),
+    *((module, "create_ssl_context", ("verify", "cert", "trust_env")) for module in _TRUST_STORE_READERS),
+)
+_WITHOUT_POLLING = MCPAttachOptions(startup_timeout_seconds=None)  # type: ignore[arg-type]  # None is taken, and does not poll
+
+
+def prepare() -> None:
+    """Replace what makes connections."""
+    _authorise_each_request()
+    _let_calls_connect()
+    _add_log_filters_once()
+    _share_trust_store()
+    _connect_knowingly()
+
+
+@contextmanager
+def connecting(connect: Connect) -> Iterator[None]:
+    """Aggregators made inside the block are connected by `connect`, those of agents-as-tools clones included."""
+    token = _connect.set(connect)
+    try:
+        yield
+    finally:
+        _connect.reset(token)
+
+
+async def attach(aggregator: MCPAggregator, server: str) -> None:
+    """Connect `aggregator` to a server and ask what it offers, beside others that it connects to at the same time.
+
+    `attach_server` does one after the other; the order matters only between attaching and closing the aggregator.
+    """
+    async with aggregator._attachment_locks.setdefault(server, asyncio.Lock()):
+        await aggregator._attach_server_locked(server_name=server, server_config=None, options=_WITHOUT_POLLING)
+
+
+def http_client(settings: MCPServerSettings, limits: httpx2.Limits) -> httpx2.AsyncClient:
+    """An HTTP client for a server, as fast-agent makes one for each connection."""
+    prepared = client_gateway._prepare_headers_and_auth(settings, trigger_oauth=False, oauth_mode="disabled")
+    timeout = client_gateway._http_timeout(settings)
+    return httpx2.AsyncClient(headers=prepared.headers, auth=prepared.oauth_provider, timeout=timeout, limits=limits)
+
+
+async def close_idle(client: httpx2.AsyncClient) -> bool:
+    """Close the sockets that have waited for a request for too long; whether any is left open."""
+    transports = [one for one in (client._transport, *client._mounts.values()) if one is not None]
+    pools = [one._pool for one in transports if isinstance(one, httpx2.AsyncHTTPTransport)]
+    for connection in [one for pool in pools for one in pool.connections]:
+        if connection.is_idle() and connection.has_expired():
+            await connection.aclose()
+    return any(not one.is_closed() for pool in pools for one in pool.connections)
+
+
+def tells_of_changes(aggregator: MCPAggregator, server: str) -> bool:
+    """Whether the connection to `server` hears when its tools change."""
+    connection = aggregator._require_connection_manager().running_servers.get(server)
+    return connection is not None and mcp_connection_manager._subscription_filter(connection) is not None
+
+
+def _authorise_each_request() -> None:
+    """Give every connection a `CallAuth`; fast-agent offers no place for an `Auth` of one's own."""
+    original = client_gateway._prepare_headers_and_auth
+
+    def prepare_headers_and_auth(server_config: MCPServerSettings, **options: Any) -> PreparedHttpAuth:
+        prepared = original(server_config, **options)
+        if prepared.oauth_provider is not None or server_config.name is None or _has_credentials(server_config.url):
+            return prepared  # with an `Auth` of ours the HTTP client would ignore credentials in the URL
+        auth = CallAuth(server_config.name, has_own_authorization=bool(prepared.user_auth_keys))
+        return PreparedHttpAuth(prepared.headers, auth, prepared.user_auth_keys)  # type: ignore[arg-type]  # any Auth
+
+    client_gateway._prepare_headers_and_auth = prepare_headers_and_auth
+
+
+def _has_credentials(url: str | None) -> bool:
+    parsed = httpx2.URL(url or "")
+    return bool(parsed.username or parsed.password)
+
+
+def _let_calls_connect() -> None:
+    """Connect when the call says so: creating an instance holds locks that other calls of the agent wait for."""
+    original = MCPAggregator.load_servers
+
+    async def load_servers(self: MCPAggregator, *, force_connect: bool = False) -> None:
+        connect = _connect.get()
+        if connect is None or force_connect:
+            await original(self, force_connect=force_connect)
+        elif not self.initialized:
+            await connect(self)
+            self.initialized = True
+
+    MCPAggregator.load_servers = load_servers  # type: ignore[method-assign]
+
+
+def _add_log_filters_once() -> None:
+    """Each connection manager adds filters to global loggers and never removes them: one manager does for all."""
+    methods = ("_suppress_mcp_sse_errors", "_suppress_mcp_streamable_http_errors", "_suppress_mcp_oauth_cancel_errors")
+    for method in methods:
+        setattr(MCPConnectionManager, method, _once(getattr(MCPConnectionManager, method)))
+
+
+def _once(method: Callable[[MCPConnectionManager], None]) -> Callable[[MCPConnectionManager], None]:
+    done = False
+
+    @wraps(method)  # so that the check still finds what it looks for
+    def call_once(manager: MCPConnectionManager) -> None:
+        nonlocal done
+        if not done:
+            done = True
+            method(manager)
+
+    return call_once
+
+
+def _share_trust_store() -> None:
+    """Every HTTP client reads the whole trust store anew, 20 to 40 ms of a blocked event loop: read it once.
+
+    Clients that bring their own settings, or a client certificate, get a context of their own as before.
+    """
+    shared: dict[tuple[Any, ...], ssl.SSLContext] = {}
+    for module in _TRUST_STORE_READERS:
+        original = module.create_ssl_context
+
+        def create_ssl_context(
+            verify: Any = True, cert: Any = None, trust_env: bool = True, *, original: Any = original
+        ) -> ssl.SSLContext:
+            if verify is not True or cert is not None:
+                return cast("ssl.SSLContext", original(verify=verify, cert=cert, trust_env=trust_env))
+            key = (original, trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+            if key not in shared:
+                shared[key] = original(verify=True, cert=None, trust_env=trust_env)
+            return shared[key]
+
+        setattr(module, "create_ssl_context", create_ssl_context)  # noqa: B010  the stubs do not export the name
+
+
+def _connect_knowingly() -> None:
+    """Connections of a call know what is known of its servers, and so do instructions that quote them."""
+    original = MCPAggregator.get_server_instructions
+
+    async def get_server_instructions(self: MCPAggregator) -> dict[str, tuple[str | None, list[str]]]:
+        instructions = await original(self)
+        manager = self._persistent_connection_manager
+        for name, offer in (manager.offers if isinstance(manager, CallConnections) else {}).items():
+            instructions[self.server_display_name(name)] = (offer.instructions, [one.tool.name for one in offer.tools])
+        return instructions
+
+    MCPAggregator.get_server_instructions = get_server_instructions  # type: ignore[method-assign]
+    mcp_aggregator.MCPConnectionManager = CallConnections  # type: ignore[attr-defined]

@@ -1,0 +1,172 @@
+"""Which request of a call carries which token: decided per request, from the context of the call that sends it.
+
+There is no table of tokens by server. The credentials of a call are a ContextVar of the task that runs it; an
+`httpx2.Auth` on each connection reads it when a request leaves, and adds a header only if the request goes to the very
+origin that the downstream was configured with. A request without a call in its context, or to another origin, gets
+nothing, and what an earlier hop of it was given is taken off. Where a token has to be exchanged first and that fails,
+no request leaves.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, Credentials
+from pallas_gateway.errors import TokenExchangeError
+from pallas_gateway.identity.token_exchange import endpoint_of
+from pallas_gateway.telemetry import traces
+from pallas_gateway.telemetry.redaction import hide_in_this_call
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+
+    from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.identity.token_exchange import TokenExchange
+    from pallas_gateway.identity.token_exchanger import TokenExchanger
+    from pallas_gateway.runtime.protocols import Downstream
+
+
+@dataclass(frozen=True, slots=True)
+class _Presented:
+    credentials: Credentials
+    downstreams: Mapping[str, Downstream]
+    exchanger: TokenExchanger
+    failures: dict[str, TokenExchangeError] = field(default_factory=dict)  # of this call, by server
+
+
+_presented: ContextVar[_Presented | None] = ContextVar("pallas_presented_credentials", default=None)
+
+
+@contextmanager
+def presenting(
+    credentials: Credentials, downstreams: Mapping[str, Downstream], exchanger: TokenExchanger
+) -> Iterator[None]:
+    """Requests sent inside the block may carry `credentials`, each as its downstream allows."""
+    token = _presented.set(_Presented(credentials, downstreams, exchanger))
+    try:
+        yield
+    finally:
+        _presented.reset(token)
+
+
+def token_endpoint_waited_for(server_name: str) -> str | None:
+    """The token endpoint that the current call is waiting for to reach this server, if it is."""
+    presented = _presented.get()
+    downstream = presented.downstreams.get(server_name) if presented else None
+    if presented is None or downstream is None or downstream.token_exchange is None:
+        return None
+    bearer, exchange = presented.credentials.bearer, downstream.token_exchange
+    waits = bearer is not None and presented.exchanger.is_under_way(bearer, exchange)
+    return endpoint_of(exchange) if waits else None
+
+
+def why_without_token(server_name: str) -> TokenExchangeError | None:
+    """Why the latest request of the current call to this server was not sent, if for want of a token."""
+    presented = _presented.get()
+    return presented.failures.get(server_name) if presented else None
+
+
+class CallAuth(httpx2.Auth):
+    """Gives each request of one downstream the current call's tokens, as far as it may carry them."""
+
+    def __init__(self, server_name: str, *, has_own_authorization: bool) -> None:
+        self._server_name = server_name
+        self._has_own_authorization = has_own_authorization
+
+    def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Refuse: calls run in tasks, and a token may have to be fetched first."""
+        raise RuntimeError("the requests of a call are sent by asynchronous clients only")
+        yield request  # pragma: no cover  makes it the generator that its caller expects
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Add what this request may carry, then send it; with a token that is no longer taken, once more.
+
+        Raises:
+            TokenExchangeError: no token could be had in exchange for the caller's; nothing was sent.
+        """
+        self._take_off_what_was_added(request)
+        traces.hand_on(request.headers)
+        presented = _presented.get()
+        downstream = self._downstream_at(request.url, presented)
+        if presented is None or downstream is None:
+            yield request
+            return
+        if downstream.peer and (token := presented.credentials.nested_call_token):
+            hide_in_this_call(token.reveal())
+            request.headers[NESTED_CALL_HEADER] = token.reveal()
+        bearer = None if self._has_own_authorization else _bearer_for(downstream, presented.credentials)
+        if bearer is None or downstream.token_exchange is None:
+            _authorise(request, bearer)
+            yield request
+            return
+        exchanging = _Exchanging(bearer, downstream.token_exchange, presented)
+        await request.aread()  # so that it can be sent twice
+        kept, token = await exchanging.begin()
+        _authorise(request, token)
+        response = yield request
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            exchanging.forget(token)
+            if kept:  # taken before, so revoked meanwhile; one that was issued just now is simply not wanted
+                _authorise(request, await exchanging.exchange())
+                yield request
+
+    def _take_off_what_was_added(self, request: httpx2.Request) -> None:
+        """A request that follows a redirect begins with the headers of the one before, wherever it goes now."""
+        request.headers.pop(NESTED_CALL_HEADER, None)
+        if not self._has_own_authorization:
+            request.headers.pop("Authorization", None)
+
+    def _downstream_at(self, url: httpx2.URL, presented: _Presented | None) -> Downstream | None:
+        """The downstream, if the current call knows it and `url` is of its origin."""
+        downstream = presented.downstreams.get(self._server_name) if presented else None
+        if downstream is None or downstream.url is None or _origin(url) != _origin(httpx2.URL(downstream.url)):
+            return None
+        return downstream
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchanging:
+    """One request's dealings with the authorization server."""
+
+    bearer: Secret
+    to: TokenExchange
+    presented: _Presented
+
+    async def begin(self) -> tuple[bool, Secret]:
+        """Whether the token was kept from an earlier request, and the token."""
+        self.presented.failures.pop(self.to.server, None)
+        kept = self.presented.exchanger.kept(self.bearer, self.to)
+        return kept is not None, kept or await self.exchange()
+
+    def forget(self, refused: Secret) -> None:
+        """Do not use this token again."""
+        self.presented.exchanger.forget(self.bearer, self.to, refused)
+
+    async def exchange(self) -> Secret:
+        """A token in exchange for the caller's."""
+        try:
+            return await self.presented.exchanger.exchange(self.bearer, self.to)
+        except TokenExchangeError as error:
+            # The connection ends of it, and whoever waits for an answer hears no more than that.
+            self.presented.failures[self.to.server] = error
+            raise
+
+
+def _bearer_for(downstream: Downstream, credentials: Credentials) -> Secret | None:
+    return credentials.bearer if downstream.forwards_bearer else None
+
+
+def _authorise(request: httpx2.Request, token: Secret | None) -> None:
+    if token is not None:
+        hide_in_this_call(token.reveal())  # the server may quote it in an error
+        request.headers["Authorization"] = f"Bearer {token.reveal()}"
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port

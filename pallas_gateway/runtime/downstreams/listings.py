@@ -1,0 +1,44 @@
+"""One downstream's tools, asked once on a connection of its own: for `check --online`, not for calls."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+
+from pallas_gateway.runtime.downstreams import connecting
+from pallas_gateway.runtime.downstreams.manager import cut_off
+from pallas_gateway.runtime.failures import one_line
+
+if TYPE_CHECKING:
+    from fast_agent.context import Context
+
+LISTING_SECONDS = 20.0
+"""As long as a call waits for the program of a stdio server."""
+
+
+async def tool_names(server: str, agent: str, context: Context | None) -> frozenset[str]:
+    """The names of the tools that `server` offers to a caller without a token.
+
+    Raises:
+        ConnectionError: they could not be listed; with the reason.
+    """
+    aggregator = MCPAggregator([server], context=context, name=agent)
+    cutting = asyncio.get_running_loop().call_later(LISTING_SECONDS, cut_off, aggregator)
+    try:
+        async with asyncio.timeout(LISTING_SECONDS):
+            with connecting.connecting(_by_name):
+                async with aggregator:
+                    await connecting.attach(aggregator, server)
+                    return frozenset(tool.tool.name for tool in aggregator._server_to_tool_map.get(server, ()))
+    except TimeoutError:
+        raise ConnectionError(f"no answer within {LISTING_SECONDS:g} s") from None
+    except Exception as error:
+        raise ConnectionError(one_line(error)) from error
+    finally:
+        cutting.cancel()
+
+
+async def _by_name(_: MCPAggregator) -> None:
+    """It is attached by name."""

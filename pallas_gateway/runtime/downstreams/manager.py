@@ -1,0 +1,278 @@
+"""An instance's connections to its downstreams, opened by the first use of one of their tools.
+
+What a downstream offers is known beforehand (`Offer`), so a call asks for it neither when it begins nor when it
+connects: in the 2026-07-28 era its first request is the tool call itself. Every call has connections of its own; what
+they share is the sockets and the list of what there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+from fast_agent.core.exceptions import ServerInitializationError
+from fast_agent.mcp.client_connection import MCPClientConnection
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
+from mcp.client import Client
+from mcp.client.session import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types.version import LATEST_MODERN_VERSION
+
+from pallas_gateway.runtime.downstreams.shutdown import BoundedGoodbyes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from fast_agent.context import Context
+    from fast_agent.mcp.mcp_aggregator import NamespacedTool
+    from fast_agent.mcp_server_registry import ServerRegistry
+    from mcp_types import CallToolResult, DiscoverResult
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+CONNECT_SECONDS = 5.0
+"""How long a tool call waits for the handshake of the older era."""
+RELIED_ON: ReliedOn = (
+    *((MCPAggregator, name, ()) for name in ("_server_to_tool_map", "_namespaced_tool_map", "_attached_server_names")),
+    *((MCPAggregator, name, ()) for name in ("_prompt_cache", "_mcp_skill_registries", "_app_integration_configs")),
+    (MCPAggregator, "_persistent_connection_manager", ()),
+    (MCPConnectionManager, "running_servers", ()),
+    (MCPConnectionManager, "get_server", ("self", "server_name")),
+    (MCPConnectionManager, "reconnect_server", ("self", "server_name")),
+    (MCPConnectionManager, "_client_connection_factory", ("self", "server_conn_holder", "server_name")),
+    (ServerConnection, "_callback_runtime", ()),
+    *((ServerConnection, name, ()) for name in ("client", "server_config", "server_instructions")),
+    (ServerConnection, "cancel_lifecycle", ("self",)),
+    (MCPClientConnection, "__init__", ("transport", "callbacks", "read_timeout_seconds", "cache", "protocol_mode")),
+    *((Client, name, ()) for name in ("mode", "prior_discover")),
+    *((ClientSession, name, ()) for name in ("_tool_output_schemas", "_tool_output_validators", "_x_mcp_header_maps")),
+    (ClientSession, "_absorb_tool_listing", ("self", "result", "complete")),
+    (ClientSession, "validate_tool_result", ("self", "name", "result")),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """What one downstream offers, to whomever.
+
+    `discovered` is what it says of itself in the 2026-07-28 era, None in the older one, where each call makes a session
+    of its own. `http_client` sends the requests of all calls and keeps nothing of them. `on_outdated` hears of a call
+    that found something else.
+    """
+
+    http_client: httpx2.AsyncClient
+    on_outdated: Callable[[], object]
+    discovered: DiscoverResult | None
+    instructions: str | None
+    tools: Sequence[NamespacedTool]
+    prompts: Sequence[Any]
+    skills: Any
+    apps: Any
+    schemas: Mapping[str, Any]
+    header_maps: Mapping[str, Any]
+    _validators: dict[str, Any] = field(default_factory=dict)  # compiled once, by the call that first needs one
+
+    def without_argument(self, argument: str) -> Offer:
+        """The same, with tools that do not show an argument of this name."""
+        return replace(self, tools=tuple(_without_argument(one, argument) for one in self.tools))
+
+    def give_to(self, aggregator: MCPAggregator, server: str) -> None:
+        """Have `aggregator` know all this as if it had connected to `server` and asked."""
+        aggregator._server_to_tool_map[server] = list(self.tools)
+        aggregator._namespaced_tool_map.update({tool.namespaced_tool_name: tool for tool in self.tools})
+        aggregator._prompt_cache[server] = list(self.prompts)
+        aggregator._app_integration_configs[server] = self.apps
+        if self.skills is not None:
+            aggregator._mcp_skill_registries[server] = self.skills
+        aggregator._attached_server_names.append(server)
+        connections_of(aggregator).offers[server] = self
+
+    def be_known_to(self, session: ClientSession) -> None:
+        """Spare `session` the listing it would make to check its first result."""
+        session._tool_output_schemas = dict(self.schemas)
+        session._x_mcp_header_maps = dict(self.header_maps)
+        session._tool_output_validators = dict(self._validators)
+
+    def learn_from(self, session: ClientSession) -> None:
+        """Keep what `session` has compiled for others, unless a listing of its own brought it another schema."""
+        for tool, validator in session._tool_output_validators.items():
+            if validator.schema is self.schemas.get(tool):
+                self._validators[tool] = validator
+
+
+class CallConnections(BoundedGoodbyes):
+    """The connections of one agent of an instance, in place of fast-agent's own manager.
+
+    `offers`: what is known of downstreams, by server.
+    """
+
+    def __init__(self, server_registry: ServerRegistry, context: Context | None = None) -> None:
+        super().__init__(server_registry, context=context)
+        self.offers: dict[str, Offer] = {}
+        self._connecting: dict[str, asyncio.Lock] = {}
+
+    async def get_server(self, server_name: str, **options: Any) -> ServerConnection:
+        """The connection to a server, opened if there is none; with what is known, that takes a bounded time."""
+        async with self._alone(server_name):
+            return await super().get_server(server_name, **options)
+
+    async def reconnect_server(self, server_name: str, **options: Any) -> ServerConnection:
+        """Another connection in place of the one there is; as `get_server`."""
+        async with self._alone(server_name):
+            return await super().reconnect_server(server_name, **options)
+
+    @asynccontextmanager
+    async def _alone(self, server: str) -> AsyncIterator[None]:
+        """One at a time: a turn with several tool calls begins with several first uses.
+
+        To the manager a connection that is still being opened is either broken, and opened anew, or ready for use.
+
+        Raises:
+            RuntimeError: no connection. A model reads it, so it says no more: fast-agent's own error holds addresses
+                and a whole traceback. Not a `ConnectionError`, after which fast-agent would connect once more.
+        """
+        async with self._connecting.setdefault(server, asyncio.Lock()):
+            if server not in self.offers:
+                yield
+                return
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    yield
+            except TimeoutError:
+                raise RuntimeError(f"no answer within {CONNECT_SECONDS:g} s") from None
+            except ServerInitializationError as error:
+                raise RuntimeError("it cannot be reached") from error
+
+    def _client_connection_factory(
+        self, server_conn_holder: list[ServerConnection], **options: Any
+    ) -> Callable[[], MCPClientConnection]:
+        offer = self.offers.get(options["server_name"])
+        if offer is None:
+            return super()._client_connection_factory(server_conn_holder, **options)
+        return lambda: _KnowingConnection(server_conn_holder[0], offer)
+
+
+class _KnowingConnection(MCPClientConnection):
+    """One connection of one call to a downstream whose offer is known."""
+
+    def __init__(self, server: ServerConnection, offer: Offer) -> None:
+        config = server.server_config
+        super().__init__(
+            streamable_http_client(config.url or "", http_client=_sender(offer)),
+            server._callback_runtime,
+            read_timeout_seconds=config.read_timeout_seconds,
+            cache=False,
+            protocol_mode="legacy" if offer.discovered is None else "auto",
+        )
+        self._offer = offer
+        if offer.discovered is not None:
+            self.client.mode = LATEST_MODERN_VERSION
+            self.client.prior_discover = offer.discovered
+
+    async def __aenter__(self) -> MCPClientConnection:
+        await super().__aenter__()
+        session = self.client.session
+        self._offer.be_known_to(session)
+        check = session.validate_tool_result
+
+        async def validate_tool_result(name: str, result: CallToolResult) -> None:
+            try:
+                await check(name, result)
+            except RuntimeError:  # the SDK's, of a result that is not as announced; what is known may be old
+                await session.list_tools()
+                await check(name, result)
+                self._offer.on_outdated()
+
+        session.validate_tool_result = validate_tool_result  # type: ignore[method-assign]
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._offer.learn_from(self.client.session)
+        await super().__aexit__(*error)
+
+
+def _sender(offer: Offer) -> httpx2.AsyncClient:
+    """What sends the requests of one connection.
+
+    A session of the older era may live in one of several servers, behind a balancer that finds it again by a cookie:
+    such a cookie ends with the session, hence with the call.
+    """
+    if offer.discovered is not None:
+        return offer.http_client
+    client = copy(offer.http_client)  # the same sockets
+    client.cookies = httpx2.Cookies()
+    return client
+
+
+def connections_of(aggregator: MCPAggregator) -> CallConnections:
+    """The connections of an aggregator that has been entered."""
+    manager = aggregator._persistent_connection_manager
+    if not isinstance(manager, CallConnections):  # runtime/downstreams/connecting.py sees to it
+        raise TypeError("the aggregator's connections are not the gateway's")
+    return manager
+
+
+def offer_of(
+    aggregator: MCPAggregator, server: str, http_client: httpx2.AsyncClient, on_outdated: Callable[[], object]
+) -> Offer:
+    """What `server`, to which `aggregator` is connected, offers.
+
+    Raises:
+        ConnectionError: it is connected no more.
+    """
+    connection = connections_of(aggregator).running_servers.get(server)
+    if connection is None or connection.client is None or server not in aggregator._attached_server_names:
+        raise ConnectionError(f"the connection to '{server}' has ended")
+    session = connection.client.session
+    discovered = session.discover_result
+    return Offer(
+        http_client,
+        on_outdated,
+        _without_subscriptions(discovered) if discovered is not None else None,
+        connection.server_instructions,
+        tuple(aggregator._server_to_tool_map.get(server, ())),
+        tuple(aggregator._prompt_cache.get(server, ())),
+        aggregator._mcp_skill_registries.get(server),
+        aggregator._app_integration_configs.get(server),
+        dict(session._tool_output_schemas),
+        dict(session._x_mcp_header_maps),
+    )
+
+
+def _without_argument(tool: NamespacedTool, argument: str) -> NamespacedTool:
+    schema = tool.tool.input_schema
+    shown = {name: value for name, value in schema.get("properties", {}).items() if name != argument}
+    plain = tool.tool.model_copy(update={"input_schema": {**schema, "properties": shown}})
+    return tool.model_copy(update={"tool": plain})
+
+
+def cut_off(aggregator: MCPAggregator) -> None:
+    """End the connections of `aggregator` without a word to their servers, which may hang; requests on them fail."""
+    for connection in connections_of(aggregator).running_servers.values():
+        connection.cancel_lifecycle()
+
+
+def tools_of(aggregator: MCPAggregator, server: str) -> list[str]:
+    """Names of the tools that `server` offers, as they are known to `aggregator`."""
+    return [one.tool.name for one in aggregator._server_to_tool_map.get(server, ())]
+
+
+def keep_order(aggregator: MCPAggregator) -> None:
+    """Tools in the order of the servers, whichever answered first: a prompt that varies is cached nowhere."""
+    tools = [tool for name in aggregator.server_names for tool in aggregator._server_to_tool_map.get(name, ())]
+    aggregator._namespaced_tool_map = {tool.namespaced_tool_name: tool for tool in tools}
+
+
+def _without_subscriptions(discovered: DiscoverResult) -> DiscoverResult:
+    """As said by a server that tells of no changes: a call has no use for them, and would listen."""
+    features = {
+        name: feature.model_copy(update={key: None for key in ("list_changed", "subscribe") if hasattr(feature, key)})
+        for name in ("tools", "prompts", "resources")
+        if (feature := getattr(discovered.capabilities, name)) is not None
+    }
+    return discovered.model_copy(update={"capabilities": discovered.capabilities.model_copy(update=features)})

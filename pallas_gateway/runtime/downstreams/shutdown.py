@@ -1,0 +1,60 @@
+"""Ends of connections to downstreams that take a bounded time, whatever the server does.
+
+A session of the older era is ended with its server, which may hang: fast-agent waits for it as long as the HTTP client
+does, also where it undoes a connection that took too long to make.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+GOODBYE_SECONDS = 2.0
+"""How long the end of a connection may take that a call waits for; then it is cut off."""
+GOODBYE_SECONDS_OF_ALL = 10.0
+"""The same for all connections of an agent of an instance, for which as a rule only the disposal waits."""
+RELIED_ON: ReliedOn = (
+    (MCPConnectionManager, "running_servers", ()),
+    (MCPConnectionManager, "disconnect_server", ("self", "server_name")),
+    (MCPConnectionManager, "disconnect_all", ("self",)),
+    (ServerConnection, "cancel_lifecycle", ("self",)),
+)
+_log = logging.getLogger("pallas.runtime")
+
+
+class BoundedGoodbyes(MCPConnectionManager):
+    """Connections that are cut off when their server does not let them end."""
+
+    async def disconnect_server(self, server_name: str) -> None:
+        """End the connection to a server."""
+        with self._cutting_off_after(GOODBYE_SECONDS, server_name):
+            await super().disconnect_server(server_name)
+
+    async def disconnect_all(self) -> bool:
+        """End all connections."""
+        with self._cutting_off_after(GOODBYE_SECONDS_OF_ALL, *self.running_servers):
+            return await super().disconnect_all()
+
+    @contextmanager
+    def _cutting_off_after(self, seconds: float, *servers: str) -> Iterator[None]:
+        cutting = asyncio.get_running_loop().call_later(seconds, self._cut_off, servers)
+        try:
+            yield
+        finally:
+            cutting.cancel()
+
+    def _cut_off(self, servers: tuple[str, ...]) -> None:
+        for name in servers:
+            if (connection := self.running_servers.get(name)) is not None:
+                extra = {"server": name}
+                _log.warning("session could not be ended with its server, connection cut off", extra=extra)
+                connection.cancel_lifecycle()

@@ -1,0 +1,1 @@
+"""Clients of LLM providers, and the repairs of fast-agent's provider classes."""

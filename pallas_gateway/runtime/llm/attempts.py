@@ -1,0 +1,271 @@
+"""The requests that one turn of a model may take, and what became of the last one.
+
+Libraries that repeat failed requests themselves (OpenAI's, Anthropic's) go on doing it; here it is logged. For the
+others the gateway does: three requests in all, for what may pass, and only before the first piece of an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from functools import wraps
+from http import HTTPStatus
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
+
+import httpx2
+from fast_agent.core.exceptions import walk_exception_chain
+from fast_agent.llm.fastagent_llm import FastAgentLLM
+
+from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime.compat.requirements import check_names
+from pallas_gateway.runtime.failures import one_line
+from pallas_gateway.runtime.provider_failures import explain, why_failed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+MOST_REQUESTS = 3
+FIRST_WAIT_SECONDS = 0.5
+"""Doubled for the next one. Each wait is shortened by chance, so that calls which failed together do not come again
+together."""
+LONGEST_WAIT_SECONDS = 60.0
+"""As for `Retry-After` in OpenAI's and Anthropic's libraries; a provider that asks for more is not asked again."""
+RELIED_ON: ReliedOn = (
+    (FastAgentLLM, "_execute_with_retry", ("self", "func", "args", "on_final_error", "kwargs")),
+    (FastAgentLLM, "retry_count", ()),
+    (FastAgentLLM, "add_stream_listener", ("self", "listener")),
+    (FastAgentLLM, "add_tool_stream_listener", ("self", "listener")),
+)
+_REPEATING_LIBRARIES = ("openai", "anthropic")
+_PASSING = frozenset({408, 409, 429})
+_log = logging.getLogger("pallas.runtime")
+_asking: ContextVar[Any] = ContextVar("pallas_asking_llm", default=None)
+_current: ContextVar[Requests | None] = ContextVar("pallas_llm_requests", default=None)
+# Weak: a context may outlive its call, in whatever was scheduled in it.
+_told: ContextVar[WeakMethod[Callable[[Any], None]] | None] = ContextVar("pallas_llm_repeats", default=None)
+
+
+class ProviderError(CallFailedError):
+    """A model's provider refused a request or could not be reached; the message names no address."""
+
+    reason = "llm_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        is_unreached: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers or {}
+        self.is_unreached = is_unreached
+
+
+@dataclass
+class Requests:
+    """Those of one turn that a provider's class counts, because it sends several by itself."""
+
+    sent: int = 0
+    is_answered: bool = False  # in this attempt
+    failure: Exception | None = None  # of this attempt
+
+    @classmethod
+    def of_turn(cls) -> Requests:
+        """Return those of the running turn."""
+        return _current.get() or cls()
+
+
+@contextmanager
+def repeats_told_to(hear: Callable[[Any], None]) -> Iterator[None]:
+    """`hear`, a method, is called with the LLM of this context that is about to send a request once more."""
+    token = _told.set(WeakMethod(hear))
+    try:
+        yield
+    finally:
+        _told.reset(token)
+
+
+def prepare() -> None:
+    """Have every provider of fast-agent make its turns here."""
+    original = FastAgentLLM._execute_with_retry
+
+    @wraps(original)
+    async def execute(self: Any, func: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
+        async def attempts(*given: Any, **more: Any) -> Any:
+            patience = next((limit for one in given if (limit := getattr(one, "streaming_timeout", None))), None)
+            return await _Attempts(self, patience).of(lambda: func(*given, **more))
+
+        try:
+            return await original(self, attempts, *arguments, **options)
+        except Exception as error:
+            raise explain(self, error, one_line(error)) from error
+
+    FastAgentLLM._execute_with_retry = execute  # type: ignore[method-assign]
+
+
+def log_repeats_of_libraries() -> None:
+    """Log what the libraries repeat themselves, of those that have been imported; safe to call again."""
+    for name in _REPEATING_LIBRARIES:
+        if (module := sys.modules.get(f"{name}._base_client")) is None or hasattr(
+            module.AsyncAPIClient._sleep_for_retry, "original"
+        ):
+            continue
+        sleep = ("self", "retries_taken", "max_retries", "options", "response")
+        check_names(((module.AsyncAPIClient, "_sleep_for_retry", sleep),))
+        module.AsyncAPIClient._sleep_for_retry = _logged(module.AsyncAPIClient._sleep_for_retry)
+
+
+def _logged(original: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    @wraps(original)
+    async def sleep_for_retry(self: Any, *, retries_taken: int, response: Any, **more: Any) -> None:
+        say_repeated(f"status {response.status_code}" if response is not None else "no connection", retries_taken + 1)
+        await original(self, retries_taken=retries_taken, response=response, **more)
+
+    sleep_for_retry.original = original  # type: ignore[attr-defined]
+    return sleep_for_retry
+
+
+def say_repeated(why: str, attempt: int) -> None:
+    """Log that a request failed and is sent again; `attempt` is the number of the one that failed."""
+    llm = _asking.get()
+    provider = getattr(getattr(llm, "provider", None), "config_name", None)
+    _log.warning("LLM request repeated", extra={"provider": provider, "attempt": attempt, "error": why})
+    if llm is not None and (told := _told.get()) is not None and (hear := told()) is not None:
+        hear(llm)
+
+
+@dataclass
+class _Attempts:
+    """Those of one turn."""
+
+    llm: Any
+    patience: float | None  # how many seconds the provider may be silent, as its class in fast-agent knows it
+    has_begun: bool = False  # to answer
+    requests: Requests = field(default_factory=Requests)
+
+    async def of(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """The answer to the last request that `ask` sends.
+
+        Raises:
+            CallFailedError: `llm_timeout`; the provider was silent.
+            Exception: what the last request raised.
+        """
+        token, counting = _asking.set(self.llm), _current.set(self.requests)
+        forget = (self.llm.add_stream_listener(self._hear), self.llm.add_tool_stream_listener(self._hear_of_tool))
+        try:
+            for attempt in range(1, MOST_REQUESTS + 1):
+                began = monotonic()
+                self.requests.is_answered, self.requests.failure = False, None
+                try:
+                    return await ask()
+                except Exception as error:
+                    if _is_silence(error):
+                        raise timed_out(self.patience or monotonic() - began) from error
+                    wait = self._wait_after(error, attempt)
+                    if wait is None:
+                        raise
+                    say_repeated(why_failed(error) or one_line(error), attempt)
+                await asyncio.sleep(wait)
+        finally:
+            _asking.reset(token)
+            _current.reset(counting)
+            for one in forget:
+                one()
+        raise AssertionError  # the last attempt returns or raises
+
+    def _hear(self, chunk: Any) -> None:
+        self.has_begun = self.has_begun or bool(chunk.text)
+
+    def _hear_of_tool(self, *_: object) -> None:
+        self.has_begun = True
+
+    def _wait_after(self, error: Exception, attempt: int) -> float | None:
+        """Seconds to wait before another request; None if there is none."""
+        sent = max(attempt, self.requests.sent)
+        if sent >= MOST_REQUESTS or self.has_begun or self.llm.retry_count > 0:
+            return None  # with `llm_retries`, fast-agent repeats the turn
+        return wait_after(error, attempt)
+
+
+def timed_out(seconds: float) -> CallFailedError:
+    """The failure of a turn whose provider was silent."""
+    return CallFailedError(f"its provider sent nothing for {seconds:.3g} s", reason="llm_timeout")
+
+
+def wait_after(error: BaseException, attempt: int) -> float | None:
+    """Seconds to wait before the request is sent again; None if it is not, or if its library has done so."""
+    chain = list(walk_exception_chain(error))
+    if _is_from_repeating_library(chain):
+        return None
+    status, headers = _status_of(chain)
+    if status is None:
+        return _backoff(attempt) if is_unreached(error) else None
+    if status not in _PASSING and status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return None
+    return _asked_for(headers["retry-after"], attempt) if "retry-after" in headers else _backoff(attempt)
+
+
+def _status_of(chain: list[BaseException]) -> tuple[int | None, Mapping[str, str]]:
+    for error in chain:
+        status = next((got for name in ("status", "code") if type(got := getattr(error, name, None)) is int), None)
+        if status is not None:
+            headers = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
+            return status, {name.lower(): value for name, value in (headers or {}).items()}
+    return None, {}
+
+
+def _asked_for(retry_after: str, attempt: int) -> float | None:
+    """RFC 9110 section 10.2.3: seconds, or a date."""
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(retry_after).timestamp() - time()
+        except ValueError:
+            return _backoff(attempt)
+    return max(seconds, 0.0) if seconds <= LONGEST_WAIT_SECONDS else None
+
+
+def _backoff(attempt: int) -> float:
+    wait: float = FIRST_WAIT_SECONDS * 2 ** (attempt - 1)
+    return wait * random.uniform(0.75, 1)  # noqa: S311  not for secrets
+
+
+def is_unreached(error: BaseException) -> bool:
+    """Return True if no connection was made, except by libraries that repeat requests: their message says it."""
+    chain = list(walk_exception_chain(error))
+    refused = (ConnectionRefusedError, httpx2.ConnectError, httpx2.ConnectTimeout)
+    return not _is_from_repeating_library(chain) and any(
+        isinstance(one, refused) or getattr(one, "is_unreached", False) for one in chain
+    )
+
+
+def _is_from_repeating_library(chain: list[BaseException]) -> bool:
+    """Return True if the last request was sent by one; for WebSockets, fast-agent switches its repeats off."""
+    for error in chain:
+        if type(error).__name__ == "ResponsesWebSocketError":
+            return False
+        if type(error).__module__.partition(".")[0] in _REPEATING_LIBRARIES:
+            return True
+    return False
+
+
+def _is_silence(error: BaseException) -> bool:
+    """Return True if a provider did not answer in time; a connection that was not made in time is not meant."""
+    chain = list(walk_exception_chain(error))
+    if any(isinstance(one, httpx2.ConnectTimeout) for one in chain):
+        return False
+    return any(isinstance(one, (TimeoutError, httpx2.ReadTimeout)) for one in chain)

@@ -1,0 +1,99 @@
+"""Turns of Amazon Bedrock in threads of their own: its library blocks.
+
+A thread for each turn, not a pool: a silent model must not keep the threads from other turns, or the process from
+ending. As many run at once as calls do. The end of a call shuts down the sockets that its thread waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from functools import partial
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from pallas_gateway.runtime.llm.attempts import ProviderError, say_repeated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+
+class Turn:
+    """One turn in its thread, as the event loop sees it."""
+
+    def __init__(self, idle_seconds: float | None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.idle_seconds = idle_seconds
+        self._is_cancelled = False
+
+    def takes(self, sock: socket.socket) -> None:
+        """Note, in the thread, a socket that is its own from now on, until another turn takes it."""
+        with _owning:
+            _owners[sock] = self
+            if self._is_cancelled:
+                _shut_down(sock)
+
+    def check(self) -> None:
+        """Raise in the thread of a call that is over, before it sends a request."""
+        if self._is_cancelled:
+            raise ProviderError("the call is over")
+
+    def say_repeated(self, why: str, sent: int) -> None:
+        """Have the event loop log, in the thread's context, that a request is sent once more."""
+        self.loop.call_soon_threadsafe(say_repeated, why, sent, context=copy_context())
+
+    def cancel(self) -> None:
+        """Wake the thread from whatever it reads, with an error."""
+        with _owning:
+            self._is_cancelled = True
+            for sock in [one for one, turn in _owners.items() if turn is self]:
+                _shut_down(sock)
+
+
+_owners: WeakKeyDictionary[socket.socket, Turn] = WeakKeyDictionary()
+_owning = Lock()
+current_turn: ContextVar[Turn | None] = ContextVar("pallas_bedrock_turn", default=None)
+
+
+def _shut_down(sock: socket.socket) -> None:
+    with suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of a TLS socket is not for two threads
+
+
+async def in_thread(turn: Turn, work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of `work`, which never waits for the event loop; cancelled, it is cut off."""
+    token = current_turn.set(turn)
+    context = copy_context()
+    current_turn.reset(token)
+    outcome = turn.loop.create_future()
+
+    def settle(take: Callable[[Any], None], value: Any) -> None:
+        if not outcome.done():
+            take(value)
+
+    def run() -> None:
+        try:
+            end = partial(settle, outcome.set_result, context.run(_run_through, work))
+        except BaseException as error:  # noqa: BLE001  raised where the result is waited for
+            end = partial(settle, outcome.set_exception, error)
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            turn.loop.call_soon_threadsafe(end)
+
+    Thread(target=run, name="pallas-bedrock-turn", daemon=True).start()
+    try:
+        return await outcome
+    except asyncio.CancelledError:
+        turn.cancel()
+        raise
+
+
+def _run_through(work: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    work.close()
+    raise RuntimeError("fast-agent's turn of Bedrock waits for the event loop, which it has never done")

@@ -1,0 +1,261 @@
+"""The HTTP clients that carry LLM turns: kept between turns and calls, instead of one for each turn.
+
+fast-agent makes a client for every turn and throws it away, so each turn opens a connection (with TLS: several round
+trips) and blocks the loop for some milliseconds. What is shared here is sockets, never anything of a call: a client is
+its provider's address, key and headers; cookies are not kept; a client made with a caller's own token is not shared
+at all; and a turn that ends early ends its response with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from functools import partial
+from http.cookiejar import DefaultCookiePolicy
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakMethod
+
+from fast_agent.mcp.auth.context import request_bearer_token
+
+from pallas_gateway.runtime.llm.openai_requests import transform_plainly
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+_OF_TRANSPORT = ("client", "ssl_context")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+KEPT_CLIENTS = 64
+"""One for each combination of address, key and headers; the one not used for longest goes first."""
+KEEP_ALIVE_SECONDS = 3.0
+"""How long a socket waits for the next turn: less than the 5 s after which common servers close theirs, just then."""
+READ_BY_CLIENTS = (
+    *(name.upper() for name in _PROXIES),
+    *_PROXIES,
+    *("SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS"),
+    "AZURE_OPENAI_AD_TOKEN",
+    *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE"),
+    *("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"),
+)
+"""Variables that a client reads when it is made; a reload may have read them from `.env`."""
+RETIRE_SECONDS = 3600.0
+"""So long may a turn last that uses it still."""
+RELIED_ON: ReliedOn = (
+    *(("httpx2:AsyncClient", name, ()) for name in ("_transport", "_mounts")),
+    *(("openai._vendor.httpx_aiohttp.transport:AiohttpTransport", name, ()) for name in _OF_TRANSPORT),
+)
+ANTHROPIC_RELIES_ON: ReliedOn = (
+    ("anthropic", "DefaultAioHttpClient", ()),
+    *(("anthropic._vendor.httpx_aiohttp.transport:AiohttpTransport", name, ()) for name in _OF_TRANSPORT),
+)
+
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[Any, Any]] = WeakKeyDictionary()
+_retired: WeakKeyDictionary[asyncio.AbstractEventLoop, set[Any]] = WeakKeyDictionary()
+_closing = TaskOwner()
+# Weak: a context may outlive its call, in whatever was scheduled in it, and must not keep an agent that has gone.
+_meanwhile: ContextVar[WeakMethod[Callable[[], None]] | None] = ContextVar("pallas_while_waiting", default=None)
+_responses: ContextVar[list[Any] | None] = ContextVar("pallas_llm_responses", default=None)
+
+
+def keep_clients_of(module: ModuleType) -> None:
+    """Have a provider's module of fast-agent use kept clients; safe to call again."""
+    if hasattr(module, "AsyncOpenAI") and hasattr(module, "DefaultAioHttpClient"):
+        _keep_openai(module)
+    if hasattr(module, "AsyncAnthropic"):
+        _keep_anthropic(module)
+    if hasattr(module, "AsyncAzureOpenAI"):
+        _keep_azure(module)
+
+
+@contextmanager
+def while_waiting(work: Callable[[], None]) -> Iterator[None]:
+    """`work`, a method, is called when a turn of this context has left for its model, which takes its time."""
+    token = _meanwhile.set(WeakMethod(work))
+    try:
+        yield
+    finally:
+        _meanwhile.reset(token)
+
+
+async def close_clients() -> None:
+    """Close those of the running event loop."""
+    loop = asyncio.get_running_loop()
+    for client in (*_clients.pop(loop, {}).values(), *_retired.pop(loop, ())):
+        await client.close()
+
+
+def _keep_openai(module: Any) -> None:
+    original, http_client = module.AsyncOpenAI, module.DefaultAioHttpClient
+    if getattr(original, "is_kept", False):
+        return
+    import openai  # noqa: PLC0415  not before an LLM is used
+
+    from pallas_gateway.runtime.llm import openai_client, runs, types  # noqa: PLC0415
+
+    kept_class = openai_client.in_short(original)
+    openai_client.know_chunks(module)
+    openai_client.note_ends()
+    runs.accumulate_runs(module)
+    types.construct_by_tag(openai)
+    transform_plainly()
+
+    def client(**settings: Any) -> Any:
+        return kept(settings, lambda: kept_class(**settings, http_client=without_cookies(http_client())))
+
+    def lent(**settings: Any) -> Any:
+        settings.pop("http_client", None)
+        if is_callers_own(settings):
+            return original(**settings, http_client=http_client())
+        return Lent(client(**settings))
+
+    lent.is_kept = True  # type: ignore[attr-defined]
+    module.AsyncOpenAI = lent
+    module.DefaultAioHttpClient = _none  # made with a kept client only
+
+
+def _keep_anthropic(module: Any) -> None:
+    original = module.AsyncAnthropic
+    if getattr(original, "is_kept", False):
+        return
+
+    def client(**settings: Any) -> Any:
+        if settings.get("http_client") is not None or is_callers_own(settings):
+            return original(**settings)
+        return kept(settings, lambda: original(**{**settings, "http_client": aio_client()}))
+
+    client.is_kept = True  # type: ignore[attr-defined]
+    module.AsyncAnthropic = client
+
+
+def _keep_azure(module: Any) -> None:
+    original = module.AsyncAzureOpenAI
+    if getattr(original, "is_kept", False):
+        return
+    from openai import DefaultAioHttpClient  # noqa: PLC0415  not before an LLM is used
+
+    def lent(**settings: Any) -> Any:
+        # An identity of the cloud belongs to the LLM object of one call.
+        if "azure_ad_token_provider" in settings or is_callers_own(settings):
+            return original(**settings)
+        return Lent(kept(settings, lambda: original(**settings, http_client=without_cookies(DefaultAioHttpClient()))))
+
+    lent.is_kept = True  # type: ignore[attr-defined]
+    module.AsyncAzureOpenAI = lent
+
+
+def is_callers_own(settings: Mapping[str, Any]) -> bool:
+    """Whether the client would carry the token of the call's client: kept for nobody else, nor after the call."""
+    token = request_bearer_token.get()
+    return bool(token) and _holds(settings, str(token))
+
+
+def _holds(value: object, text: str) -> bool:
+    """Return true if a client's settings contain a text; strings are searched as they are, because a `repr` escapes."""
+    if isinstance(value, str):
+        return text in value
+    if isinstance(value, bytes):
+        return text.encode(errors="surrogatepass") in value
+    if isinstance(value, Mapping):
+        return any(_holds(one, text) for pair in value.items() for one in pair)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(_holds(one, text) for one in value)
+    shown = repr(value)
+    return text in shown or repr(text)[1:-1] in shown
+
+
+def kept(settings: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    """The client of the running event loop with these settings, which all determine it; made if there is none yet."""
+    clients = _clients.setdefault(asyncio.get_running_loop(), OrderedDict())
+    key = (repr(sorted((name, repr(value)) for name, value in settings.items())), *map(os.environ.get, READ_BY_CLIENTS))
+    if key not in clients:
+        clients[key] = make()
+        if len(clients) > KEPT_CLIENTS:
+            _retire(clients.popitem(last=False)[1])
+    clients.move_to_end(key)
+    return clients[key]
+
+
+def _retire(client: Any) -> None:
+    loop = asyncio.get_running_loop()
+    retired = _retired.setdefault(loop, set())
+    retired.add(client)
+
+    def close() -> None:
+        if client in retired:
+            retired.remove(client)
+            _closing.spawn(client.close(), name="close LLM client", report=True)
+
+    loop.call_later(RETIRE_SECONDS, close, context=Context())  # in that of a call, its token would stay as long
+
+
+class Lent:
+    """A kept client for one turn: leaving it leaves the client open, and no response of the turn."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._responses: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """As the client itself, for who uses it without entering it."""
+        return getattr(self._client, name)
+
+    async def close(self) -> None:
+        """Nothing: others use it."""
+
+    async def __aenter__(self) -> Any:
+        self._token = _responses.set(self._responses)
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        _responses.reset(self._token)
+        for response in self._responses:
+            if not response.is_closed:
+                await response.aclose()
+
+
+async def use_the_wait(_: Any) -> None:
+    """A hook of HTTP clients. The request leaves before the loop comes to this: a kept connection never waits."""
+    if (meanwhile := _meanwhile.get()) is not None and (work := meanwhile()) is not None:
+        asyncio.get_running_loop().call_soon(work)
+
+
+async def remember(response: Any) -> None:
+    """A hook of HTTP clients: the turn closes this response when it ends."""
+    if (responses := _responses.get()) is not None:
+        responses.append(response)
+
+
+def without_cookies(client: Any) -> Any:
+    """An HTTP client on aiohttp that keeps no cookie and tells the turn of its responses."""
+    client.event_hooks["request"].append(use_the_wait)
+    client.event_hooks["response"].append(remember)
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+    for transport in (client._transport, *client._mounts.values()):
+        if transport is not None:
+            transport.client = partial(_session, transport)
+    return client
+
+
+def _session(transport: Any) -> Any:
+    from pallas_gateway.runtime.llm import sockets  # noqa: PLC0415  not before an LLM is used
+
+    return sockets.session(transport.ssl_context, KEEP_ALIVE_SECONDS)
+
+
+def aio_client(**settings: Any) -> Any:
+    """The Anthropic library's own, on aiohttp: the one on httpcore costs twice as much for each piece of a stream."""
+    from anthropic import DefaultAioHttpClient  # noqa: PLC0415  not before an LLM is used
+
+    return without_cookies(DefaultAioHttpClient(**settings))
+
+
+def _none(**_: Any) -> None:
+    """No HTTP client."""

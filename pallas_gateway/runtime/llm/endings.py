@@ -1,0 +1,137 @@
+"""Streamed answers that end before their end: a failure of the provider, where fast-agent takes them for whole.
+
+A proxy whose server dies ends the body as if that were all. What was streamed until then has reached the client.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime.compat.requirements import check_names
+from pallas_gateway.runtime.provider_failures import ENDED_EARLY, INCOMPLETE, reported
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+_PROVIDERS = "fast_agent.llm.provider"
+_STREAMS: ReliedOn = tuple(
+    (f"{_PROVIDERS}.{place}", "_process_stream", ("self", "stream", "model"))
+    for place in (
+        "openai.llm_openai:OpenAILLM",
+        "anthropic.llm_anthropic:AnthropicLLM",
+        "openai.responses_streaming:ResponsesStreamingMixin",
+        "openai.openresponses_streaming:OpenResponsesStreamingMixin",
+    )
+)
+_LAST_RESPONSE_EVENTS = frozenset({"response.completed", "response.done", "response.incomplete"})
+_FAILED_RESPONSE_EVENTS = frozenset({"error", "response.failed"})
+
+
+def ended_early() -> CallFailedError:
+    """The failure of a turn whose answer has no end."""
+    return CallFailedError(ENDED_EARLY, reason="llm_error")
+
+
+def incomplete() -> CallFailedError:
+    """The failure of a turn that received no event, or nothing that can be read."""
+    return CallFailedError(INCOMPLETE, reason="llm_error")
+
+
+class WholeStream:
+    """A stream that must hold its last event.
+
+    `may_be_empty` is for streams that fast-agent asks for again where they hold no event at all.
+    """
+
+    def __init__(self, stream: Any, is_last: Callable[[Any], bool], *, may_be_empty: bool = False) -> None:
+        self._stream = stream
+        self._is_last = is_last
+        self._may_be_empty = may_be_empty
+
+    def __getattr__(self, name: str) -> Any:
+        """As the stream itself."""
+        return getattr(self._stream, name)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """The events.
+
+        Raises:
+            CallFailedError: `llm_error`; there are no more, and the last one has not come.
+        """
+        is_whole, event = False, None
+        async for event in self._stream:
+            is_whole = is_whole or self._is_last(event)
+            yield event
+        if event is None and not self._may_be_empty:
+            raise incomplete()
+        if event is not None and not is_whole and not getattr(self._stream, "is_done", False):
+            raise ended_early()
+
+
+def require_ends(llm_class: type[Any]) -> None:
+    """Have a provider's class of fast-agent refuse streams without an end; safe to call again."""
+    reader = _READERS.get(llm_class.__name__)
+    if reader is None or hasattr(llm_class._process_stream, "original"):
+        return
+    check_names(tuple(one for one in _STREAMS if one[0].endswith(f":{llm_class.__name__}")))
+    original = llm_class._process_stream
+
+    @wraps(original)
+    async def process_stream(self: Any, stream: Any, *arguments: Any, **options: Any) -> Any:
+        whole = WholeStream(stream, reader(), may_be_empty=llm_class.__name__ in _ASKED_AGAIN)
+        return await original(self, whole, *arguments, **options)
+
+    process_stream.original = original  # type: ignore[attr-defined]
+    llm_class._process_stream = process_stream
+
+
+def _chat_completions() -> Callable[[Any], bool]:
+    """Those end with `[DONE]` as well; some servers send only one of both. The chunks' tool calls are corrected."""
+    from pallas_gateway.runtime.llm.tool_calls import ToolCalls  # noqa: PLC0415  not before an LLM is used
+
+    calls = ToolCalls()
+
+    def is_last(chunk: Any) -> bool:
+        choices: Any = getattr(chunk, "choices", None)
+        if not choices:
+            return False
+        calls.settle(choices[0])
+        return choices[0].finish_reason is not None
+
+    return is_last
+
+
+def _messages() -> Callable[[Any], bool]:
+    """Anthropic's."""
+    return lambda event: bool(event.type == "message_stop")
+
+
+def _responses() -> Callable[[Any], bool]:
+    """The Responses API."""
+    return lambda event: getattr(event, "type", None) in _LAST_RESPONSE_EVENTS
+
+
+def _open_responses() -> Callable[[Any], bool]:
+    """`openresponses`, where fast-agent ignores errors; those raise `CallFailedError` with the event's message."""
+
+    def is_last(event: Any) -> bool:
+        if event.type in _FAILED_RESPONSE_EVENTS:
+            error = event if event.type == "error" else event.response.error
+            raise CallFailedError(reported(getattr(error, "message", None)), reason="llm_error")
+        return event.type in _LAST_RESPONSE_EVENTS
+
+    return is_last
+
+
+_READERS = {
+    "OpenAILLM": _chat_completions,
+    "AnthropicLLM": _messages,
+    "ResponsesStreamingMixin": _responses,
+    "OpenResponsesStreamingMixin": _open_responses,
+}
+"""By class of fast-agent: for each stream, a function that returns True for the last event."""
+_ASKED_AGAIN = ("OpenAILLM",)

@@ -1,0 +1,122 @@
+"""Google's models, made fit for hosting. Installed when an agent first uses one."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.runtime.compat.requirements import check_names
+from pallas_gateway.runtime.llm.client_cache import RELIED_ON as CONNECTIONS_RELY_ON
+from pallas_gateway.runtime.llm.client_cache import Lent, is_callers_own, kept, without_cookies
+from pallas_gateway.runtime.llm.endings import WholeStream
+
+if TYPE_CHECKING:
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+_LLM = "fast_agent.llm.provider.google.llm_google_native:GoogleNativeLLM"
+RELIED_ON: ReliedOn = (
+    (_LLM, "_initialize_google_client", ("self", "service_tier", "timeout_seconds")),
+    (_LLM, "_google_http_options", ("self", "service_tier", "timeout_seconds")),
+    (_LLM, "_vertex_cfg", ("self",)),
+    (_LLM, "_handle_google_function_call_part", ("self", "state", "part")),
+    (_LLM, "_close_google_active_tool", ("self", "state")),
+    (_LLM, "_consume_google_stream", ("self", "response_stream", "model", "capture_base")),
+    ("google.genai", "Client", ("api_key", "http_options")),
+)
+
+
+def prepare(llm_class: type[Any]) -> None:
+    """Repair fast-agent's class for Google; safe to call again."""
+    if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._initialize_google_client, "original"):
+        return
+    from pallas_gateway.runtime.llm import google_chunks, sockets  # noqa: PLC0415  not before an LLM is used
+
+    check_names((*RELIED_ON, *CONNECTIONS_RELY_ON, *sockets.RELIED_ON))  # imports OpenAI's library, too
+    google_chunks.make_texts_in_short()
+    _keep_clients(llm_class)
+    _keep_tool_calls_apart(llm_class)
+    _require_ends(llm_class)
+
+
+def _keep_clients(llm_class: Any) -> None:
+    """fast-agent makes a client for every turn: two TLS contexts, made on the event loop, and a new connection."""
+    original = llm_class._initialize_google_client
+
+    @wraps(original)
+    def initialize(self: Any, **options: Any) -> Any:
+        is_vertex, *_ = self._vertex_cfg()
+        key = None if is_vertex else self._api_key()
+        settings = {"key": key, "url": self._base_url(), "headers": self._default_headers(), **options}
+        if not key or is_callers_own(settings):
+            return original(self, **options)
+        return _LentClient(kept({"provider": "google", **settings}, lambda: _KeptClient(self, key, options)))
+
+    initialize.original = original  # type: ignore[attr-defined]
+    llm_class._initialize_google_client = initialize
+
+
+class _KeptClient:
+    """A client of Google's library on sockets that are watched like those of other providers.
+
+    Given no HTTP client, the library sleeps up to 10 s when a connection is refused.
+    """
+
+    def __init__(self, llm: Any, key: str, options: dict[str, Any]) -> None:
+        from google import genai  # noqa: PLC0415  not before an LLM is used
+        from openai import DefaultAioHttpClient  # noqa: PLC0415
+
+        http_options = llm._google_http_options(**options) or genai.types.HttpOptions()
+        self._http = without_cookies(DefaultAioHttpClient(timeout=None))
+        http_options.httpx_async_client = self._http
+        share_trust_store(http_options)
+        self.client = genai.Client(api_key=key, http_options=http_options)
+
+    async def close(self) -> None:
+        """Close it and its sockets."""
+        self.client.close()
+        await self._http.aclose()
+
+
+def share_trust_store(http_options: Any) -> None:
+    """Use the context of all clients; else the library reads the trust store for two clients that are not used."""
+    import httpx2  # noqa: PLC0415  not before an LLM is used
+
+    trusted = httpx2.create_ssl_context()
+    http_options.client_args = {"verify": trusted}
+    http_options.async_client_args = {"verify": trusted, "ssl": trusted}
+
+
+class _LentClient:
+    """A kept client for one turn, which enters `aio`."""
+
+    def __init__(self, kept_client: _KeptClient) -> None:
+        self.aio = Lent(kept_client.client.aio)
+
+
+def _keep_tool_calls_apart(llm_class: Any) -> None:
+    """fast-agent writes the arguments of a second call over those of the first, which is still open."""
+    original = llm_class._handle_google_function_call_part
+
+    @wraps(original)
+    def handle(self: Any, state: Any, part: Any) -> None:
+        if part.function_call is not None:
+            self._close_google_active_tool(state)  # each part holds a whole call
+        original(self, state, part)
+
+    llm_class._handle_google_function_call_part = handle
+
+
+def _require_ends(llm_class: Any) -> None:
+    original = llm_class._consume_google_stream
+
+    @wraps(original)
+    async def consume(self: Any, response_stream: Any, **options: Any) -> Any:
+        return await original(self, WholeStream(response_stream, _is_last), **options)
+
+    llm_class._consume_google_stream = consume
+
+
+def _is_last(chunk: Any) -> bool:
+    """Return True if a chunk has the reason for the end; a refused prompt has no candidates."""
+    candidates = chunk.candidates or ()
+    return any(one.finish_reason is not None for one in candidates) or chunk.prompt_feedback is not None

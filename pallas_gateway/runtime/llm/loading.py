@@ -1,0 +1,112 @@
+"""Classes of fast-agent's providers: repaired when they are loaded, and loaded in a thread before an agent starts.
+
+A provider's library takes up to half a second to import and as long to make its schemas at the first answer. Meanwhile
+the calls of other agents go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Any, cast
+
+from fast_agent.llm import model_factory
+from fast_agent.llm.model_factory import ModelFactory
+from fast_agent.llm.provider_key_manager import ProviderKeyManager
+
+from pallas_gateway.runtime import provider_failures
+from pallas_gateway.runtime.llm import anthropic, attempts, client_cache, endings, openrouter
+from pallas_gateway.runtime.settings import provider_addresses
+from pallas_gateway.runtime.settings.model_names import default_model, is_bedrock_id, provider_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from fast_agent.config import Settings
+    from fast_agent.core.fastagent import FastAgent
+    from fast_agent.llm.provider_types import Provider
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+RELIED_ON: ReliedOn = (
+    (ModelFactory, "_load_provider_class", ("provider",)),
+    (ModelFactory, "_bedrock_pattern_matches", ("model_name",)),
+    (model_factory, "import_module", ("name",)),
+)
+_COPILOT = "fast_agent.llm.provider.copilot."
+_loading = Lock()
+
+
+def prepare(check_openai: Callable[[], None]) -> None:
+    """Repair each class that is loaded; `check_openai` checks the OpenAI library before one that uses it."""
+    factories: Any = model_factory
+    original, import_module = ModelFactory._load_provider_class, factories.import_module
+    loaded: set[Provider] = set()
+
+    def load_provider_class(provider: Provider) -> Any:
+        if provider in loaded:  # without the lock, which may be held by a thread that imports another library
+            return _repaired(original(provider), check_openai)
+        with _loading:
+            llm_class = _repaired(original(provider), check_openai)
+            loaded.add(provider)
+        return llm_class
+
+    def import_repaired(name: str) -> Any:
+        module = import_module(name)
+        if name.startswith(_COPILOT):  # its classes are not loaded by that method
+            for each in [one for one in vars(module).values() if getattr(one, "__module__", None) == name]:
+                _repaired(each, check_openai)
+        return module
+
+    ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]
+    factories.import_module = import_repaired
+    ModelFactory._bedrock_pattern_matches = staticmethod(is_bedrock_id)  # type: ignore[method-assign]
+
+
+async def load_providers(fast: FastAgent, settings: Settings, others: Iterable[str]) -> None:
+    """Load the providers of all models that agents of the module use, and of `others`.
+
+    A provider that cannot be loaded is left to its agent's start, which has the reason.
+    """
+    models = {default_model(settings), *(data["config"].model for data in fast.agents.values()), *others}
+    providers = {provider_of(model) for model in models if model}
+    await asyncio.to_thread(_load, providers)
+
+
+def _load(providers: Iterable[Provider | None]) -> None:
+    from pallas_gateway.runtime.llm import warm_up  # noqa: PLC0415  needed with the first model only
+
+    for provider in filter(None, providers):
+        with suppress(Exception):
+            ProviderKeyManager.serve_oauth_requires_request_token(provider.config_name)  # imports a server for some
+            warm_up.warm_up(cast("type", ModelFactory._load_provider_class(provider)))
+
+
+def _repaired(llm_class: Any, check_openai: Callable[[], None]) -> Any:
+    from pallas_gateway.runtime.llm import bedrock, google, keys, logins, reasoning, responses, schemas  # noqa: PLC0415  needed with the first model only
+
+    for each in inspect.getmro(cast("type", llm_class)):
+        module = sys.modules[each.__module__]
+        if hasattr(module, "AsyncOpenAI"):
+            check_openai()
+        client_cache.keep_clients_of(module)
+        provider_failures.explain_failures_of(module)
+        provider_addresses.ask_the_same_address(module)
+        attempts.log_repeats_of_libraries()
+        endings.require_ends(each)
+        for repairs in (
+            keys,
+            schemas,
+            anthropic,
+            google,
+            openrouter,
+            reasoning,
+            responses,
+            logins,
+        ):
+            repairs.prepare(each)
+        bedrock.prepare(each, module)
+    return llm_class

@@ -1,0 +1,171 @@
+"""Providers whose tokens come from a login: Codex, xAI and GitHub Copilot.
+
+fast-agent looks for such a token in the keyring, where the system may prompt, and in the files of Codex's own command
+line, and renews it on the event loop. Here it comes from the file that `FAST_AGENT_AUTH_FILE` names, or there is none,
+and it is renewed in a thread. No login is made: neither at a start nor in a call.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial, wraps
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fast_agent.core.exceptions import ProviderKeyError
+from fast_agent.llm.provider_key_manager import ProviderKeyManager
+
+from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime.compat.requirements import check_names
+from pallas_gateway.runtime.llm.client_cache import aio_client, kept
+from pallas_gateway.telemetry import redaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+FILE = "FAST_AGENT_AUTH_FILE"
+_OPENAI = "fast_agent.llm.provider.openai"
+_COPILOTS_VARIABLE = "COPILOT_GITHUB_TOKEN"
+# The name of the login, and the function that returns its token.
+_LOGINS: Mapping[str, tuple[str, str, str]] = {
+    "CodexResponsesLLM": ("codex", f"{_OPENAI}.codex_oauth", "get_codex_access_token"),
+    "XAIResponsesLLM": ("xai", f"{_OPENAI}.xai_oauth", "get_xai_access_token"),
+}
+_CLIENTS: Mapping[str, str] = {
+    "CopilotResponsesLLM": "_responses_client",
+    "CopilotMessagesLLM": "_initialize_anthropic_client",
+}
+_COPILOTS_REPEATS = 2
+_STORE: ReliedOn = (
+    ("fast_agent.auth.credentials", "configured_auth_path", ()),
+    ("fast_agent.auth.credentials", "load_oauth_credential", ("provider",)),
+    ("fast_agent.utils.async_utils", "run_in_daemon_thread", ("func", "name")),
+)
+
+
+def prepare(llm_class: type[Any]) -> None:
+    """Repair fast-agent's class for one of these providers; safe to call again."""
+    if "logs_in" in vars(llm_class):
+        return
+    if (login := _LOGINS.get(llm_class.__name__)) is not None:
+        check_names((*_STORE, (llm_class, "_prepare_responses_client", ("self", "model", "transport"))))
+        check_names(((login[1], login[2], ("force_refresh",)),))
+        _renew_in_threads(llm_class, *login)
+    elif (client := _CLIENTS.get(llm_class.__name__)) is not None:
+        check_names((*_STORE, (llm_class, client, ("self",)), (llm_class, "validate_provider_credentials", ("self",))))
+        _require_copilots_token(llm_class)
+        _repeat(llm_class, client)
+        if llm_class.__name__ == "CopilotMessagesLLM":
+            _keep_sockets(sys.modules[llm_class.__module__])
+    else:
+        return
+    llm_class.logs_in = True
+
+
+def _renew_in_threads(llm_class: Any, login: str, module_name: str, function: str) -> None:
+    from fast_agent.utils.async_utils import run_in_daemon_thread  # noqa: PLC0415  needed with these providers only
+
+    module = import_module(module_name)
+    renew: Callable[[], str | None] = getattr(module, function)
+    original = llm_class._prepare_responses_client
+
+    @wraps(original)
+    async def prepare_client(self: Any, *arguments: Any) -> None:
+        if _uses_login(self):
+            try:
+                await run_in_daemon_thread(renew, name=f"renew the login of {login}")
+            except Exception as error:
+                why = f"its login in the file of {FILE} cannot be renewed; {_how_to_log_in(login)}"
+                raise CallFailedError(why, reason="llm_error") from error
+        await original(self, *arguments)
+
+    llm_class._prepare_responses_client = prepare_client
+    setattr(module, function, partial(_token, login))
+    base = next(each for each in llm_class.__mro__ if each.__name__ == "ResponsesLLM")
+    llm_class._create_websocket_connection = base._create_websocket_connection  # its own renews on the event loop
+
+
+def _uses_login(llm: Any) -> bool:
+    uses: Callable[[], bool] | None = getattr(llm, "_uses_oauth_credential", None)  # of xAI, some models need it
+    if uses is not None:
+        return uses()
+    name, config = llm.provider.config_name, llm.context.config
+    has_key = ProviderKeyManager.get_config_file_key(name, config) or ProviderKeyManager.get_env_var(name)
+    return llm._init_api_key is None and not has_key
+
+
+def _token(login: str, *, force_refresh: bool = False) -> str:
+    """The token of a login, as it is in the file.
+
+    Raises:
+        ProviderKeyError: there is none.
+    """
+    del force_refresh  # done before the turn, where it is due
+    if (token := _stored(login)) is None:
+        raise ProviderKeyError(f"No API key and no login for {login}", f"Set its API key, or {_how_to_log_in(login)}.")
+    return token
+
+
+def _stored(login: str) -> str | None:
+    from fast_agent.auth.credentials import configured_auth_path, load_oauth_credential  # noqa: PLC0415
+
+    stored = load_oauth_credential(login) if configured_auth_path() is not None else None
+    if stored is None:
+        return None
+    token = stored.credential.access_token
+    redaction.configured.add([token])
+    return token
+
+
+def _how_to_log_in(login: str) -> str:
+    return f"log in with `{FILE}=PATH fast-agent auth provider login {login}` and start the gateway with that variable"
+
+
+def _require_copilots_token(llm_class: Any) -> None:
+    """fast-agent reads it in a call, in a thread, but looks into the keyring if it finds none in variable or file."""
+
+    def validate_provider_credentials(self: Any) -> None:
+        del self
+        if not os.environ.get(_COPILOTS_VARIABLE) and _stored("copilot") is None:
+            raise ProviderKeyError(
+                "No token for GitHub Copilot", f"Set {_COPILOTS_VARIABLE}, or {_how_to_log_in('copilot')}."
+            )
+
+    llm_class.validate_provider_credentials = validate_provider_credentials
+
+
+def _repeat(llm_class: Any, name: str) -> None:
+    """fast-agent switches the repeats of the libraries off for this provider alone."""
+    original = getattr(llm_class, name)
+
+    @wraps(original)
+    def client(self: Any) -> Any:
+        made = original(self)
+        made.max_retries = _COPILOTS_REPEATS
+        return made
+
+    setattr(llm_class, name, client)
+
+
+def _keep_sockets(module: Any) -> None:
+    """fast-agent makes an HTTP client for every turn of Claude, and closes none."""
+    check_names(((module, "DefaultAsyncHttpxClient", ()),))
+
+    def http_client(**settings: Any) -> Any:
+        return kept({"provider": "copilot", **settings}, lambda: _Kept(aio_client(**settings))).http
+
+    module.DefaultAsyncHttpxClient = http_client
+
+
+class _Kept:
+    """An HTTP client that is closed with the clients of the other providers."""
+
+    def __init__(self, http: Any) -> None:
+        self.http = http
+
+    async def close(self) -> None:
+        """Close its sockets."""
+        await self.http.aclose()

@@ -1,0 +1,297 @@
+"""The OpenAI library's client, in short where the outcome is the same. Imported once an LLM is used.
+
+The library builds each request anew from its settings, and passes each chunk of a streamed answer through four
+generators before it makes objects of it, field by field: more work than all that the gateway does with a turn. Here a
+client's second request takes over from its first what the two have in common, and chunks of the usual form are made by
+pydantic's compiled validator from the bytes that came. Whatever does not fit exactly is left to the library.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import httpx2
+from openai import APIConnectionError, APITimeoutError, AsyncOpenAI, AsyncStream, _models
+from openai._httpx2 import request_exceptions, timeout_exceptions
+from openai._models import FinalRequestOptions
+from openai._streaming import ServerSentEvent, SSEDecoder, _SSELineDecoder
+from openai._types import NotGiven
+from openai._utils import is_given
+from openai._utils._json import openapi_dumps
+from openai.types import CompletionUsage
+from openai.types.chat import ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta
+from pydantic import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+    type _Event = bytes | ServerSentEvent
+
+KEPT_FRAMES = 16
+"""Of one client: it has one for each way it is asked and each attempt."""
+LONG_BYTES = 65_536
+"""A piece of an answer without an end after so many bytes is left to the library, which looks at no byte twice."""
+RELIED_ON: ReliedOn = (
+    (AsyncOpenAI, "_build_request", ("self", "options", "retries_taken")),
+    (AsyncOpenAI, "_idempotency_header", ()),
+    (AsyncOpenAI, "_process_response", ("self", "cast_to", "options", "response", "stream", "stream_cls")),
+    (AsyncOpenAI, "_process_response_data", ("self", "data", "cast_to", "response")),
+    (_models, "FinalRequestOptions", ("method", "url", "headers", "params", "files", "content", "security", "timeout")),
+    (_models, "FinalRequestOptions", ("json_data", "extra_json", "post_parser", "synthesize_event_and_data")),
+    (AsyncStream, "__init__", ("self", "cast_to", "response", "client", "options")),
+    (AsyncStream, "__stream__", ("self",)),
+    (AsyncStream, "_iter_events", ("self",)),
+    (AsyncStream, "_iterator", ()),
+    (SSEDecoder, "_decode_lines", ("self", "lines")),
+    (_SSELineDecoder, "feed", ("self", "chunk")),
+)
+_CHUNKS = AsyncStream[ChatCompletionChunk]
+_RAW_RESPONSE_HEADER = "X-Stainless-Raw-Response"
+_END = b"\n\n"
+_FIELD = b"data:"
+_DONE = b"[DONE]"
+_UNSURE = object()
+
+
+def in_short(client_class: type[Any]) -> type[Any]:
+    """A client class of the OpenAI library that does the same with less work."""
+    return type(client_class.__name__, (_InShort, client_class), {})  # which the library sends as its User-Agent
+
+
+def note_ends() -> None:
+    """Have streams of the library itself say whether their provider said that this is all; safe to call again."""
+    original = AsyncStream._iter_events
+    if hasattr(original, "original"):
+        return
+
+    async def iter_events(self: Any) -> AsyncIterator[ServerSentEvent]:
+        async for event in original(self):
+            self.is_done = getattr(self, "is_done", False) or event.data.startswith("[DONE]")
+            yield event
+
+    iter_events.original = original  # type: ignore[attr-defined]
+    AsyncStream._iter_events = iter_events  # type: ignore[method-assign]
+
+
+def know_chunks(module: Any) -> None:
+    """Have a provider's module of fast-agent take what it wants of a chunk; it asks each which attributes it has."""
+    ChoiceDelta.__getattr__ = more_of  # type: ignore[attr-defined]  # pydantic hides its own from type checkers
+    for name, take in (("_openai_choices", _choices_of), ("_openai_usage", _usage_of)):
+        if (original := getattr(module, name, None)) is not None and not hasattr(original, "original"):
+            setattr(module, name, _taking(take, original))
+
+
+def more_of(delta: ChoiceDelta, name: str) -> Any:
+    """A field that a provider has added, as `BaseModel.__getattr__` finds it; each delta is asked for two.
+
+    Raises:
+        AttributeError: it has not.
+    """
+    extra = None if name.startswith("__") else delta.__pydantic_extra__  # itself not there yet while one is made
+    if extra and name in extra:
+        return extra[name]
+    raise AttributeError(f"{type(delta).__name__!r} object has no attribute {name!r}")
+
+
+def _taking(take: Callable[[ChatCompletionChunk], Any], original: Callable[[object], Any]) -> Callable[[object], Any]:
+    def taken(value: object) -> Any:
+        found = take(value) if type(value) is ChatCompletionChunk else _UNSURE
+        return original(value) if found is _UNSURE else found
+
+    taken.original = original  # type: ignore[attr-defined]
+    return taken
+
+
+def _choices_of(chunk: ChatCompletionChunk) -> Any:
+    return chunk.choices
+
+
+def _usage_of(chunk: ChatCompletionChunk) -> Any:
+    """Some providers put it into the first choice."""
+    if type(chunk.usage) is CompletionUsage:
+        return chunk.usage
+    if chunk.usage is not None or type(chunk.choices) is not list:
+        return _UNSURE
+    first = chunk.choices[0] if chunk.choices else None
+    return _UNSURE if first is not None and (type(first) is not Choice or first.model_extra) else None
+
+
+class _InShort:
+    """Goes before the class of a client."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._frames: dict[tuple[Any, ...], _Frame] = {}
+
+    def _build_request(self: Any, options: FinalRequestOptions, *, retries_taken: int = 0) -> Any:
+        build = super()._build_request  # type: ignore[misc]
+        if not _is_plain_post(options) or self._idempotency_header is not None:
+            return build(options, retries_taken=retries_taken)
+        key = (options.url, *sorted(options.security.items()), self.api_key, retries_taken)
+        if (frame := self._frames.get(key)) is not None:
+            return frame.around(openapi_dumps(options.json_data))
+        request = build(options, retries_taken=retries_taken)
+        if len(self._frames) >= KEPT_FRAMES:
+            self._frames.clear()  # keys change, old ones do not come back
+        self._frames[key] = _Frame.of(request)
+        return request
+
+    async def _process_response(self: Any, **given: Any) -> Any:
+        if not _is_stream_of_chunks(**given):
+            return await super()._process_response(**given)  # type: ignore[misc]
+        return ChunkStream(
+            cast_to=ChatCompletionChunk, response=given["response"], client=self, options=given["options"]
+        )
+
+    def _process_response_data(self: Any, *, data: object, cast_to: Any, response: Any) -> Any:
+        if cast_to is ChatCompletionChunk:
+            try:
+                return ChatCompletionChunk.model_validate(data)
+            except ValidationError:
+                pass  # the library takes anything
+        return super()._process_response_data(data=data, cast_to=cast_to, response=response)  # type: ignore[misc]
+
+
+def _is_plain_post(options: FinalRequestOptions) -> bool:
+    """Whether nothing of the request but its body is its own."""
+    given = options.model_fields_set
+    return (
+        options.method == "post"
+        and type(options.json_data) is dict
+        and not (options.headers or options.params or options.files)
+        and options.extra_json is None
+        and options.content is None
+        and ("timeout" not in given or isinstance(options.timeout, NotGiven))
+    )
+
+
+class _Frame(NamedTuple):
+    """What requests of one client have in common: all but the body and its length."""
+
+    url: httpx2.URL
+    headers: httpx2.Headers
+    extensions: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, request: httpx2.Request) -> _Frame:
+        headers = request.headers.copy()
+        del headers["content-length"]
+        return cls(request.url, headers, dict(request.extensions))  # of which the first request has its own
+
+    def around(self, body: bytes) -> httpx2.Request:
+        """A request with this body."""
+        return httpx2.Request("POST", self.url, headers=self.headers, content=body, extensions=dict(self.extensions))
+
+
+def _is_stream_of_chunks(
+    *, options: FinalRequestOptions, response: httpx2.Response, stream: bool, stream_cls: Any, **_: Any
+) -> bool:
+    return (
+        stream
+        and stream_cls == _CHUNKS
+        and not options.synthesize_event_and_data
+        and not is_given(options.post_parser)
+        and _RAW_RESPONSE_HEADER not in response.request.headers
+    )
+
+
+class ChunkStream(AsyncStream[ChatCompletionChunk]):
+    """A streamed answer. From the first event on that is no chunk as specified, the library goes on with it."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._events = _Events()
+        self._received = self.response.aiter_bytes()
+        self._left: Iterator[_Event] = iter(())
+        self.is_done = False  # whether the provider has said that this is all
+
+    def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
+        return self._iterator
+
+    async def __stream__(self) -> AsyncIterator[ChatCompletionChunk]:
+        try:
+            while (piece := await self._receive()) is not None:
+                events = self._events.ended_by(piece)
+                for event in events:
+                    if (chunk := _chunk(event)) is not None:
+                        yield chunk
+                        continue
+                    if isinstance(event, bytes) and event.startswith(_DONE):
+                        self.is_done = True
+                        return
+                    self._left = chain((event,), events)
+                    async for other in super().__stream__():
+                        yield other
+                    return
+        finally:
+            await self._received.aclose()
+            await self.response.aclose()
+
+    async def _iter_events(self) -> AsyncIterator[ServerSentEvent]:
+        """What the library goes on with."""
+        events = self._left
+        while True:
+            for event in events:
+                sent = ServerSentEvent(data=event.decode()) if isinstance(event, bytes) else event
+                self.is_done = self.is_done or sent.data.startswith("[DONE]")
+                yield sent
+            if (piece := await self._receive()) is None:
+                return
+            events = self._events.ended_by(piece)
+
+    async def _receive(self) -> bytes | None:
+        try:
+            return await anext(self._received, None)
+        except timeout_exceptions() as error:
+            raise APITimeoutError(request=self.response.request) from error
+        except request_exceptions() as error:
+            raise APIConnectionError(request=self.response.request) from error
+
+
+class _Events:
+    """The events of a stream, as it comes in.
+
+    Those of one line `data: ...` are what follows it; once there are others, the library takes them apart.
+    https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._lines: _SSELineDecoder | None = None
+        self._decoder = SSEDecoder()
+
+    def ended_by(self, piece: bytes) -> Iterator[_Event]:
+        """The events that end with this piece of the stream."""
+        if self._lines is None:
+            whole, end, rest = (self._rest + piece).rpartition(_END)
+            blocks = whole.split(_END) if end else []
+            if len(rest) <= LONG_BYTES and b"\r" not in piece and all(map(_is_plain, blocks)):
+                self._rest = rest
+                return (_value(block) for block in blocks if block.startswith(_FIELD))
+            piece, self._rest = self._rest + piece, b""
+            self._lines = _SSELineDecoder()
+        return self._decoder._decode_lines(self._lines.feed(piece))
+
+
+def _is_plain(block: bytes) -> bool:
+    """Whether it is one line of data, or one that means nothing."""
+    return block.startswith((_FIELD, b":")) and b"\n" not in block
+
+
+def _value(block: bytes) -> bytes:
+    return block[len(_FIELD) :].removeprefix(b" ")
+
+
+def _chunk(event: _Event) -> ChatCompletionChunk | None:
+    """The chunk that an event is, None if it is anything else, or reports an error."""
+    if not isinstance(event, bytes):
+        return None
+    try:
+        chunk = ChatCompletionChunk.model_validate_json(event)
+    except ValidationError:
+        return None
+    return None if (chunk.model_extra or {}).get("error") else chunk

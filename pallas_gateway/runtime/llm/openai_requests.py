@@ -1,0 +1,81 @@
+"""What the OpenAI library does in Python for every message of a request, done faster where the outcome is the same.
+
+A request is looked through, message by message and type by type, for values that need another form, and a long history
+has none. Whatever does not fit exactly is left to the library.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, get_args
+
+from typing_extensions import get_type_hints, is_typeddict
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+_PLAIN = (str, int, float, bool, type(None))
+RELIED_ON: ReliedOn = (
+    ("openai.resources.chat.completions.completions", "async_maybe_transform", ("data", "expected_type")),
+    ("openai.resources.responses.responses", "async_maybe_transform", ("data", "expected_type")),
+    *(("openai._types", name, ()) for name in ("NotGiven", "Omit")),
+    ("openai._utils", "PropertyInfo", ("alias", "format")),
+)
+
+
+def transform_plainly() -> None:
+    """Have requests of plain values sent as they are; safe to call again."""
+    from openai.resources.chat.completions import completions  # noqa: PLC0415  not before an LLM is used
+    from openai.resources.responses import responses  # noqa: PLC0415
+
+    modules: tuple[Any, ...] = (completions, responses)
+    for module in modules:
+        if not hasattr(module.async_maybe_transform, "original"):
+            module.async_maybe_transform = transforming_plainly(module.async_maybe_transform)
+
+
+def transforming_plainly(original: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    """`async_maybe_transform`, but for requests that it would not change."""
+    from openai._types import NotGiven, Omit  # noqa: PLC0415  not before an LLM is used
+
+    async def transform(data: Any, expected_type: Any) -> Any:
+        if isinstance(data, dict) and has_no_annotations(expected_type):
+            given = {name: value for name, value in data.items() if not isinstance(value, (NotGiven, Omit))}
+            if is_plain(given):
+                return given
+        return await original(data, expected_type)
+
+    transform.original = original  # type: ignore[attr-defined]
+    return transform
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is JSON's own types throughout."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind is dict:
+        return all(map(is_plain, value.values()))
+    return kind is list and all(map(is_plain, value))
+
+
+@lru_cache(maxsize=64)
+def has_no_annotations(expected_type: Any) -> bool:
+    """Whether nothing below this type of request has another name or form on the wire than in Python."""
+    return not _annotated(expected_type, set())
+
+
+def _annotated(annotation: Any, seen: set[Any]) -> bool:
+    from openai._utils import PropertyInfo  # noqa: PLC0415  not before an LLM is used
+
+    if isinstance(annotation, PropertyInfo):
+        return annotation.alias is not None or annotation.format is not None
+    if is_typeddict(annotation):
+        if annotation in seen:
+            return False
+        seen.add(annotation)
+        return any(_annotated(hint, seen) for hint in get_type_hints(annotation, include_extras=True).values())
+    metadata = getattr(annotation, "__metadata__", ())
+    return any(_annotated(one, seen) for one in (*get_args(annotation), *metadata))

@@ -1,0 +1,186 @@
+"""Agents that are declared instead of written: made in memory of an instruction, or of a card of fast-agent's.
+
+What is made is an ordinary `FastAgent`, so everything that holds for an imported one holds for it. All that is wrong
+with a declaration is told at once, each with the key of `agents.yaml` it belongs to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fast_agent.core.agent_card_paths import is_agent_card_path
+from fast_agent.core.fastagent import FastAgent
+from fast_agent.mcp.common import SEP, create_namespaced_name
+from fast_agent.skills import SKILLS_DEFAULT
+
+from pallas_gateway.config.problems import did_you_mean
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.loading.cards import read_card
+from pallas_gateway.runtime.loading.served import served_agent
+from pallas_gateway.runtime.settings.hosting import declare_peers, settings_of
+from pallas_gateway.runtime.settings.model_names import (
+    DEFAULT,
+    default_model,
+    in_settings,
+    why_default_unusable,
+    why_unusable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from fast_agent.config import Settings
+
+    from pallas_gateway.runtime.protocols import AgentPlan, Declared
+
+type Place = tuple[str, str]
+"""A key of the agent in `agents.yaml`, and what is wrong there."""
+
+_NO_MODEL = "no model is configured; set it here, or `default_model` in fastagent.config.yaml"
+
+
+def make(plan: AgentPlan, declared: Declared, config_file: Path | None) -> FastAgent:
+    """The agent of a declaration, with fast-agent's settings of `config_file`, else of the working directory.
+
+    Not for the event loop: it reads files, and what an instruction names as `{{url:…}}`.
+
+    Raises:
+        AgentStartError: `bad_declaration`, and `places` are all that is wrong; or `start_failed` for bad settings.
+    """
+    try:
+        fast = FastAgent(plan.name, config_path=str(config_file) if config_file else None, parse_cli_args=False)
+    except (Exception, SystemExit) as error:  # fast-agent exits over a file that is no YAML
+        raise AgentStartError(f"agent '{plan.name}' failed to start: {told(error)}") from error
+    settings = settings_of(fast)
+    declare_peers(settings, plan.peer_servers)
+    if declared.card is not None:
+        wrong = list(_of_card(fast, declared.card, settings, plan))
+    else:
+        wrong = list(_of_instruction(fast, declared, settings, plan))
+    wrong += missing_files(plan)
+    uses_default = any(not data["config"].model for data in fast.agents.values())
+    why = why_default_unusable(settings) if uses_default else None
+    of_settings = [] if why is None else [(DEFAULT, why)]
+    if wrong or of_settings:
+        message = "; ".join([*(what for _, what in wrong), *map(in_settings, of_settings)])
+        raise AgentStartError(message, reason="bad_declaration", places=wrong, settings=of_settings)
+    return fast
+
+
+def files_of(declared: Declared) -> list[Path]:
+    """The files that the declaration names, whether they are there or not, and the folder of a folder of cards."""
+    if declared.instruction_file is not None:
+        return [declared.instruction_file]
+    if declared.card is None:
+        return []
+    return [declared.card, *(path for path in declared.card.glob("*") if is_agent_card_path(path))]
+
+
+def missing_files(plan: AgentPlan) -> list[Place]:
+    """What is wrong with the files that the agent watches."""
+    return [("watch", f"no file to watch: {path}") for path in plan.watch if not path.is_file()]
+
+
+def tool_filters(declared: Declared) -> dict[str, list[str]]:
+    """Allowed tools as fast-agent filters them: patterns of tools by what stands before the first `__` of their names.
+
+    A server that fast-agent finds no patterns for would be open altogether, so each has some or an empty list.
+    """
+    servers = (*declared.servers, *declared.agents)
+    allowed = declared.tools if declared.tools is not None else [f"{server}{SEP}*" for server in declared.servers]
+    of_agents = [create_namespaced_name(agent, tool) for agent, tool in declared.agents.items()]
+    filters: dict[str, list[str]] = {server.partition(SEP)[0]: [] for server in servers}
+    for name in (*allowed, *of_agents):
+        server, _, tool = name.partition(SEP)
+        filters[server].append(tool)
+    return filters
+
+
+def _of_instruction(fast: FastAgent, declared: Declared, settings: Settings, plan: AgentPlan) -> Iterator[Place]:
+    """Add the one agent; what is wrong with it."""
+    key = "instruction" if declared.instruction is not None else "instruction_file"
+    try:
+        _add_agent(fast, declared, plan.name)
+    except Exception as error:  # noqa: BLE001  reading, and whatever fetching a `{{url:…}}` may raise
+        yield key, _why_unreadable(error)
+    for index, name in enumerate(declared.servers):
+        if (why := _why_unknown(name, settings, plan)) is not None:
+            yield f"servers.{index}", why
+    for index, name in enumerate(declared.agents):
+        if name not in _server_names(settings):
+            yield f"agents.{index}", f"agent '{name}' has no port; with --agent it is reached at its own"
+    if declared.model is None and default_model(settings) is None:
+        yield "model", _NO_MODEL
+    if declared.model is not None and (why := why_unusable(declared.model, settings)) is not None:
+        yield "model", why
+
+
+def _add_agent(fast: FastAgent, declared: Declared, name: str) -> None:
+    async def served() -> None:
+        """fast-agent wants a function to decorate; nobody calls it."""
+
+    decorate = fast.agent(
+        name=name,
+        instruction=_instruction(declared),
+        servers=[*dict.fromkeys((*declared.servers, *declared.agents))],
+        tools=tool_filters(declared),
+        skills=SKILLS_DEFAULT if declared.tools is None else None,  # those come with tools of their own
+        model=declared.model,
+        default=True,
+    )
+    decorate(served)
+
+
+def _instruction(declared: Declared) -> str:
+    if declared.instruction_file is None:
+        return declared.instruction or ""
+    text = declared.instruction_file.read_text(encoding="utf-8-sig").strip()
+    if not text:
+        raise ValueError("the file is empty")
+    return text
+
+
+def _why_unreadable(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"no such file: {error.filename}"
+    if isinstance(error, UnicodeDecodeError):
+        return "the file is not UTF-8 text; save it as UTF-8"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"cannot be read: {error.strerror}: {error.filename}"
+    return str(error) if type(error) is ValueError else told(error)
+
+
+def _of_card(fast: FastAgent, card: Path, settings: Settings, plan: AgentPlan) -> Iterator[Place]:
+    """Add the agents of the card or cards; what is wrong with them."""
+    unreadable = [("card", why) for why in read_card(fast, card, settings)]
+    yield from unreadable
+    if fast.agents or not unreadable:
+        yield from _why_none_is_served(fast, plan)
+    for name, data in fast.agents.items():
+        config = data["config"]
+        wrong = [_why_unknown(server, settings, plan) for server in config.servers]
+        wrong.append(why_unusable(config.model, settings) if config.model else None)
+        yield from (("card", f"agent '{name}': {why}") for why in wrong if why is not None)
+
+
+def _why_none_is_served(fast: FastAgent, plan: AgentPlan) -> Sequence[Place]:
+    try:
+        served_agent(fast, plan)
+    except AgentStartError as error:
+        return error.places
+    return ()
+
+
+def _why_unknown(server: str, settings: Settings, plan: AgentPlan) -> str | None:
+    known = _server_names(settings)
+    if server in known:
+        return None
+    if server in {peer for peer, _ in plan.peers.values()}:
+        return f"no server '{server}'; to call the agent of that name, list it under agents"
+    return f"no server '{server}' under mcp.servers of fastagent.config.yaml{did_you_mean(server, known)}"
+
+
+def _server_names(settings: Settings) -> Iterable[str]:
+    return settings.mcp.servers if settings.mcp else ()

@@ -1,0 +1,118 @@
+"""Where an agent's `FastAgent` comes from: its module is imported, or it is made of what is declared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from pallas_gateway.config.loading.fastagent_file import settings_files
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.runtime.files import have_changed, stamps
+from pallas_gateway.runtime.loading.declared import files_of, make, missing_files
+from pallas_gateway.runtime.loading.importer import Imports, in_thread
+from pallas_gateway.runtime.loading.shared_modules import SharedModules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from fast_agent.core.fastagent import FastAgent
+
+    from pallas_gateway.runtime.files import Files
+    from pallas_gateway.runtime.protocols import AgentPlan, Declared
+
+MAKING_SECONDS = 60.0
+"""How long a declared agent may take to be made; its instruction may name a URL."""
+
+
+class Making:
+    """Makes the agents of one project, and knows the files behind each."""
+
+    def __init__(
+        self,
+        config_file: Path | None,
+        folder: Path | None = None,
+        on_slow_import: Callable[[str, float], object] | None = None,
+    ) -> None:
+        """Make nothing yet; the arguments are those of `FastAgentRuntime`."""
+        self._config_file = config_file
+        self._imports = Imports(settings_files(config_file), folder, on_slow_import)
+        self._shared = SharedModules()
+        self._starts: Counter[str] = Counter()
+        self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
+
+    async def make(self, plan: AgentPlan, *, anew: bool = False) -> FastAgent:
+        """The agent that `plan` says, not started yet; see `Runtime.start`.
+
+        Raises:
+            AgentStartError: what is wrong with its module or declaration.
+        """
+        if plan.declared is not None:
+            return await self._make_declared(plan, plan.declared)
+        watched = stamps(plan.watch)
+        if missing := missing_files(plan):
+            error = AgentStartError("; ".join(what for _, what in missing), reason="bad_declaration", places=missing)
+            _watch(error, watched)
+            raise error
+        module = plan.module or ""
+        imported = await self._imports.load_fast(module, plan.watch, anew=anew)
+        try:
+            fast = await self._shared.for_start(imported, plan)
+        except AgentStartError as error:
+            self._imports.watch(module, error)
+            raise
+        self._files[fast] = {**self._imports.files_behind(imported), **watched}
+        return fast
+
+    @contextmanager
+    def starting(self, plan: AgentPlan) -> Iterator[None]:
+        """Count the starts of a module, from making until leaving."""
+        module = plan.module or ""
+        self._starts[module] += 1
+        try:
+            yield
+        finally:
+            self._starts[module] -= 1
+
+    def start_failed(self, plan: AgentPlan, failure: AgentStartError, cause: BaseException) -> None:
+        """It was made and could not be started: let `failure` know when a file behind it changes."""
+        if plan.declared is not None:
+            _watch(failure, self._stamps(plan, plan.declared))
+        elif self._starts[plan.module or ""] > 1:  # the others stay on the module that is loaded
+            self._imports.watch(plan.module or "", failure, cause=cause)
+        else:
+            self._imports.start_failed(plan.module or "", failure, cause)
+
+    def files_behind(self, fast: FastAgent) -> Files:
+        """Every file of the project that it was made of, as it was when it was read."""
+        return self._files[fast]
+
+    def give_up(self) -> None:
+        """Wait for none that is still being made."""
+        self._imports.give_up()
+
+    async def _make_declared(self, plan: AgentPlan, declared: Declared) -> FastAgent:
+        before = stamps((*files_of(declared), *plan.watch))
+        watched = self._stamps(plan, declared)
+        work = in_thread(partial(make, plan, declared, self._config_file))
+        try:
+            fast = await asyncio.wait_for(work, MAKING_SECONDS)
+        except TimeoutError:
+            message = f"agent '{plan.name}' is still being made after {MAKING_SECONDS:.0f} s"
+            raise AgentStartError(message, reason="bad_declaration") from None
+        except AgentStartError as error:
+            _watch(error, watched)
+            raise
+        self._files[fast] = before
+        return fast
+
+    def _stamps(self, plan: AgentPlan, declared: Declared) -> Files:
+        return stamps((*files_of(declared), *plan.watch, *settings_files(self._config_file)))
+
+
+def _watch(error: AgentStartError, files: Files) -> None:
+    error.may_be_mended = partial(have_changed, files)

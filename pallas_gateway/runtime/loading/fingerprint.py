@@ -1,0 +1,99 @@
+"""What a started agent came from, and whether another start would make the same agent.
+
+Of fast-agent's settings only what the agent uses counts: a server added for one agent is no change for another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.config.loading.fastagent_file import settings_files
+from pallas_gateway.runtime.compat import engine
+from pallas_gateway.runtime.files import have_changed, stamps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from fast_agent.config import Settings
+
+    from pallas_gateway.runtime.files import Files
+    from pallas_gateway.runtime.protocols import AgentPlan
+
+type Digests = Mapping[str, str]
+
+_SERVER = "mcp.servers."
+
+
+class SettingsDigests:
+    """fast-agent's settings as they are now, as one digest for each part; read again only when a file has changed."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path | None, tuple[Files, Digests]] = {}
+
+    def of(self, config_file: Path | None, servers: Iterable[str]) -> Digests:
+        """The digests that matter to an agent that uses these servers.
+
+        Raises:
+            Exception: whatever fast-agent raises over a file it cannot use.
+        """
+        used = {f"{_SERVER}{name}" for name in servers}
+        parts = self._all(config_file)
+        return {key: digest for key, digest in parts.items() if key in used or not key.startswith(_SERVER)}
+
+    def _all(self, config_file: Path | None) -> Digests:
+        now = stamps(settings_files(config_file))
+        known = self._read.get(config_file)
+        if known is None or known[0] != now:
+            known = self._read[config_file] = (now, _digests(engine.read_settings(config_file)))
+        return known[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Of one start: the plan, the files behind the module, and the settings in digests (they hold secrets).
+
+    `addresses` are those that the agent's servers are configured with; a peer matters to it only if it is one of them.
+    """
+
+    plan: AgentPlan
+    files: Files
+    config_file: Path | None
+    servers: frozenset[str]
+    addresses: frozenset[str]
+    settings: Digests
+    settings_now: SettingsDigests = field(compare=False)
+
+    def is_still(self, plan: AgentPlan) -> bool:
+        """Whether nothing has changed since; settings that cannot be read any more are a change."""
+        if have_changed(self.files) or self._what_matters(plan) != self._what_matters(self.plan):
+            return False
+        try:
+            return self.settings == self.settings_now.of(self.config_file, self.servers)
+        except Exception:  # noqa: BLE001  the next start says what is wrong with them
+            return False
+
+    def _what_matters(self, plan: AgentPlan) -> AgentPlan:
+        peers = {address: peer for address, peer in plan.peers.items() if address in self.addresses}
+        servers = {name: url for name, url in plan.peer_servers.items() if name in self.servers}
+        return replace(plan, peers=peers, peer_servers=servers, on_operation=self.plan.on_operation)
+
+
+def _digests(settings: Settings) -> Digests:
+    parts: dict[str, Any] = settings.model_dump(mode="json", warnings=False)
+    mcp = parts.pop("mcp", None) or {}
+    declared = settings.mcp.server_declarations if settings.mcp else {}
+    for name, server in (mcp.pop("servers", None) or {}).items():
+        extra = declared[name].model_extra if name in declared else None
+        parts[f"{_SERVER}{name}"] = (server, extra)
+    mcp.pop("server_declarations", None)
+    parts["mcp"] = mcp
+    return {key: _digest(part) for key, part in parts.items()}
+
+
+def _digest(part: object) -> str:
+    text = json.dumps(part, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,259 @@
+"""Importing a project's agent modules: each in a thread of its own, so that a slow or broken one holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
+
+from fast_agent.core.fastagent import FastAgent
+from pydantic import ValidationError
+
+from pallas_gateway.config.loading.fastagent_file import settings_files
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.runtime.failures import what_is_invalid
+from pallas_gateway.runtime.files import files_of_failure, forget_compiled, have_changed, project_folders, stamps
+from pallas_gateway.runtime.loading.module_graph import ProjectModules
+from pallas_gateway.telemetry.redaction import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from pallas_gateway.runtime.files import Files
+
+_LONGEST_REASON = 300
+"""Characters of what a module raised."""
+IMPORT_SECONDS = 60.0
+"""How long an import may take before the agent counts as failed."""
+IMPORT_TURN_SECONDS = 5.0
+"""How long the others wait for an import that is under way before they begin theirs beside it: it may hang."""
+
+
+_log = logging.getLogger("pallas.runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """An import that has begun and not ended."""
+
+    task: asyncio.Task[FastAgent]
+    began: float = field(default_factory=monotonic)
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.began + IMPORT_SECONDS - monotonic())
+
+
+class Imports:
+    """Imports modules, as a rule one by one: FastAgent's constructor swaps a global while it reads its file."""
+
+    def __init__(
+        self,
+        settings_files: Iterable[Path] = (),
+        folder: Path | None = None,
+        on_slow_import: Callable[[str, float], object] | None = None,
+    ) -> None:
+        """Import nothing yet.
+
+        Args:
+            settings_files: read by the modules while they are imported, or looked for.
+            folder: holds modules of the project, as the working directory does.
+            on_slow_import: called with a module that takes its time and the seconds it is given; None logs it.
+        """
+        self._on_slow_import = on_slow_import or _log_slow_import
+        self._settings_files = tuple(settings_files)
+        self._folder = folder
+        self._settings_read: dict[str, Files] = {}
+        self._project = ProjectModules(folder)
+        self._turn = asyncio.Lock()
+        self._running: dict[str, _Loading] = {}
+        self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
+
+    async def load_fast(self, module_name: str, watched: Collection[Path] = (), *, anew: bool = False) -> FastAgent:
+        """Import `module_name` and return its `FastAgent`.
+
+        Args:
+            module_name: dotted.
+            watched: files that the import may read; when one changes, the module and its imports are read again.
+            anew: read the module again if fast-agent's settings have changed since it was loaded, or if one of
+                `watched` was not watched then; a changed file of the module is read again in any case. Agents that use
+                the loaded module keep it.
+
+        Raises:
+            AgentStartError: `module_missing`, `import_failed` or `no_fast`, with the place and the cause.
+        """
+        loading = self._running.get(module_name)
+        if loading is None:  # else an earlier try still hangs in it; a second thread would hang beside it
+            loading = await self._begin(module_name, watched, anew=anew)
+        try:
+            return await asyncio.wait_for(asyncio.shield(loading.task), loading.seconds_left)
+        except TimeoutError:
+            message = f"module '{module_name}' is still importing after {IMPORT_SECONDS:g} s"
+            raise AgentStartError(message, reason="import_failed") from None
+        except AgentStartError as error:
+            self.watch(module_name, error)
+            raise
+
+    def watch(self, module_name: str, error: AgentStartError, *, cause: BaseException | None = None) -> None:
+        """Let `error` know when a file behind the module changes."""
+        of_failure = files_of_failure(module_name, cause or error, self._folder)
+        for path in of_failure:
+            forget_compiled(path)
+        behind = self._project.files_behind(module_name), self._project.watched(module_name)
+        files = {**stamps((*of_failure, *self._settings_files)), **behind[0], **behind[1]}
+        error.may_be_mended = partial(have_changed, files)
+
+    def start_failed(self, module_name: str, error: AgentStartError, cause: BaseException) -> None:
+        """The module was imported but its agent could not be started: the next try reads it again."""
+        forget(module_name)
+        self.watch(module_name, error, cause=cause)
+
+    def files_behind(self, fast: FastAgent) -> Files:
+        """Every file that the module of `fast` and those it imports came from, as they were when they were read."""
+        return self._files[fast]
+
+    async def _begin(self, module_name: str, watched: Collection[Path], *, anew: bool) -> _Loading:
+        async with self._turn:
+            self._project.watch(module_name, watched, anew=anew)
+            self._project.forget_outdated(but=self._running)
+            work = partial(self._load_and_note, module_name, watched, anew=anew)
+            loading = _Loading(asyncio.create_task(in_thread(work), name=f"import {module_name}"))
+            self._running[module_name] = loading
+            loading.task.add_done_callback(lambda done: self._forget(module_name, done))
+            _, running = await asyncio.wait({loading.task}, timeout=IMPORT_TURN_SECONDS)
+            if running:
+                self._on_slow_import(module_name, IMPORT_SECONDS)
+        return loading
+
+    def _load_and_note(self, module_name: str, watched: Collection[Path], *, anew: bool) -> FastAgent:
+        settings = stamps(self._settings_files)
+        if anew and self._settings_changed(module_name):
+            forget(module_name)
+        is_loaded = module_name in sys.modules
+        with self._project.importing(module_name, watched):
+            fast = _load(module_name, self._folder)
+        if not is_loaded:
+            own = settings_files(Path(fast.config_path)) if fast.config_path else ()
+            self._settings_read[module_name] = settings | stamps(own)
+        self._files[fast] = self._project.files_behind(module_name)  # now: another import may forget some of them
+        return fast
+
+    def _settings_changed(self, module_name: str) -> bool:
+        read = self._settings_read.get(module_name)
+        return read is None or have_changed(read)
+
+    def _forget(self, module_name: str, loading: asyncio.Task[FastAgent]) -> None:
+        self._running.pop(module_name, None)
+        if not loading.cancelled():
+            loading.exception()  # seen here, so that asyncio does not complain where the gateway stopped meanwhile
+
+    def give_up(self) -> None:
+        """Stop waiting for imports that hang; their threads end with the process."""
+        for loading in list(self._running.values()):
+            loading.task.cancel()
+
+
+def _log_slow_import(module_name: str, seconds: float) -> None:
+    _log.warning("module is slow to import", extra={"agent_module": module_name, "limit_seconds": seconds})
+
+
+def forget(module_name: str) -> None:
+    """Have the module, and those inside it, read anew on the next try: its file may be mended by then."""
+    for name in list(sys.modules):  # a copy, other threads import
+        if name == module_name or name.startswith(f"{module_name}."):
+            sys.modules.pop(name, None)
+
+
+def _load(module_name: str, folder: Path | None) -> FastAgent:
+    """The only `FastAgent` among the globals of a module; of several, the one that is called `fast`."""
+    module = _import(module_name, folder)
+    fast = getattr(module, "fast", None)
+    if isinstance(fast, FastAgent):
+        return fast
+    named = {name: value for name, value in vars(module).items() if isinstance(value, FastAgent)}
+    if len({id(one) for one in named.values()}) == 1:
+        return next(iter(named.values()))
+    forget(module_name)
+    if named:
+        message = f"module '{module_name}' has several FastAgents ({', '.join(named)}); call the one to serve `fast`"
+    else:
+        message = f"module '{module_name}' has no FastAgent; define `fast = FastAgent(…)`"
+    raise AgentStartError(message, reason="no_fast")
+
+
+def _import(module_name: str, folder: Path | None) -> Any:
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise AgentStartError(_why_missing(module_name, folder), reason="module_missing") from error
+        raise AgentStartError(_import_failure(module_name, error), reason="import_failed") from error
+    except BaseException as error:  # a module may raise anything, and no Ctrl-C or cancellation of ours gets here
+        raise AgentStartError(_import_failure(module_name, error), reason="import_failed") from error
+
+
+def _why_missing(module_name: str, folder: Path | None) -> str:
+    """`no module 'agents.a' in /srv/project/agents`, or where its first package was looked for."""
+    package = module_name.rpartition(".")[0]
+    while package and package not in sys.modules:
+        package = package.rpartition(".")[0]
+    if package:
+        places = [str(place) for place in getattr(sys.modules[package], "__path__", ())]
+        return f"no module '{module_name}' in {' or '.join(places) or f'{package}, which is no package'}"
+    places = [str(place) for place in project_folders(folder)]
+    return f"no module '{module_name}' in {' or '.join(places)}, and none is installed"
+
+
+def _import_failure(module_name: str, error: BaseException) -> str:
+    """`module 'agents.a' failed to import: ValueError: … (agents/a.py:3)`, the deepest line of the project's own."""
+    where = ""
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f" ({error.filename}:{error.lineno})"
+    else:
+        traceback = error.__traceback__
+        while traceback is not None:
+            name = traceback.tb_frame.f_globals.get("__name__", "")
+            if name == module_name or name.startswith(module_name.rpartition(".")[0] + "."):
+                where = f" ({traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno})"
+            traceback = traceback.tb_next
+    text = str(error.msg if isinstance(error, SyntaxError) else error).strip().splitlines()
+    if isinstance(error, ValidationError):
+        text = [what_is_invalid(error)]
+    why = shortened(text[0] if text else "", _LONGEST_REASON)
+    return f"module '{module_name}' failed to import: {type(error).__name__}: {why}{where}"
+
+
+async def in_thread[T](work: Callable[[], T]) -> T:
+    """Run `work` in a daemon thread: unlike a pool's, one that hangs does not keep the process from exiting."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def deliver(outcome: T | None, error: BaseException | None) -> None:
+        if result.done():
+            return
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(cast("T", outcome))
+
+    def run() -> None:
+        outcome, raised = None, None
+        try:
+            outcome = work()
+        except BaseException as error:  # noqa: BLE001  handed over, not handled
+            raised = error
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(deliver, outcome, raised)
+
+    threading.Thread(target=run, name="agent-import", daemon=True).start()
+    return await result

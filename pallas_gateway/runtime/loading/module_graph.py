@@ -1,0 +1,158 @@
+"""The project's loaded modules: the file of each, the modules it imports, and which are out of date.
+
+Imports are recorded while an agent's module is imported. A module is out of date when its file, or that of a project
+module it imports, changed since. Not recorded are imports that a function makes later, when it is called.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import time_ns
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.runtime.files import belongs_with, forget_compiled, have_changed, loaded_with, stamp, stamps
+from pallas_gateway.runtime.loading.import_statements import and_its_packages, recording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+    from types import ModuleType
+
+    from pallas_gateway.runtime.files import Files, Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """One module as it was imported."""
+
+    module: weakref.ref[ModuleType]
+    path: Path
+    stamp: Stamp
+
+
+class ProjectModules:
+    """What agents' modules loaded of the project's files."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder` holds modules of the project, as the working directory does."""
+        self._folder = folder
+        self._loaded: dict[str, _Loaded] = {}
+        self._imports: dict[str, set[str]] = {}
+        self._watched: dict[str, dict[Path, Stamp]] = {}
+
+    @contextmanager
+    def importing(self, module_name: str, watched: Iterable[Path] = ()) -> Iterator[None]:
+        """Record what the import of an agent's module in this block loads, also if it fails.
+
+        Args:
+            module_name: the agent's module.
+            watched: files that the import may read.
+        """
+        since, before = time_ns(), set(sys.modules)
+        if module_name not in before:
+            self._watched[module_name] = stamps(watched)
+        imports: dict[str, set[str]] = {}
+        belongs = belongs_with(module_name, self._folder)
+
+        def record(importer: Mapping[str, Any], imported: Iterable[str]) -> None:
+            name = importer.get("__name__")
+            if isinstance(name, str) and belongs(name, importer.get("__file__")):
+                imports.setdefault(name, set()).update(imported)
+
+        try:
+            with recording(record):
+                yield
+        finally:
+            self._note_files(module_name, since)
+            self._note_imports(module_name, imports, before)
+
+    def watch(self, module_name: str, files: Iterable[Path], *, anew: bool) -> None:
+        """Count `files` as read by the import of a module, which may be loaded already.
+
+        Args:
+            module_name: the agent's module.
+            files: files that its import may have read.
+            anew: have the module out of date if one of `files` was not watched when it was imported.
+        """
+        if module_name in sys.modules:
+            known = self._watched.setdefault(module_name, {})
+            for path in files:
+                known.setdefault(path, None if anew else stamp(path))
+
+    def files_behind(self, module_name: str) -> Files:
+        """The file of the module and of each project module that it imports, as they were when they were imported."""
+        loaded = (self._loaded.get(name) for name in self._with_imports(module_name))
+        return {one.path: one.stamp for one in loaded if one is not None}
+
+    def watched(self, module_name: str) -> Files:
+        """The files that its import may have read, as they were then."""
+        return self._watched.get(module_name, {})
+
+    def forget_outdated(self, *, but: Iterable[str] = ()) -> None:
+        """Make the next import of modules that are out of date read them again. Importers keep what they imported.
+
+        Args:
+            but: names of modules that are being imported right now.
+        """
+        loaded, busy = dict(self._loaded), set(but)  # copies: another import may end in its thread meanwhile
+        changed = {name for name, one in loaded.items() if stamp(one.path) != one.stamp}
+        for module_name in self._watched.keys() - busy:
+            changed |= self._read_with_watched(module_name)
+        outdated = {name for name in loaded if changed & self._with_imports(name)}
+        for name in (outdated | changed) - busy:
+            if (one := self._loaded.pop(name, None)) is not None:
+                forget_compiled(one.path)
+            self._imports.pop(name, None)
+            sys.modules.pop(name, None)
+
+    def _read_with_watched(self, module_name: str) -> set[str]:
+        """Modules that may have read a watched file that changed: all that the agent's module imports.
+
+        A watched file may be a module itself, one that no recorded statement imports.
+        """
+        files = self._watched[module_name]
+        if not have_changed(files):
+            return set()
+        del self._watched[module_name]
+        for path in files:
+            forget_compiled(path)
+        themselves = {name for name, path in loaded_with(module_name, self._folder) if path in files}
+        return self._with_imports(module_name) | themselves
+
+    def _note_files(self, module_name: str, since: int) -> None:
+        for name, path in list(loaded_with(module_name, self._folder)):
+            module = sys.modules.get(name)
+            known = self._loaded.get(name)
+            if module is not None and (known is None or known.module() is not module):
+                self._loaded[name] = _Loaded(weakref.ref(module), path, _unless_newer(stamp(path), since))
+
+    def _note_imports(self, module_name: str, imports: Mapping[str, set[str]], before: set[str]) -> None:
+        """Keep the imports of modules that ran.
+
+        A module that ran though no import statement names it (`importlib.import_module`) counts as imported by each
+        module that was new.
+        """
+        appeared = {name for name in self._loaded if name in sys.modules and name not in before}
+        named = {*and_its_packages(module_name), *(name for names in imports.values() for name in names)}
+        strays = (appeared | imports.keys()) - named
+        for name in {module_name, *appeared, *imports}:
+            known = self._imports.get(name, set()) if name in before else strays
+            self._imports[name] = known | imports.get(name, set())
+
+    def _with_imports(self, module_name: str) -> set[str]:
+        found: set[str] = set()
+        pending = [module_name]
+        while pending:
+            name = pending.pop()
+            if name not in found and (name in self._loaded or name in self._imports):
+                found.add(name)
+                pending += [*and_its_packages(name), *self._imports.get(name, ())]
+        return found
+
+
+def _unless_newer(found: Stamp, since: int) -> Stamp:
+    """None if the file may have been written after it was read; a time in the future tells nothing of that."""
+    return None if found is not None and since <= found[0] <= time_ns() else found

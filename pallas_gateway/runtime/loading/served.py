@@ -1,0 +1,83 @@
+"""Chooses the agent of a `FastAgent` that an entry of `agents.yaml` serves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fast_agent.core.validation import get_agent_dependencies
+
+from pallas_gateway.config.problems import did_you_mean
+from pallas_gateway.errors import AgentStartError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from fast_agent.core.agent_card_types import AgentCardData
+    from fast_agent.core.fastagent import FastAgent
+
+    from pallas_gateway.runtime.protocols import AgentPlan
+
+
+def served_agent(fast: FastAgent, plan: AgentPlan) -> str:
+    """The agent that `plan` names, else the default one, else the only one, else the only one that no other one uses.
+
+    Raises:
+        AgentStartError: `no_agent`; names the candidates and the key that chooses.
+    """
+    candidates = [name for name, data in fast.agents.items() if not data.get("tool_only", False)]
+    if not candidates:
+        raise _none_served(plan, f"{_source(plan)} defines no agent to serve")
+    if plan.agent is not None:
+        return _named(plan, plan.agent, candidates)
+    defaults = [name for name in candidates if fast.agents[name]["config"].default]
+    if len(defaults) > 1:
+        raise _none_served(plan, f"{_source(plan)} marks several agents as the default ({_listed(defaults)})", defaults)
+    roots = defaults or [name for name in candidates if name not in _used(fast.agents)]
+    if len(roots) == 1:
+        return roots[0]
+    why = f"{_source(plan)} defines several agents ({_listed(candidates)}) and marks none as the default"
+    raise _none_served(plan, why, roots or candidates)
+
+
+def parts_of(agents: Mapping[str, AgentCardData], served: str) -> set[str]:
+    """The served agent and all agents that it uses, over any number of others."""
+    found: set[str] = set()
+    pending = [served]
+    while pending:
+        name = pending.pop()
+        if name in agents and name not in found:
+            found.add(name)
+            pending += get_agent_dependencies(agents[name])
+    return found
+
+
+def _used(agents: Mapping[str, AgentCardData]) -> set[str]:
+    """Agents that another one uses; one that only uses itself stays a root."""
+    return {used for name, data in agents.items() for used in get_agent_dependencies(data) if used != name}
+
+
+def _named(plan: AgentPlan, name: str, candidates: Collection[str]) -> str:
+    if name in candidates:
+        return name
+    message = f"{_source(plan)} defines no agent '{name}'{did_you_mean(name, candidates)}; it has {_listed(candidates)}"
+    raise AgentStartError(message, reason="no_agent", places=[("agent", message)])
+
+
+def _none_served(plan: AgentPlan, why: str, candidates: Collection[str] = ()) -> AgentStartError:
+    message = why
+    if candidates:
+        names = _listed(candidates, "or")
+        message = f"{why}; choose one with `agents.{plan.name}.agent` in agents.yaml ({names})"
+    key = "card" if plan.declared is not None else "module"
+    return AgentStartError(message, reason="no_agent", places=[(key, message)])
+
+
+def _source(plan: AgentPlan) -> str:
+    if plan.declared is not None and plan.declared.card is not None:
+        return f"card '{plan.declared.card}'"
+    return f"module '{plan.module}'"
+
+
+def _listed(names: Collection[str], last: str = "and") -> str:
+    *others, final = sorted(names)
+    return f"{', '.join(others)} {last} {final}" if others else final

@@ -1,0 +1,178 @@
+"""How fast-agent is made fit for hosting many agents: what of it is replaced, with the reason, and the check of it all.
+
+Whoever reaches into fast-agent, or into a library that it brings, lists what it relies on: this module, `connections`
+(how connections are made), `call_connections` and `llm_*` (those of calls and of LLM turns), `savings`. If an upgrade
+removes or reshapes one of these names, `prepare()` says so at once instead of a call failing later.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any
+
+import fast_agent.config
+import fast_agent.context
+from fast_agent.agents import llm_decorator
+from fast_agent.agents.llm_decorator import LlmDecorator
+from fast_agent.agents.mcp_agent import McpAgent
+from fast_agent.agents.tool_runner import ToolRunner
+from fast_agent.core.core_app import Core
+from fast_agent.core.fastagent import FastAgent
+from fast_agent.core.harness import AgentHarness
+from fast_agent.core.logging.logger import Logger
+from fast_agent.io.source_resolver import materialize_text_source
+from fast_agent.llm import fastagent_llm
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.ui import console as consoles
+
+from pallas_gateway.runtime.compat import engine_log
+from pallas_gateway.runtime.compat.engine import get_settings_apart
+from pallas_gateway.runtime.compat.requirements import check_names, check_reads, mismatch
+from pallas_gateway.runtime.downstreams import connecting, manager, shutdown, tool_filters
+from pallas_gateway.runtime.downstreams.operations import timed
+from pallas_gateway.runtime.fast_paths import savings
+from pallas_gateway.runtime.llm import attempts, client_cache, loading, openai_requests, openrouter
+
+if TYPE_CHECKING:
+    from fast_agent.config import Settings
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+# Each looks for it at the beginning of what a user says.
+_CONTROL_MESSAGE_READERS: tuple[Any, ...] = (fastagent_llm, llm_decorator)
+
+_RELIED_ON: ReliedOn = (
+    (fast_agent.config, "resolve_env_vars", ("config_item",)),
+    (fast_agent.config, "get_settings", ("config_path", "home", "no_home")),
+    (FastAgent, "_load_config", ("self",)),
+    (FastAgent, "_load_instance_settings", ("self",)),
+    (FastAgent, "_settings", ()),
+    (Core, "__init__", ("self", "name", "settings")),
+    (Core, "_config_or_path", ()),
+    (fast_agent.config, "_settings", ()),
+    (fast_agent.context, "cleanup_context", ()),
+    (McpAgent, "call_tool", ("self", "name")),
+    (MCPAggregator, "_execute_on_server", ("self", "server_name", "operation_type", "operation_name", "error_factory")),
+    (Core, "cleanup", ("self",)),
+    (AgentHarness, "_load_environment_agent_cards", ("self",)),
+    (LlmDecorator, "set_model", ("self", "model")),
+    (LlmDecorator, "_default_request_params", ()),
+    (fastagent_llm.FastAgentLLM, "resolve_structured_tool_policy", ("self", "request_params")),
+    (Logger, "event", ("self", "etype", "ename", "message", "context", "data")),
+    (ToolRunner, "_advance_iteration", ("self",)),
+    (fastagent_llm, "_mcp_metadata_var", ()),
+    *((module, "CONTROL_MESSAGE_SAVE_HISTORY", ()) for module in _CONTROL_MESSAGE_READERS),
+    *connecting.RELIED_ON,
+    *manager.RELIED_ON,
+    *shutdown.RELIED_ON,
+    *attempts.RELIED_ON,
+    *loading.RELIED_ON,
+    *savings.RELIED_ON,
+)
+# What the gateway sets, and what it reads in place of a method it replaces.
+_READ: tuple[tuple[Any, str, str], ...] = (
+    (ToolRunner, "_advance_iteration", "_request_params"),
+    (FastAgent, "_load_config", "_home_override"),
+)
+_BRACED_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
+_prepared = False
+
+
+def prepare() -> None:
+    """Check fast-agent and make it fit for hosting many agents; safe to call again.
+
+    Raises:
+        PlatformError: the installed fast-agent lacks something the gateway relies on; names it.
+    """
+    global _prepared  # noqa: PLW0603  the patched classes are process-wide, so is this mark
+    if _prepared:
+        return
+    check()
+    _expand_braced_defaults()
+    _read_settings_apart()
+    connecting.prepare()
+    _time_operations()
+    McpAgent.call_tool = wraps(McpAgent.call_tool)(tool_filters.guarded(McpAgent.call_tool))  # type: ignore[method-assign]
+    _log_to_the_gateway()
+    loading.prepare(check_openai)
+    attempts.prepare()
+    _obey_no_message()
+    savings.save()
+    for console in (consoles.console, consoles.error_console, consoles.server_console):
+        console.quiet = True  # its chat and progress have no place in a server's output
+    # Modules that leave parse_cli_args on would read the gateway's own options as fast-agent's.
+    sys.argv = sys.argv[:1]
+    _prepared = True
+
+
+def check() -> None:
+    """Raise `PlatformError` unless every relied-on name is there and takes the parameters it is called with."""
+    check_names(_RELIED_ON)
+    check_reads(_READ)
+
+
+@cache
+def check_openai() -> None:
+    """The same for the OpenAI library, once the first agent needs it: importing it takes a second."""
+    try:
+        from pallas_gateway.runtime.llm import openai_client, runs, sockets  # noqa: PLC0415  not before an LLM is used
+    except ImportError as error:
+        raise mismatch(str(error)) from error
+    for module in (client_cache, openai_requests, openai_client, runs, sockets):
+        check_names(module.RELIED_ON)
+
+
+async def shut_down() -> None:
+    """End fast-agent's process-wide logging and context, once, after the last harness was left."""
+    await openrouter.close()
+    await client_cache.close_clients()
+    await fast_agent.context.cleanup_context()
+
+
+def _expand_braced_defaults() -> None:
+    """`${NAME:-default}`: fast-agent knows `${NAME:default}` only and would yield `-default`."""
+    original = fast_agent.config.resolve_env_vars
+
+    def resolve_env_vars(config_item: Any) -> Any:
+        if isinstance(config_item, str):
+            config_item = _BRACED_DEFAULT.sub(lambda m: os.environ.get(m[1]) or m[2], config_item)
+        return original(config_item)
+
+    # The original recurses through its module's global, so containers come back here item by item.
+    fast_agent.config.resolve_env_vars = resolve_env_vars
+
+
+def _read_settings_apart() -> None:
+    """Modules are imported in threads while calls run."""
+
+    def load_config(self: FastAgent) -> Settings:
+        path = self.config_path
+        source = materialize_text_source(path, label="config file", suffix=".yaml") if path is not None else None
+        no_home = bool(getattr(self.args, "no_home", False))
+        return get_settings_apart(source, home=self._home_override, no_home=no_home)
+
+    FastAgent._load_config = load_config  # type: ignore[method-assign]
+
+
+def _time_operations() -> None:
+    """Tools, prompts and resources, at the one point all of them pass; fast-agent's handlers hear of tools only."""
+    original = MCPAggregator._execute_on_server
+    watched = wraps(original)(timed(original))  # so that `check()` still finds what it looks for
+    MCPAggregator._execute_on_server = watched  # type: ignore[method-assign]
+
+
+def _obey_no_message() -> None:
+    """`***SAVE_HISTORY PATH` makes fast-agent write a conversation to any file: whoever may talk could write there."""
+    for module in _CONTROL_MESSAGE_READERS:
+        module.CONTROL_MESSAGE_SAVE_HISTORY = ()  # no text begins with one of none
+
+
+def _log_to_the_gateway() -> None:
+    """fast-agent's own logging is off in a server; what it says, and what of it fails, goes to the gateway's log."""
+    Logger.event = engine_log.event  # type: ignore[method-assign]
+    original = MCPAggregator._execute_on_server
+    traced = wraps(original)(engine_log.traced(original))  # so that `check()` still finds what it looks for
+    MCPAggregator._execute_on_server = traced  # type: ignore[method-assign]

@@ -1,0 +1,222 @@
+"""Reasons of failed LLM requests, in the same words for every provider: what failed, and what to do if that is known.
+
+The clients of providers put the body of an error into their exceptions as Python prints it, report a connection that
+was refused as "Request timed out.", and add addresses and statistics of their own. What happened is in the body, and in
+the causes of the exception.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import socket
+import ssl
+from functools import wraps
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+from mcp_types import TextContent
+
+from pallas_gateway.errors import CallFailedError
+from pallas_gateway.telemetry.redaction import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import ModuleType
+
+UNREACHED = "its provider cannot be reached"
+INCOMPLETE = "what its provider sent is not a complete answer"
+CUT_OFF = "the connection to its provider was cut off"
+ENDED_EARLY = "the provider's answer ended early"
+_ADVICE: Mapping[int, str] = {
+    HTTPStatus.UNAUTHORIZED: " (check its API key)",
+    HTTPStatus.FORBIDDEN: " (check what its API key may use)",
+    HTTPStatus.NOT_FOUND: " (check the model's name and the provider's address)",
+    HTTPStatus.TOO_MANY_REQUESTS: " (try again later)",
+}
+_OF_A_SERVER = " (try again later)"
+_LONGEST = 200
+_MESSAGES = ("message", "error", "detail", "errors")
+_MOST_CAUSES = 50
+_REFUSED = f"[Errno {errno.ECONNREFUSED}]"  # several addresses were tried, and asyncio keeps only the text of each
+_CUT = (httpx2.NetworkError, httpx2.RemoteProtocolError, ConnectionError)
+_EMPTY = ("EmptyStreamError", "EmptyCompletionError")
+_CLOSES = frozenset({1000, 1001})
+"""Codes with which a WebSocket is closed on purpose, RFC 6455 section 7.4.1."""
+_CLOSE_REASON = "received_close_reason="
+_AFTER_CLOSE_REASON = re.compile(r"; (?:sent_close_code|close_order|ws_exception)=")
+_WEB_PAGE = re.compile(r"<(?:!doctype|html)", re.IGNORECASE)
+"""Where the error page of a proxy begins; the status before it is enough for a person."""
+_ERROR_CHANNEL = "fast-agent-error"
+OF_TENSORZERO = "tensorzero::function_name::"
+"""Written by fast-agent before the name of a model there; everywhere else it uses the name alone."""
+
+
+def explain_failures_of(module: ModuleType) -> None:
+    """Have a provider's module of fast-agent report failures in these words; safe to call again."""
+    original: Any = getattr(module, "build_stream_failure_response", None)
+    if original is None or hasattr(original, "__wrapped__"):
+        return
+
+    @wraps(original)
+    def explained(provider: Any, error: Any, model_name: str) -> Any:
+        answer = original(provider, error, model_name)
+        name = getattr(provider, "config_name", provider)
+        text = sentence(name, model_name, why_failed(error) or str(getattr(error, "message", None) or error))
+        answer.channels[_ERROR_CHANNEL] = [TextContent(type="text", text=text)]
+        return answer
+
+    module.build_stream_failure_response = explained  # type: ignore[attr-defined]
+
+
+def explain(llm: Any, error: Exception, default: str) -> CallFailedError:
+    """The failure of a turn of `llm`; `default` is the reason if there is no better one."""
+    own = _own(list(_causes(error)))
+    model = llm.default_request_params.model or llm.model_name or ""
+    text = sentence(llm.provider.config_name, model, why_failed(error) or default)
+    return CallFailedError(text, reason=own.reason if own is not None else "llm_error")
+
+
+def sentence(provider: str, model: str, why: str) -> str:
+    """`why` after the names of the provider and its model, as they stand in configurations."""
+    return f"{provider}.{model.removeprefix(OF_TENSORZERO)}: {why}"
+
+
+def why_failed(error: BaseException) -> str | None:
+    """Return why a request failed; None if no provider said why, and the connection is no reason either."""
+    causes = list(_causes(error))
+    if (own := _own(causes)) is not None:
+        return _of_the_gateway(own)
+    said = _plain(provider_words(error))
+    if (status := _status_of(causes)) is not None:
+        return _answered(status, said or _of_a_socket(causes))
+    if any(isinstance(cause, json.JSONDecodeError) or type(cause).__name__ in _EMPTY for cause in causes):
+        return INCOMPLETE
+    if (why := said or _of_a_socket(causes)) is not None:
+        return reported(why)
+    return connection_words(error) or _of_a_closed_socket(causes)
+
+
+def reported(message: str | None) -> str:
+    """The reason for a failure that a provider reports within its answer."""
+    return f"its provider reported: {_plain(message) or 'an error without a message'}"
+
+
+def _own(causes: list[BaseException]) -> CallFailedError | None:
+    return next((cause for cause in causes if isinstance(cause, CallFailedError)), None)
+
+
+def _of_the_gateway(error: CallFailedError) -> str:
+    if (status := _status_of([error])) is not None:
+        return _answered(status, _plain(str(error)))
+    return (connection_words(error) if str(error) == UNREACHED else None) or str(error)
+
+
+def _status_of(causes: list[BaseException]) -> int | None:
+    """The status of an error answer."""
+    found = (
+        (getattr(cause, "status", None), getattr(cause, "status_code", None), getattr(_googles(cause), "code", None))
+        for cause in causes
+    )
+    numbers = (one for each in found for one in each if isinstance(one, int))
+    return next((int(one) for one in numbers if one >= HTTPStatus.BAD_REQUEST), None)
+
+
+def provider_words(error: BaseException) -> str | None:
+    """The message in the body of an error answer; None if there was no such answer, or it holds no message."""
+    for cause in _causes(error):
+        for body in _bodies(cause):
+            if isinstance(body, (dict, list, str)) and body:
+                return _message_in(body)
+    return None
+
+
+def connection_words(error: BaseException) -> str | None:
+    """Return the cause of a failed connection in a few words; None if the error has another cause."""
+    causes = list(_causes(error))
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return f"{UNREACHED}: TLS error"
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return f"{UNREACHED}: host name not found"
+    if any(isinstance(cause, ConnectionRefusedError) or _REFUSED in str(cause) for cause in causes):
+        return f"{UNREACHED}: connection refused"
+    if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
+        return f"{UNREACHED}: no connection in time"
+    if any(isinstance(cause, httpx2.ConnectError) for cause in causes):
+        return UNREACHED
+    return CUT_OFF if any(isinstance(cause, _CUT) for cause in causes) else None
+
+
+def _answered(status: int, said: str | None) -> str:
+    advice = _ADVICE.get(status, _OF_A_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "")
+    return f"its provider answered {status}{advice}" + (f": {said}" if said else "")
+
+
+def _plain(said: str | None) -> str | None:
+    """On one line, without the page of a proxy."""
+    if said is None:
+        return None
+    return shortened(" ".join(_WEB_PAGE.split(said, maxsplit=1)[0].split()), _LONGEST) or None
+
+
+def _of_a_socket(causes: list[BaseException]) -> str | None:
+    """The message of an error that was sent through a WebSocket."""
+    error = _socket_error(causes)
+    is_sent = error is not None and error.close_snapshot is None and error.__cause__ is None
+    return _plain(str(error)) if is_sent else None
+
+
+def _of_a_closed_socket(causes: list[BaseException]) -> str | None:
+    """fast-agent adds its statistics to the message; of them, only the reason of the provider is kept."""
+    if (error := _socket_error(causes)) is None or error.close_snapshot is None:
+        return None
+    _, is_given, rest = str(error).partition(_CLOSE_REASON)
+    if is_given:
+        return f"its provider closed the connection: {_plain(_AFTER_CLOSE_REASON.split(rest)[0])}"
+    return ENDED_EARLY if error.close_snapshot["close_code"] in _CLOSES else CUT_OFF
+
+
+def _socket_error(causes: list[BaseException]) -> Any:
+    return next((cause for cause in causes if type(cause).__name__ == "ResponsesWebSocketError"), None)
+
+
+def _bodies(cause: BaseException) -> Iterator[Any]:
+    yield getattr(cause, "body", None)  # of OpenAI's and Anthropic's exceptions
+    yield getattr(_googles(cause), "details", None)
+    refused = getattr(getattr(cause, "response", None), "body", None)  # the handshake of a WebSocket
+    if isinstance(refused, bytes):
+        try:
+            yield json.loads(refused)
+        except ValueError:
+            yield refused.decode(errors="replace")
+
+
+def _googles(cause: BaseException) -> BaseException | None:
+    """The exception if it is one of Google's library: others have attributes of the same names."""
+    return cause if isinstance(getattr(cause, "details", None), (dict, list)) else None
+
+
+def _message_in(body: Any) -> str | None:
+    if isinstance(body, str):
+        return body.strip() or None
+    if isinstance(body, list):
+        return _message_in(body[0]) if body else None
+    if not isinstance(body, dict):
+        return None
+    named = [body[name] for name in _MESSAGES if name in body]
+    return next(filter(None, map(_message_in, named)), None) if named else json.dumps(body, default=str)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception, what it was raised from, and the members of groups."""
+    waiting: list[BaseException | None] = [error]
+    seen: list[BaseException] = []
+    while waiting and len(seen) < _MOST_CAUSES:
+        cause = waiting.pop(0)
+        if cause is None or cause in seen:
+            continue
+        seen.append(cause)
+        yield cause
+        waiting += [cause.__cause__ or cause.__context__, *getattr(cause, "exceptions", ())]

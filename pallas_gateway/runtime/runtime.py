@@ -1,0 +1,202 @@
+"""The `Runtime` on fast-agent: how agents are started, each with a harness of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.identity.token_exchanger import TokenExchanger
+from pallas_gateway.runtime import patches
+from pallas_gateway.runtime.agent import FastAgentAgentRuntime, server_names
+from pallas_gateway.runtime.compat import engine
+from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.llm.loading import load_providers
+from pallas_gateway.runtime.loading.factory import Making
+from pallas_gateway.runtime.loading.fingerprint import Origin, SettingsDigests
+from pallas_gateway.runtime.settings.hosting import (
+    declare_peers,
+    forget_unset_placeholders,
+    prepare_servers,
+    settings_for_hosting,
+    settings_of,
+)
+from pallas_gateway.runtime.settings.model_names import in_settings
+from pallas_gateway.runtime.settings.models import register_unknown_models
+from pallas_gateway.runtime.settings.providers import llm_providers
+from pallas_gateway.runtime.settings.review import blamed_settings, review
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+
+    from fast_agent.config import Settings
+    from fast_agent.core.fastagent import FastAgent
+    from fast_agent.core.harness import AgentHarness
+
+    from pallas_gateway.runtime.protocols import AgentPlan, Downstream, LlmProvider
+
+_log = logging.getLogger("pallas.runtime")
+START_SECONDS = 60.0
+"""How long an agent may take to start after its import."""
+
+
+class FastAgentRuntime:
+    """Starts fast-agent agents; an async context manager, left after the last of them."""
+
+    def __init__(
+        self,
+        *,
+        config_file: Path | None,
+        folder: Path | None = None,
+        on_slow_import: Callable[[str, float], object] | None = None,
+    ) -> None:
+        """Prepare nothing yet.
+
+        Args:
+            config_file: fast-agent's settings, None for those of the working directory.
+            folder: that of `agents.yaml`, where modules may be if they are not in the working directory.
+            on_slow_import: called with a module that is slow to import and the seconds it is given; None logs it.
+        """
+        self._config_file = config_file
+        self._making = Making(config_file, folder, on_slow_import)
+        self._settings = SettingsDigests()
+        self._exchanger = TokenExchanger()
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Check and prepare fast-agent.
+
+        Raises:
+            PlatformError: the installed fast-agent does not fit.
+        """
+        patches.prepare()
+        await self._open.enter_async_context(self._exchanger)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Forget every exchanged token and end fast-agent's process-wide parts."""
+        self._making.give_up()
+        await self._open.aclose()
+        await patches.shut_down()
+
+    def llm_providers(self) -> tuple[LlmProvider, ...]:
+        """The providers preflight asks; none if fast-agent's settings cannot be read, which is logged."""
+        try:
+            settings = engine.read_settings(self._config_file)
+            forget_unset_placeholders(settings)
+            return llm_providers(settings)
+        except Exception as error:  # noqa: BLE001  only a warning: agents that need it fail with their own reason
+            _log.warning("LLM providers are not checked", extra={"why": told(error)})
+            return ()
+
+    def review(self, written: Mapping[str, object]) -> list[tuple[str, str]]:
+        """All that is wrong in fast-agent's files, which hold `written`: each a dotted key, and what is wrong there."""
+        return review(written, self._config_file)
+
+    @asynccontextmanager
+    async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncIterator[FastAgentAgentRuntime]:
+        """Make and start one agent; see `Runtime.start`."""
+        with self._making.starting(plan):
+            fast = await self._made(plan, anew=anew)
+            entered = _Entered(fast)
+            try:
+                runtime = await self._started(fast, plan, entered)
+                _say_which_are_peers(plan.name, runtime.downstreams)
+                try:
+                    yield runtime
+                finally:
+                    await runtime.close()
+            finally:
+                await entered.leave()
+
+    async def _made(self, plan: AgentPlan, *, anew: bool) -> FastAgent:
+        try:
+            return await self._making.make(plan, anew=anew)
+        except AgentStartError as error:
+            error.settings = blamed_settings(error)
+            raise
+
+    async def _started(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentAgentRuntime:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                return await self._enter(fast, plan, entered)
+        except (Exception, SystemExit) as error:
+            blamed = blamed_settings(error, settings_of(fast))
+            failure = AgentStartError(_start_failure(plan, error, blamed), settings=blamed)
+            self._making.start_failed(plan, failure, error)
+            raise failure from error
+
+    async def _enter(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentAgentRuntime:
+        settings = settings_for_hosting(fast, config_file=self._config_file)
+        declare_peers(settings, plan.peer_servers)
+        origin = self._origin(fast, plan, settings)
+        downstreams = prepare_servers(settings, plan.peers)
+        register_unknown_models(fast, settings, plan.model_capabilities, plan.models)
+        await load_providers(fast, settings, plan.models)
+        fast.args.no_home = True
+        fast.args.quiet = True
+        engine.keep_globals_when_leaving(fast)
+        harness = await entered.enter()
+        runtime = FastAgentAgentRuntime(origin, harness, fast, downstreams, self._exchanger)
+        await runtime.rehearse()
+        runtime.ask_downstreams()
+        return runtime
+
+    def _origin(self, fast: FastAgent, plan: AgentPlan, settings: Settings) -> Origin:
+        config_file = Path(fast.config_path) if fast.config_path else self._config_file
+        servers = server_names(fast)
+        configured = settings.mcp.servers if settings.mcp else {}
+        addresses = frozenset((configured[name].url or "").rstrip("/") for name in servers & configured.keys())
+        return Origin(
+            plan,
+            self._making.files_behind(fast),
+            config_file,
+            servers,
+            addresses,
+            self._settings.of(config_file, servers),
+            self._settings,
+        )
+
+
+class _Entered:
+    """A harness that is left by the task that entered it, as far as it was entered."""
+
+    def __init__(self, fast: FastAgent) -> None:
+        self._fast = fast
+        self._harness: AgentHarness | None = None
+
+    async def enter(self) -> AgentHarness:
+        harness = self._fast.harness()
+        engine.load_no_other_cards(harness)
+        try:
+            await harness.__aenter__()
+        except Exception:  # after which it has left itself
+            raise
+        except BaseException:
+            self._harness = harness
+            raise
+        self._harness = harness
+        return harness
+
+    async def leave(self) -> None:
+        if self._harness is not None:
+            await self._harness.__aexit__(None, None, None)
+
+
+def _say_which_are_peers(agent: str, downstreams: Iterable[Downstream]) -> None:
+    for downstream in downstreams:
+        if downstream.peer is not None:
+            extra = {"agent": agent, "server": downstream.name, "peer": downstream.peer, "url": downstream.url}
+            _log.info("server is an agent of this gateway, reached at its own address", extra=extra)
+
+
+def _start_failure(plan: AgentPlan, error: BaseException, blamed: Iterable[tuple[str, str]]) -> str:
+    if isinstance(error, TimeoutError):
+        return f"agent '{plan.name}' did not start within {START_SECONDS:.0f} s"
+    if isinstance(error, AgentStartError):
+        return str(error)
+    why = "; ".join(map(in_settings, blamed)) or told(error)
+    return f"agent '{plan.name}' failed to start: {why}"

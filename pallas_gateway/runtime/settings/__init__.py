@@ -1,0 +1,1 @@
+"""fast-agent's configuration, as the gateway needs it: models, providers, addresses."""

@@ -1,0 +1,226 @@
+"""fast-agent's settings made fit for a server: quiet, nothing on disk, no surprise LLM calls, no OAuth by itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from fast_agent.config import MCPServerAuthSettings, MCPServerSettings, MCPSettings
+from mcp.client.stdio import get_default_environment
+from mcp_types import Implementation
+from pydantic import ValidationError
+
+from pallas_gateway import __version__
+from pallas_gateway.config.loading.secret_values import secret_values, secrets_of_environment
+from pallas_gateway.config.model.forwarding import Forwarding, has_own_authorization, why_never_exchanged
+from pallas_gateway.config.yaml.expansion import ExpandedText
+from pallas_gateway.errors import AgentStartError
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.identity.token_exchange import TokenExchange
+from pallas_gateway.runtime.compat import engine
+from pallas_gateway.runtime.failures import what_is_invalid
+from pallas_gateway.runtime.protocols import Downstream, StdioProgram
+from pallas_gateway.runtime.settings import provider_addresses
+from pallas_gateway.telemetry import redaction, traces
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fast_agent.config import Settings
+    from fast_agent.core.fastagent import FastAgent
+
+    from pallas_gateway.config.model.forwarding import TokenExchangeSettings
+
+_log = logging.getLogger("pallas.runtime")
+_UNSET = re.compile(r"^\$\{[^}]*\}$")
+
+
+def settings_of(fast: FastAgent) -> Settings:
+    """The settings that `fast` read when it was constructed."""
+    return fast._settings
+
+
+def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settings:
+    """The settings `fast` will run with, tamed.
+
+    Args:
+        fast: read its configuration when its module was imported, from the working directory or its `config_path`.
+        config_file: the project's `fastagent_config`; takes the place of the working directory's file.
+    """
+    settings = fast._settings
+    if config_file is not None and fast.config_path is None:
+        settings = engine.use_settings(config_file)
+        # These two are where FastAgent keeps its settings; it offers no way to change them after the import.
+        fast._settings = settings
+        fast.app._config_or_path = settings
+    tame(settings)
+    _hide_secrets(fast, settings)
+    return settings
+
+
+def _hide_secrets(fast: FastAgent, settings: Settings) -> None:
+    """Hide what the command line could not know: secrets of a module's own file, decorators and variables."""
+    keys = (data["config"].api_key for data in fast.agents.values())
+    redaction.configured.add(secret_values(settings.model_dump(warnings=False)))
+    redaction.configured.add({*secrets_of_environment(os.environ), *filter(None, keys)})
+
+
+def tame(settings: Settings) -> None:
+    """Switch off whatever writes, prints, or calls a model on its own."""
+    settings.session_history = False
+    settings.logger.type = "none"
+    settings.logger.progress_display = False
+    settings.logger.show_chat = False
+    settings.logger.show_tools = False
+    settings.compaction.auto = False
+    if settings.mcp is not None:
+        settings.mcp.diagnostics.enabled = False  # it parses every message once more, to draw it in a terminal
+    _tame_tracing(settings)
+    if settings.xai is not None and "image_upload_mode" not in settings.xai.model_fields_set:
+        settings.xai.image_upload_mode = "inline"  # else xAI gives each image of a caller a public URL
+    if "llm_retries" not in settings.model_fields_set:
+        # The provider's client retries by itself; fast-agent's own retries wait 10 s and more, silently.
+        settings.llm_retries = 0
+    forget_unset_placeholders(settings)
+
+
+def _tame_tracing(settings: Settings) -> None:
+    """fast-agent's own tracing says all of a call again, and by default with the words of it."""
+    if settings.otel is None or not settings.otel.enabled:
+        return
+    if traces.are_on():
+        settings.otel.enabled = False
+        _log.info("the gateway traces calls, fast-agent's own tracing (`otel`) stays off")
+    else:
+        traces.keep_content_out()
+
+
+def forget_unset_placeholders(settings: Settings) -> None:
+    """An unset `${KEY}` must read as "no key" and "the provider's own URL", not as those characters.
+
+    Nor may a variable that is set to nothing: the providers' clients would take it for an address.
+    """
+    for variable in provider_addresses.VARIABLES:
+        if not os.environ.get(variable, "set").strip():
+            del os.environ[variable]
+    for provider in (getattr(settings, name, None) for name in type(settings).model_fields):
+        for field in ("api_key", "base_url"):
+            value = getattr(provider, field, None)
+            if isinstance(value, str) and (not value.strip() or _UNSET.match(value.strip())):
+                setattr(provider, field, None)
+    provider_addresses.settle(settings)
+
+
+def declare_peers(settings: Settings, servers: Mapping[str, str]) -> None:
+    """Have agents of this gateway be servers, by name and URL; a server that the project declares itself stays."""
+    if not servers:
+        return
+    if settings.mcp is None:
+        settings.mcp = MCPSettings()
+    for name, url in servers.items():
+        settings.mcp.servers.setdefault(name, MCPServerSettings(name=name, transport="http", url=url))
+
+
+def prepare_servers(settings: Settings, peers: Mapping[str, tuple[str, str]]) -> dict[str, Downstream]:
+    """Make every configured MCP server ready for per-call connections and return them as values.
+
+    Args:
+        settings: changed in place: peers' documented addresses become the gateway's own, OAuth is off unless asked for.
+        peers: documented address of a hosted agent → (its name, where it really is).
+
+    Raises:
+        AgentStartError: `start_failed`; what a server says about the caller's token makes no sense.
+    """
+    if settings.mcp is None:
+        return {}
+    downstreams = {}
+    for name, server in settings.mcp.servers.items():
+        declared = settings.mcp.server_declarations.get(name)
+        forwarding = _forwarding(name, server, (declared.model_extra if declared else None) or {})
+        downstreams[name] = _prepare_server(name, server, peers, forwarding)
+    return downstreams
+
+
+def _forwarding(name: str, server: MCPServerSettings, extra: Mapping[str, Any]) -> Forwarding:
+    """The keys that are not fast-agent's. Loading has refused bad ones, but not in a file that only a module names.
+
+    Raises:
+        AgentStartError: `start_failed`; rather no agent than one that sends a token where it was not meant to go.
+    """
+    keys = {key: ExpandedText(value) if isinstance(value, str) else value for key, value in extra.items()}
+    try:
+        forwarding = Forwarding.model_validate(keys)
+    except ValidationError as error:
+        raise AgentStartError(f"server '{name}': {what_is_invalid(error)}") from None
+    why = why_never_exchanged(
+        forwarding,
+        url=server.url,
+        own_authorization=has_own_authorization(server.headers, server.url),
+        sent_by_fast_agent=_is_sent_by_fast_agent(server),
+    )
+    if why is not None:
+        raise AgentStartError(f"server '{name}': token_exchange {why}")
+    return forwarding
+
+
+def _is_sent_by_fast_agent(server: MCPServerSettings) -> bool:
+    return server.auth is not None and server.auth.forward is not None
+
+
+def _prepare_server(
+    name: str, server: MCPServerSettings, peers: Mapping[str, tuple[str, str]], forwarding: Forwarding
+) -> Downstream:
+    server.name = name  # CallAuth finds its downstream by this
+    server.implementation = server.implementation or Implementation(name="pallas-gateway", version=__version__)
+    marked = bool(forwarding.forward_inbound_auth) or _is_sent_by_fast_agent(server)
+    auth = server.auth or MCPServerAuthSettings()
+    if "oauth" not in auth.model_fields_set:
+        auth.oauth = False  # else a 401 starts a browser login that nobody sees
+    server.auth = auth
+    documented = server.url or ""
+    peer, url = peers.get(documented.rstrip("/"), (None, server.url))
+    server.url = url
+    return Downstream(
+        name,
+        url,
+        headers=dict(server.headers or {}),
+        forwards_bearer=marked and not has_own_authorization(server.headers, documented),
+        peer=peer,
+        transport=server.transport,
+        token_exchange=_token_exchange(name, documented, forwarding.token_exchange),
+        program=_program(server),
+    )
+
+
+def _program(server: MCPServerSettings) -> StdioProgram | None:
+    """The program of a stdio server, with the environment that fast-agent gives it in a call."""
+    if server.transport != "stdio" or not server.command:
+        return None
+    environ = {**get_default_environment(), **(server.env or {})}
+    return StdioProgram(server.command, tuple(server.args or ()), environ, server.cwd)
+
+
+def _token_exchange(name: str, url: str, settings: TokenExchangeSettings | None) -> TokenExchange | None:
+    """As a value; the resource is the documented address, also of a peer: the authorization server knows no other."""
+    if settings is None:
+        return None
+    return TokenExchange(
+        server=name,
+        token_endpoint=settings.token_endpoint,
+        resource=settings.resource or _without_secrets(url),
+        audience=settings.audience,
+        scope=settings.scope,
+        client_id=settings.client_id,
+        client_secret=Secret(settings.client_secret) if settings.client_secret else None,
+        client_auth=settings.client_auth,
+    )
+
+
+def _without_secrets(url: str) -> str:
+    """The URL as a name (RFC 8707 section 2): its user and query may be the server's own credentials."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

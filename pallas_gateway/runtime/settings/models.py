@@ -1,0 +1,111 @@
+"""What the gateway knows and decides about models: their capabilities, and those it does not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fast_agent.llm.model_database import ModelDatabase, ModelParameters
+from fast_agent.llm.model_factory import ModelFactory
+from fast_agent.llm.provider_types import Provider
+
+from pallas_gateway.runtime.protocols import ModelFacts
+from pallas_gateway.runtime.settings.model_names import near_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fast_agent.config import Settings
+    from fast_agent.core.agent_app import AgentApp
+    from fast_agent.core.fastagent import FastAgent
+
+    from pallas_gateway.config.model.schema import ModelCapabilities
+
+_IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/heic")
+_SENT_NO_IMAGES = frozenset({Provider.BEDROCK})
+"""Providers that fast-agent sends the text of a message alone, without an error."""
+
+
+def register_unknown_models(
+    fast: FastAgent, settings: Settings, capabilities: ModelCapabilities | None, models: Iterable[str] = ()
+) -> None:
+    """Tell fast-agent about the models of a module that it does not know, from what the project declares.
+
+    Args:
+        fast: the module's.
+        settings: hold the default model.
+        capabilities: what is declared for the agent.
+        models: others that its callers may choose.
+
+    Raises:
+        ModelConfigError: nobody could make sense of one of `models`.
+    """
+    others = [ModelFactory.resolve_model_spec(spec).wire_model_name for spec in models]
+    if capabilities is None:
+        return
+    for name in others:
+        if ModelDatabase.get_model_params(name) is None:
+            _register_unknown_model(name, capabilities)
+    specs = {settings.default_model, *(data["config"].model for data in fast.agents.values())}
+    for name in {model_name(spec) for spec in specs if spec}:
+        _register_unknown_model(name, capabilities)
+
+
+def _register_unknown_model(name: str, capabilities: ModelCapabilities) -> None:
+    is_known = ModelDatabase.get_model_params(name) is not None
+    # Another agent may have declared the same model without vision; fast-agent would then drop images without a word.
+    if is_known and (not capabilities.vision or ModelDatabase.supports_mime(name, "image/png")):
+        return
+    tokenizes = ModelDatabase.QWEN_MULTIMODAL if capabilities.vision else ModelDatabase.TEXT_ONLY
+    parameters = ModelParameters(
+        context_window=capabilities.context_window,
+        max_output_tokens=capabilities.max_output_tokens,
+        tokenizes=tokenizes,
+    )
+    ModelDatabase.register_runtime_model_params(name, parameters)
+
+
+def model_name(spec: str) -> str:
+    """The part after the provider: `openai.gpt-x` → `gpt-x`; a spec without a provider is the name itself."""
+    return spec.split(".", 1)[1] if "." in spec else spec
+
+
+def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | None) -> ModelFacts:
+    """The model the served agent (for a workflow: the first agent with a model) really uses."""
+    agents = app.registered_agents()
+    ordered = [agents[served], *(agent for name, agent in agents.items() if name != served)]
+    llm = next((llm for agent in ordered if (llm := getattr(agent, "llm", None)) is not None), None)
+    name = (llm.model_name if llm is not None else None) or "unknown"
+    is_known = llm is None or capabilities is not None or ModelDatabase.get_model_params(name) is not None
+    says_most = capabilities is not None and "max_output_tokens" in capabilities.model_fields_set
+    most = capabilities.max_output_tokens if capabilities and says_most else ModelDatabase.get_max_output_tokens(name)
+    takes_images = capabilities is None or capabilities.vision
+    takes_images = takes_images and (llm is None or llm.provider not in _SENT_NO_IMAGES)
+    images = _image_types(name) if takes_images else frozenset()
+    return ModelFacts(name, images, is_known, most, None if is_known else near_model(name))
+
+
+def models_used(app: AgentApp) -> set[tuple[str, str]]:
+    """Every model that one of the agents uses, as (name of its provider, its own over the wire)."""
+    llms = (getattr(agent, "llm", None) for agent in app.registered_agents().values())
+    used = {(llm.provider, llm.model_name) for llm in llms if llm is not None and llm.model_name}
+    return {(provider.config_name, name) for provider, name in used}
+
+
+def provider_and_model(spec: str) -> tuple[str, str]:
+    """A model that a project names, as (name of its provider, its own over the wire)."""
+    found = ModelFactory.resolve_model_spec(spec)
+    return found.provider.config_name, found.wire_model_name
+
+
+def facts_of(spec: str) -> ModelFacts:
+    """What fast-agent knows of a model, or was told at the agent's start."""
+    found = ModelFactory.resolve_model_spec(spec)
+    name = found.wire_model_name
+    is_known = ModelDatabase.get_model_params(name) is not None
+    images = frozenset() if found.provider in _SENT_NO_IMAGES else _image_types(name)
+    return ModelFacts(name, images, is_known, ModelDatabase.get_max_output_tokens(name))
+
+
+def _image_types(model: str) -> frozenset[str]:
+    """What fast-agent does not pass on it drops without a word, whatever was declared."""
+    return frozenset(kind for kind in _IMAGE_TYPES if ModelDatabase.supports_mime(model, kind))

@@ -1,0 +1,1 @@
+"""Sockets, signals, reload and the HTTP server; nothing of agents."""

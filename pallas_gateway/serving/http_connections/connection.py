@@ -1,0 +1,195 @@
+"""One accepted connection: Hypercorn's, with a limit for answers that its client does not read."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import hypercorn.asyncio.run
+import hypercorn.config
+from hypercorn.asyncio.tcp_server import TCPServer
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol import ProtocolWrapper
+from hypercorn.protocol.h11 import H2ProtocolAssumedError
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
+
+from pallas_gateway.serving.http_connections.faults import Faults
+from pallas_gateway.serving.http_connections.http1 import Http1
+from pallas_gateway.serving.http_connections.http2 import Http2
+from pallas_gateway.serving.http_connections.inbox import Apps
+from pallas_gateway.serving.http_connections.limits import IDLE_SECONDS, UnreadLimit
+from pallas_gateway.serving.http_connections.platform import require
+
+if TYPE_CHECKING:
+    from hypercorn.typing import AppWrapper
+
+    type Address = tuple[str, int] | None
+
+require(TCPServer, "_close", "_idle_timeout", "_initiate_server_close", "_read_data", "protocol_send", "run")
+require(ProtocolWrapper, "handle", "initiate")
+_NO_LINGER = struct.pack("ii", 1, 0)
+"""Has the system drop what it still holds for a client (megabytes) when a connection is closed."""
+
+
+class Settings(hypercorn.config.Config):
+    """Hypercorn's settings. Connections accepted with them are the gateway's own `Connection`."""
+
+    keep_alive_timeout = IDLE_SECONDS
+    accesslog = None
+    include_server_header = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread = UnreadLimit()
+        self.faults = Faults()
+
+
+class Connection(TCPServer):
+    """One accepted connection."""
+
+    config: Settings
+    _reading: asyncio.Timeout | None = None
+
+    async def run(self) -> None:
+        """Serve the connection to its end."""
+        try:
+            addresses = self._addresses()
+            async with Apps(self.loop, self.config.faults) as self._task_group:
+                self.protocol = self._spoken(*addresses)
+                await self.protocol.initiate()
+                await self.idle_task.restart(self._task_group, self._idle_timeout)
+                await self._read_data()
+        except OSError:
+            pass
+        except Exception as error:  # noqa: BLE001  nothing above would handle it but asyncio, which logs every one
+            self.config.faults.of_connection(error)
+        finally:
+            await self._close()
+
+    def _addresses(self) -> tuple[Address, Address]:
+        """The client's and the gateway's.
+
+        Raises:
+            OSError: the client has left already. A task group would wrap the error.
+        """
+        accepted = self.writer.get_extra_info("socket")
+        if accepted is None:  # TLS, closed since the handshake
+            raise ConnectionResetError
+        client, server = accepted.getpeername(), accepted.getsockname()
+        return parse_socket_addr(accepted.family, client), parse_socket_addr(accepted.family, server)
+
+    def _spoken(self, client: Address, server: Address) -> ProtocolWrapper:
+        tls = self.writer.get_extra_info("ssl_object")
+        return Protocols(
+            self.app,
+            self.config,
+            self.context,
+            self._task_group,
+            ConnectionState(self.state),
+            tls is not None,
+            client,
+            server,
+            self.protocol_send,
+            tls.selected_alpn_protocol() if tls is not None else "http/1.1",
+        )
+
+    async def protocol_send(self, event: Event) -> None:
+        """Send bytes to the client, or note what became of its requests."""
+        if not isinstance(event, RawData):
+            await super().protocol_send(event)
+            return
+        async with self.send_lock:
+            if self.writer.is_closing():
+                return  # the app learns of it by what it receives
+            try:
+                self.writer.write(event.data)
+                if self._unsent():
+                    await self.config.unread.until_taken(self.writer.drain, self._unsent)
+            except (OSError, RuntimeError):
+                self._abort()
+
+    def _unsent(self) -> int:
+        try:
+            return self.writer.transport.get_write_buffer_size()
+        except AttributeError:  # how asyncio's TLS transport says that it has been closed
+            return 0
+
+    def _abort(self) -> None:
+        """End the connection at once, dropping what its client does not read; `_read_data` notifies the apps."""
+        self._drop()
+        if self._reading is not None and not self._reading.expired():
+            self._reading.reschedule(0)
+
+    async def _read_data(self) -> None:
+        """Read until the client or `_abort` ends the connection; nothing waits for another request then."""
+        try:
+            async with asyncio.timeout(None) as self._reading:
+                await super()._read_data()
+        except TimeoutError:
+            await self.protocol.handle(Closed())
+        finally:
+            self._reading = None
+        self.idle_task.restart = _wait_no_more  # type: ignore[assignment]  # an answer that ends later would call it
+        await self.idle_task.stop()
+
+    async def _close(self) -> None:
+        with suppress(NotImplementedError, OSError, RuntimeError):  # TLS has no half-closed connections
+            self.writer.write_eof()
+        await self._closed()
+        await self.idle_task.stop()
+
+    async def _initiate_server_close(self) -> None:
+        await self.protocol.handle(Closed())
+        await self._closed()
+
+    async def _closed(self) -> None:
+        """Close the connection once its client has read what was sent, at the latest when the limit is over."""
+        try:
+            self.writer.close()
+            await self.config.unread.until_taken(self.writer.wait_closed, self._unsent)
+        except (OSError, RuntimeError, asyncio.CancelledError):
+            self._drop()
+
+    def _drop(self) -> None:
+        accepted = self.writer.get_extra_info("socket")
+        if accepted is not None:  # as it is once TLS has been closed
+            with suppress(OSError, ValueError):  # it has ended by itself
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self.writer.transport.abort()
+
+
+async def _wait_no_more(*_: object) -> None:
+    """Nothing: the client cannot send another request."""
+
+
+class Protocols(ProtocolWrapper):
+    """The protocol of a connection: HTTP/1.1, or HTTP/2 by ALPN or with prior knowledge (RFC 9113, section 3.3)."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        *common, alpn_protocol = args
+        self._common = common
+        self.protocol = Http2(*common) if alpn_protocol == "h2" else Http1(*common)
+
+    async def handle(self, event: Event) -> None:
+        """Pass on what the client sent."""
+        try:
+            await self.protocol.handle(event)
+        except H2ProtocolAssumedError as error:
+            self.protocol = Http2(*self._common)
+            await self.protocol.initiate()
+            await self.send(Updated(idle=True))  # a preface is no request
+            await self.protocol.handle(RawData(data=error.data))
+
+
+def _connection(app: AppWrapper, loop: asyncio.AbstractEventLoop, config: hypercorn.config.Config, *more: Any) -> Any:
+    kind = Connection if isinstance(config, Settings) else TCPServer
+    return kind(app, loop, config, *more)
+
+
+require(hypercorn.asyncio.run, "TCPServer")
+hypercorn.asyncio.run.TCPServer = _connection  # type: ignore[assignment, attr-defined]  # `serve` has no parameter for it

@@ -1,0 +1,80 @@
+"""Apps that answer the requests of one connection, and what they receive."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hypercorn.asyncio.task_group import TaskGroup
+
+from pallas_gateway.serving.http_connections.platform import require
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pallas_gateway.serving.http_connections.faults import Faults
+
+require(TaskGroup, "spawn", "spawn_app")
+
+
+class Inbox(asyncio.Queue[Any]):
+    """The queue of request messages of an app; it blocks only while the app runs.
+
+    Hypercorn's own queue blocks the whole connection, with all its streams, once an app has ended without reading a
+    long body, and cannot tell an app that does not read that its client has left.
+    """
+
+    _is_closed = False
+
+    async def put(self, message: Any) -> None:
+        """Wait until the app has taken enough of what came before."""
+        if message["type"] == "http.disconnect" and self.full():
+            self._clear()
+        if not self._is_closed:
+            await super().put(message)
+
+    def close(self) -> None:
+        """The app has ended: drop what it has not taken, and wait for it no longer."""
+        self._is_closed = True
+        self._clear()
+
+    def _clear(self) -> None:
+        while not self.empty():
+            self.get_nowait()
+
+
+class Apps(TaskGroup):
+    """Hypercorn's task group of a connection, whose apps have an `Inbox` and whose failures are rate-limited.
+
+    `running` is the number of apps that run.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, faults: Faults) -> None:
+        super().__init__(loop)
+        self._faults = faults
+        self.running = 0
+
+    async def spawn_app(
+        self, app: Any, config: Any, scope: Any, send: Callable[[Any], Awaitable[None]]
+    ) -> Callable[[Any], Awaitable[None]]:
+        """Start an app; returns what hands it messages."""
+        inbox = Inbox(config.max_app_queue_size)
+        self.running += 1
+        self.spawn(self._run, app, scope, inbox, send)
+        return inbox.put
+
+    async def _run(self, app: Any, scope: Any, inbox: Inbox, send: Callable[[Any], Awaitable[None]]) -> None:
+        try:
+            await app(scope, inbox.get, send, partial(self._loop.run_in_executor, None), _not_from_threads)
+        except Exception as error:  # noqa: BLE001  as Hypercorn does: a failed request is logged and answered with 500
+            self._faults.of_request(error)
+        finally:
+            self.running -= 1
+            inbox.close()
+            await send(None)
+
+
+def _not_from_threads(*_: object) -> None:
+    """Refuse what only WSGI apps do."""
+    raise NotImplementedError

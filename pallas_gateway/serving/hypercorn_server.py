@@ -1,0 +1,182 @@
+"""Hypercorn on bound sockets: its settings, and the certificate's renewal. Its connections are `http_connections`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import hypercorn.asyncio
+import hypercorn.config
+
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.serving.http_connections.connection import Settings
+from pallas_gateway.serving.sockets import BACKLOG, CLOSE_SECONDS, give_up
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from starlette.types import ASGIApp
+
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.serving.sockets import Listeners
+
+LAST_ANSWERS_SECONDS = 0.2
+"""How long requests on the connections accepted last get to arrive; a gateway that stops answers each at once."""
+
+
+class Accepting:
+    """Hypercorn accepting connections on bound sockets, as an async context manager that yields the serving task.
+
+    The task ends only when the block does, or with the error that made serving impossible. Then the sockets are closed.
+    """
+
+    def __init__(self, app: ASGIApp, listeners: Listeners, configuration: Configuration) -> None:
+        self._app = app
+        self._listeners = listeners
+        self._config = _Config(listeners, configuration)
+        self._stop = asyncio.Event()
+        self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
+
+    def load_tls(self, configuration: Configuration) -> Callable[[], None]:
+        """Load the configured certificate as its files are now; connections are encrypted with it once that is called.
+
+        Raises:
+            TlsError: they cannot be used.
+        """
+        return self._config.load_tls(configuration)
+
+    async def __aenter__(self) -> asyncio.Task[None]:
+        serving = hypercorn.asyncio.serve(self._app, self._config, shutdown_trigger=self._stop.wait)  # type: ignore[arg-type]  # its own ASGI types
+        self.serving = self._tasks.spawn(serving, name="listeners")
+        return self.serving
+
+    def hurry(self) -> None:
+        """Wait no longer than `CLOSE_SECONDS` for clients that do not read their answers."""
+        self._config.unread.shorten(CLOSE_SECONDS)
+
+    async def __aexit__(self, *_: object) -> None:
+        self.hurry()
+        if not self.serving.done():  # it has closed its descriptors by then
+            self.refuse_connections()
+            await asyncio.sleep(LAST_ANSWERS_SECONDS)
+        self._stop.set()
+        await self._tasks.__aexit__()  # bounded: Hypercorn waits for open connections without end
+
+    def refuse_connections(self) -> None:
+        """Before Hypercorn stops: it drops connections that it accepts then, and the ports would queue more.
+
+        What is shared with other processes is left alone here, but for accepting; who has bound it gives it up.
+        """
+        loop = asyncio.get_running_loop()
+        for port, listener in self._listeners.sockets.items():
+            if self._config.duplicates[port].fileno() >= 0:
+                loop.remove_reader(self._config.duplicates[port])
+            if not self._listeners.is_shared(port):
+                give_up(listener, self._tasks, encrypted=port in self._config.encrypted)
+
+
+class TlsError(GatewayError):
+    """The configured certificate and key cannot be used."""
+
+    reason = "bad_tls"
+
+
+def check_tls(configuration: Configuration) -> None:
+    """Load the certificate and its key once, before anything depends on them.
+
+    Raises:
+        TlsError: they cannot be read, or do not fit each other; names the certificate.
+    """
+    if configuration.tls_files is None:
+        return
+    with _telling(*configuration.tls_files):
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*configuration.tls_files)
+
+
+@contextmanager
+def _telling(certfile: Path, keyfile: Path) -> Iterator[None]:
+    """Say which files cannot be used, and why."""
+    try:
+        yield
+    except (ssl.SSLError, OSError) as error:
+        why = getattr(error, "reason", None) or error.strerror or "no PEM certificate"
+        raise TlsError(f"gateway.tls: {certfile} is no certificate that fits {keyfile.name} ({why})") from error
+
+
+class _Config(Settings):
+    """Hypercorn's settings, the sockets it gets, and a certificate that can be renewed while connections are accepted.
+
+    `duplicates` are the sockets, by port: Hypercorn closes what it is given, and the originals stay with whoever bound
+    them. `encrypted` are the ports that speak TLS.
+    """
+
+    backlog = BACKLOG
+    graceful_timeout = CLOSE_SECONDS
+    _renewed: ssl.SSLContext | None = None
+
+    def __init__(self, listeners: Listeners, configuration: Configuration) -> None:
+        super().__init__()
+        self.duplicates = {port: _Listening(fileno=os.dup(one.fileno())) for port, one in listeners.sockets.items()}
+        self.encrypted = set(listeners.sockets) - {listeners.nested} if configuration.tls_files else set()
+        if configuration.tls_files is not None and self.encrypted:
+            self.certfile, self.keyfile = map(str, configuration.tls_files)
+        if listeners.sharing is not None and isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
+            self.backlog = 1  # see _Listening; libuv's loop takes it for nothing but the queue
+        self.errorlog = logging.getLogger("pallas.server.http")
+
+    def create_sockets(self) -> hypercorn.config.Sockets:
+        """The bound ones, those with TLS first."""
+        return hypercorn.config.Sockets(list(self._bound(encrypted=True)), list(self._bound(encrypted=False)), [])
+
+    def create_ssl_context(self) -> ssl.SSLContext | None:
+        """What Hypercorn encrypts with: each connection asks here for the certificate it is to get."""
+        context = super().create_ssl_context()
+        if context is not None:
+            context.sni_callback = self._hand_over
+        return context
+
+    def load_tls(self, configuration: Configuration) -> Callable[[], None]:
+        if configuration.tls_files is None or self.certfile is None:
+            return lambda: None
+        before = self.certfile, self.keyfile
+        self.certfile, self.keyfile = files = tuple(map(str, configuration.tls_files))
+        try:
+            with _telling(*configuration.tls_files):
+                context = super().create_ssl_context()
+        finally:
+            self.certfile, self.keyfile = before
+
+        def use() -> None:
+            self.certfile, self.keyfile = files
+            self._renewed = context
+
+        return use
+
+    def _bound(self, *, encrypted: bool) -> Iterator[socket.socket]:
+        return (one for port, one in self.duplicates.items() if (port in self.encrypted) is encrypted)
+
+    def _hand_over(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Called within every handshake, whether the client names a server or not."""
+        del name, context
+        if self._renewed is not None:
+            connection.context = self._renewed
+
+
+class _Listening(socket.socket):
+    """A socket whose queue stays as long as it is.
+
+    asyncio takes its length for the number of connections to accept at once as well. Where processes share a socket
+    that is one, or whoever wakes first would take a whole burst; but the queue must not be that short.
+    """
+
+    def listen(self, backlog: int = BACKLOG, /) -> None:
+        """Listen already, and with another backlog."""
+        del backlog
+        super().listen(BACKLOG)

@@ -1,0 +1,143 @@
+"""The ports of the gateway while it serves: opened together, added and taken away by a reload, closed together."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from pallas_gateway.serving.hypercorn_server import Accepting
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from contextlib import ExitStack
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.serving.sockets import Listeners
+    from pallas_gateway.web.port_routes import PortRoutes
+
+
+class Entrance:
+    """The ASGI app of every port; which app that is may change between two requests."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve by the app of the moment, to the end."""
+        await self.app(scope, receive, send)
+
+
+class Listening:
+    """Accepts connections on every port; an async context manager.
+
+    Args:
+        entrance: what answers.
+        listeners: bound sockets.
+        configuration: for the certificate.
+        sockets: closes them, after this.
+    """
+
+    def __init__(
+        self, entrance: Entrance, listeners: Listeners, configuration: Configuration, sockets: ExitStack
+    ) -> None:
+        self._entrance = entrance
+        self._listeners = listeners
+        self._configuration = configuration
+        self._sockets = sockets
+        self._accepting: dict[int, Accepting] = {}
+        self._routes: dict[int, PortRoutes] = {}
+        self._closing: dict[int, asyncio.Task[None]] = {}
+        self._staying = asyncio.Lock()
+        self._tasks = TaskOwner(close_seconds=0)
+        self._last = TaskOwner()
+        self.failed: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> Self:
+        """Begin to accept."""
+        await self.open(self._listeners, self._configuration)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop accepting on all ports at once, and give the last answers their time."""
+        await self._tasks.cancel_all()
+        if (sharing := self._listeners.sharing) is not None:
+            await sharing.until_all_stopped()
+            for one in self._accepting.values():
+                one.refuse_connections()
+            sharing.closed()
+        await asyncio.gather(*(one.__aexit__() for one in self._accepting.values()))
+        await self._last.__aexit__()
+
+    def steady(self) -> asyncio.Lock:
+        """Hold it for a block in which no port closes."""
+        return self._staying
+
+    @property
+    def routes(self) -> Mapping[int, PortRoutes]:
+        """What each port serves, those as well that are about to close."""
+        return self._routes
+
+    @property
+    def closing(self) -> Collection[int]:
+        """The ports that close after their last answers."""
+        return self._closing.keys()
+
+    def keep(self, sockets: ExitStack) -> None:
+        """Have more sockets closed in the end."""
+        self._sockets.enter_context(sockets)
+
+    async def open(self, listeners: Listeners, configuration: Configuration) -> None:
+        """Accept on more ports, and stay on those that were to close and are wanted again."""
+        for port in self._closing.keys() & listeners.routes.keys():
+            self._closing.pop(port).cancel()
+        self._routes.update(listeners.routes)
+        for port, listener in listeners.sockets.items():
+            one = replace(listeners, sockets={port: listener})
+            accepting = Accepting(self._entrance, one, configuration)
+            self._accepting[port] = accepting
+            serving = await accepting.__aenter__()
+            serving.add_done_callback(self._note_end)
+
+    def hurry(self) -> None:
+        """Wait for clients that do not read their answers no longer than a stop may take."""
+        for accepting in self._accepting.values():
+            accepting.hurry()
+
+    def close_later(self, port: int, last_answers: Awaitable[object], seconds: float) -> None:
+        """Stop accepting on a port once the last answers have gone out by it, at the latest after `seconds`."""
+        closing = self._close(port, last_answers, seconds)
+        self._closing[port] = self._tasks.spawn(closing, name=f"port {port} closing", report=True)
+
+    def load_tls(self, configuration: Configuration) -> Callable[[], None]:
+        """Load the certificate's files as they are now; new connections use them once that is called.
+
+        Raises:
+            TlsError: they cannot be used.
+        """
+        loaded = [accepting.load_tls(configuration) for accepting in self._accepting.values()]
+
+        def use() -> None:
+            for one in loaded:
+                one()
+
+        return use
+
+    async def _close(self, port: int, last_answers: Awaitable[object], seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(last_answers, seconds)
+        async with self._staying:
+            del self._closing[port], self._routes[port]
+            accepting = self._accepting.pop(port)
+        # In a task that nobody cancels: the gateway may stop meanwhile, and the port must be closed all the same.
+        await asyncio.shield(self._last.spawn(accepting.__aexit__(), name=f"port {port} closed", report=True))
+
+    def _note_end(self, serving: asyncio.Task[None]) -> None:
+        error = None if serving.cancelled() else serving.exception()
+        is_open = any(one.serving is serving for one in self._accepting.values())
+        if is_open and not self.failed.done():
+            self.failed.set_result(error)

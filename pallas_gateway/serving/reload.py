@@ -1,0 +1,166 @@
+"""Hot reload: the configuration is read again, and the gateway goes over to it while calls run.
+
+A file with problems changes nothing. What only a restart can change is said and left as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pallas_gateway.config.loading.environment import DOTENV
+from pallas_gateway.config.loading.fastagent_file import settings_files
+from pallas_gateway.config.loading.restarting import applicable
+from pallas_gateway.config.problems import ConfigurationError
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.runtime.files import stamps
+from pallas_gateway.serving.file_watch import FileWatch
+from pallas_gateway.serving.hypercorn_server import check_tls
+from pallas_gateway.telemetry.redaction import cleaned
+from pallas_gateway.web.app import create_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.hosting.agent_set import Changes
+    from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.runtime.files import Files
+    from pallas_gateway.serving.ports import Entrance, Listening
+    from pallas_gateway.serving.service_manager import ServiceManager
+    from pallas_gateway.serving.sockets import Listeners
+
+_log = logging.getLogger("pallas.reload")
+
+
+@dataclass(frozen=True, slots=True)
+class Reloads:
+    """How a gateway is told to reload, and what it reads then.
+
+    `read` gives the configuration as its files are now, or raises `ConfigurationError`. `asked` is set by whoever wants
+    a reload. With `watch`, a change of a file that the gateway was loaded from asks as well. `after` is called when one
+    has come out.
+    """
+
+    read: Callable[[], Configuration]
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    watch: bool = False
+    after: Callable[[], None] = lambda: None
+
+
+class Reloader:
+    """Reloads one gateway, one reload after the other."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        reloads: Reloads,
+        doors: tuple[Entrance, Listening],
+        service: ServiceManager,
+        bind: Callable[[Configuration, ExitStack], Listeners],
+    ) -> None:
+        """`bind` binds the ports that the gateway does not listen on yet."""
+        self._gateway = gateway
+        self._reloads = reloads
+        self._entrance, self._listening = doors
+        self._service = service
+        self._bind = bind
+        self._kept_back = False
+        self._awaited = stamps(gateway.configuration.declared_files)
+        self._watch = FileWatch(self._files, suspects_modules=lambda: self._kept_back)
+        gateway.when_outdated(reloads.asked.set)
+
+    async def run(self) -> None:
+        """Reload whenever it is asked for, until cancelled."""
+        while True:
+            await self._reloads.asked.wait()
+            self._reloads.asked.clear()
+            self._service.reloading()
+            successful = await self._reload()
+            self._reloads.after()
+            self._gateway.note_reload(successful=successful)
+            if self._gateway.all_tried:  # else it is not ready yet, and will be said to be
+                self._service.ready()
+            self._watch.look_again()
+
+    async def ask_after_changes(self) -> None:
+        """Ask for a reload whenever a file changes that the gateway was loaded from, until cancelled."""
+        await self._gateway.wait_until_tried()  # before, nobody knows which files agents are made of
+        async for _ in self._watch.changes():
+            self._reloads.asked.set()
+
+    async def _reload(self) -> bool:
+        """Whether all of it came out as the files want it."""
+        try:
+            configuration = self._applicable(self._reloads.read())
+            self._awaited = stamps(configuration.declared_files)
+            changes = await self._go_over(configuration)
+        except ConfigurationError as error:
+            for problem in error.problems:
+                _log.error("problem in the configuration", extra={"problem": str(problem)})
+            _log.error("configuration not reloaded, nothing changes", extra={"problems": len(error.problems)})
+            return False
+        except GatewayError as error:
+            _log.error("configuration not reloaded, nothing changes", extra={"why": str(error)})
+            return False
+        except Exception:  # noqa: BLE001  the gateway serves on, whatever a reload does
+            _log.exception("reload failed in a way nobody foresaw")
+            return False
+        _say(changes)
+        self._kept_back = bool(changes.kept_back)
+        return not changes.kept_back
+
+    def _applicable(self, wanted: Configuration) -> Configuration:
+        """As far as it can change without a restart; the rest is said."""
+        configuration, fixed = applicable(self._gateway.configuration, wanted)
+        for key in fixed:
+            _log.warning("setting needs a restart to change", extra={"key": key})
+        return configuration
+
+    async def _go_over(self, configuration: Configuration) -> Changes:
+        check_tls(configuration)
+        async with self._listening.steady():
+            return await self._exchange(configuration)
+
+    async def _exchange(self, configuration: Configuration) -> Changes:
+        with ExitStack() as sockets:
+            listeners = self._bind(configuration, sockets)
+            use_certificate = self._listening.load_tls(configuration)  # may fail: before anything is exchanged
+            servers = self._gateway.servers
+            changes = await self._gateway.reload(configuration)
+            # Without an await until the app is the new one as well.
+            before = self._listening.routes
+            gone = {port: routes for port, routes in before.items() if port not in listeners.routes}
+            self._entrance.app = create_app(self._gateway, {**gone, **listeners.routes})
+            use_certificate()
+            if listeners.sockets:
+                self._listening.keep(sockets.pop_all())
+            await self._listening.open(listeners, configuration)
+        for port in gone.keys() - self._listening.closing:
+            agent = gone[port].agent
+            last_answers = servers[agent].transport.wait_until_idle() if agent else asyncio.sleep(0)
+            seconds = configuration.deployment.gateway.drain_seconds
+            self._listening.close_later(port, last_answers, seconds)
+        return changes
+
+    def _files(self) -> Files:
+        configuration = self._gateway.configuration
+        files = [configuration.path, Path.cwd() / DOTENV, *settings_files(configuration.named_fastagent_file)]
+        now = stamps((*files, *(configuration.tls_files or ())))
+        declared = dict.fromkeys(configuration.declared_files)  # a file that a pattern has matched since is a change
+        return {**declared, **self._awaited, **self._gateway.files_behind_agents(), **now}
+
+
+def _say(changes: Changes) -> None:
+    for agent, reason in changes.kept_back.items():
+        _log.error("agent keeps its earlier version", extra={"agent": agent, "reason": cleaned(str(reason))})
+    by_kind = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
+    named = {kind: ", ".join(agents) for kind, agents in by_kind.items() if agents}
+    if changes.kept_back:
+        _log.warning("configuration reloaded in part", extra={**named, "kept": ", ".join(changes.kept_back)})
+    else:
+        _log.info("configuration reloaded", extra=named)

@@ -1,0 +1,159 @@
+"""Listeners, TLS, signals and the order of start and stop. Knows nothing about agents.
+
+Start: bind every port → open the gateway → accept connections → start the agents. Stop: refuse new calls, let running
+ones end within the drain time, leave the agents, close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.serving.hypercorn_server import check_tls
+from pallas_gateway.serving.ports import Entrance, Listening
+from pallas_gateway.serving.reload import Reloader
+from pallas_gateway.serving.service_manager import ServiceManager
+from pallas_gateway.serving.sockets import bind, keep_shared, share
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.urls import Addresses, keep_off_proxies
+from pallas_gateway.web.app import create_app
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Sequence
+
+    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.runtime.protocols import Runtime
+    from pallas_gateway.serving.reload import Reloads
+    from pallas_gateway.serving.sockets import Sharing
+
+_log = logging.getLogger("pallas.server")
+
+
+class ServingError(GatewayError):
+    """The listeners ended by themselves."""
+
+    reason = "serving_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What one of several processes that serve the same ports has in common with the others.
+
+    Attributes:
+        sockets: as `bind_public` has bound them.
+        sharing: when to close them.
+        running: this one's calls, which clients may cancel by way of another process.
+    """
+
+    sockets: Sequence[socket.socket]
+    sharing: Sharing
+    running: RunningCalls
+
+
+async def serve(  # noqa: PLR0913  what it needs, and each way in which it is told or tells something
+    configuration: Configuration,
+    runtime: Runtime,
+    *,
+    stop: asyncio.Event,
+    on_ready: Callable[[Gateway], None] = lambda _: None,
+    reloads: Reloads | None = None,
+    shared: Shared | None = None,
+) -> None:
+    """Run the gateway until `stop` is set.
+
+    Args:
+        configuration: what to serve, and where.
+        runtime: opened; starts the agents.
+        stop: set by a signal or a test.
+        on_ready: called once, when every agent has been ready or failed once.
+        reloads: how it is told to reload; None if it never is.
+        shared: set in one of several processes that serve the same ports.
+
+    Raises:
+        BindError: a port is taken or not allowed; names it.
+        TlsError: the certificate cannot be used.
+        ServingError: the listeners ended by themselves; says why.
+    """
+    check_tls(configuration)
+    with ExitStack() as sockets:
+        listeners = (
+            share(shared.sockets, configuration, sockets, shared.sharing) if shared else bind(configuration, sockets)
+        )
+        if not configuration.per_port:
+            configuration = configuration.with_bound_port(next(iter(listeners.sockets)))
+        addresses = Addresses(configuration, listeners.nested, listeners.host)
+        keep_off_proxies(addresses.internal_hosts)
+        gateway = Gateway(configuration, addresses, runtime, shared.running if shared else None)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(gateway)
+            service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
+            entrance = Entrance(create_app(gateway, listeners.routes))
+            listening = await stack.enter_async_context(Listening(entrance, listeners, configuration, sockets))
+            await stack.enter_async_context(gateway.hosting())
+            tasks = await stack.enter_async_context(TaskOwner())
+            tasks.spawn(_announce(gateway, service, on_ready), name="announce", report=True)
+            if reloads is not None:
+                bind_more = partial(keep_shared if shared else bind, present=listening.routes)
+                reloader = Reloader(gateway, reloads, (entrance, listening), service, bind_more)
+                tasks.spawn(reloader.run(), name="reloading", report=True)
+                if reloads.watch:
+                    tasks.spawn(reloader.ask_after_changes(), name="file watch", report=True)
+            await _stopped(stop, listening, tasks)
+            await tasks.cancel_all()
+            listening.hurry()
+            await _drain(gateway, service)
+
+
+async def _stopped(stop: asyncio.Event, listening: Listening, tasks: TaskOwner) -> None:
+    """Until `stop` is set; a gateway that cannot serve any more ends with the reason instead of looking alive."""
+    stopping = tasks.spawn(stop.wait(), name="stop")
+    awaited: set[asyncio.Future[Any]] = {stopping, listening.failed}
+    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+    if listening.failed.done() and not stop.is_set():
+        error = listening.failed.result()
+        raise ServingError(f"the listeners ended: {error or 'without a reason'}") from error
+
+
+async def _announce(gateway: Gateway, service: ServiceManager, on_ready: Callable[[Gateway], None]) -> None:
+    await gateway.wait_until_tried()
+    service.ready()
+    on_ready(gateway)
+
+
+async def _drain(gateway: Gateway, service: ServiceManager) -> None:
+    seconds = gateway.configuration.deployment.gateway.drain_seconds
+    service.stopping()
+    _log.info("stopping", extra={"drain_seconds": seconds, "calls": len(gateway.running)})
+    if unfinished := await gateway.drain(seconds):
+        _log.warning("calls were still running at the end of the drain", extra={"calls": unfinished})
+        await gateway.end_calls()
+
+
+def listen_to_signals(stop: asyncio.Event, reload: asyncio.Event, on_interrupt: Callable[[], None]) -> None:
+    """The first SIGTERM or SIGINT sets `stop`, the second ends the process at once; SIGHUP sets `reload`.
+
+    `on_interrupt` is called if the first one is a SIGINT.
+    """
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stop.is_set():
+            _log.warning("stopped at once by a second signal, running calls are cut off")
+            os._exit(1)  # without any clean-up: it may be what does not end
+        stop.set()
+        if number == signal.SIGINT:
+            on_interrupt()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    loop.add_signal_handler(signal.SIGHUP, reload.set)

@@ -1,0 +1,228 @@
+"""The sockets the gateway listens on: which ports, bound once, who is served there, and how they are given up."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+from pallas_gateway.errors import RETRY_AFTER_SECONDS, GatewayError
+from pallas_gateway.urls import LOOPBACK
+from pallas_gateway.web.port_routes import PortRoutes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import ExitStack
+
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.tasks import TaskOwner
+
+BACKLOG = 1024
+CLOSE_SECONDS = 2.0
+"""How long open connections may take to go once everything has been answered."""
+_STOPPING = (
+    f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {RETRY_AFTER_SECONDS}\r\n"
+    "Connection: close\r\nContent-Length: 0\r\n\r\n"
+).encode()
+
+
+class BindError(GatewayError):
+    """A port cannot be had."""
+
+    reason = "bind_failed"
+
+
+class Sharing(Protocol):
+    """The other processes that accept on the same sockets: one that closes waits until none of them serves."""
+
+    async def until_all_stopped(self) -> None:
+        """Say that everything here has been answered, and return once that is so everywhere."""
+
+    def closed(self) -> None:
+        """Say that nothing is accepted here any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Bound sockets with their routes.
+
+    Attributes:
+        sockets: by port.
+        routes: by port.
+        nested: port of the plain loopback listener for nested calls, where there is one.
+        host: the bound address.
+        sharing: set where other processes accept on the same sockets, the one for nested calls apart.
+    """
+
+    sockets: Mapping[int, socket.socket]
+    routes: Mapping[int, PortRoutes]
+    nested: int | None
+    host: str
+    sharing: Sharing | None = None
+
+    def is_shared(self, port: int) -> bool:
+        """Whether other processes accept on this port as well."""
+        return self.sharing is not None and port != self.nested
+
+
+def bind(
+    configuration: Configuration, sockets: ExitStack, *, present: Mapping[int, PortRoutes] = MappingProxyType({})
+) -> Listeners:
+    """Bind every port the configuration asks for; `sockets` closes them.
+
+    Args:
+        configuration: says which.
+        sockets: takes those that are bound.
+        present: the routes of ports that are bound already, which are kept where they are still wanted.
+
+    Raises:
+        BindError: names the address and why.
+    """
+    host = configuration.bind_host
+    bound: dict[int, socket.socket] = {}
+    routes: dict[int, PortRoutes] = {}
+    for wanted, port_routes in _wanted_ports(configuration):
+        port = _kept(wanted, port_routes, present)
+        if port is None:
+            listener = sockets.enter_context(_bind(host, wanted))
+            port = listener.getsockname()[1]
+            bound[port] = listener
+        routes[port] = port_routes
+    nested = next((port for port, port_routes in present.items() if port_routes.nested_only), None)
+    if nested is None and configuration.deployment.gateway.tls is not None:
+        nested = _bind_nested(bound, sockets)
+    if nested is not None:
+        routes[nested] = PortRoutes(nested_only=True)
+    return Listeners(bound, routes, nested, next((one.getsockname()[0] for one in bound.values()), host))
+
+
+def _kept(wanted: int, routes: PortRoutes, present: Mapping[int, PortRoutes]) -> int | None:
+    """The port that serves already what is wanted of it, or will; an ephemeral one (0) is known by what it serves."""
+    if wanted:
+        return wanted if wanted in present else None
+    return next((port for port, others in present.items() if others == routes), None)
+
+
+def bind_public(configuration: Configuration, sockets: ExitStack) -> list[socket.socket]:
+    """Bind the ports that clients see, in the order of the configuration, for several processes to serve.
+
+    Raises:
+        BindError: names the address and why.
+    """
+    host = configuration.bind_host
+    return [sockets.enter_context(_bind(host, port)) for port, _ in _wanted_ports(configuration)]
+
+
+def share(
+    public: Sequence[socket.socket], configuration: Configuration, sockets: ExitStack, sharing: Sharing
+) -> Listeners:
+    """What one of several processes serves on the sockets that `bind_public` has bound.
+
+    Nested calls have to come back to the process that knows their token, so there is a listener for them alone.
+
+    Raises:
+        BindError: there is no port left on the loopback address.
+    """
+    bound = {listener.getsockname()[1]: listener for listener in public}
+    routes = dict(zip(bound, (routes for _, routes in _wanted_ports(configuration)), strict=True))
+    nested = _bind_nested(bound, sockets)
+    routes[nested] = PortRoutes(nested_only=True)
+    return Listeners(bound, routes, nested, public[0].getsockname()[0], sharing)
+
+
+def keep_shared(configuration: Configuration, _: ExitStack, *, present: Mapping[int, PortRoutes]) -> Listeners:
+    """The listeners of a process that shares them, for a configuration that wants the same.
+
+    Raises:
+        BindError: it wants others; the processes cannot bind them one by one.
+    """
+    public = {port: routes for port, routes in present.items() if not routes.nested_only}
+    if dict(_wanted_ports(configuration)) != public:
+        raise BindError("the ports of agents change, which needs a restart with several workers")
+    nested = next(port for port, routes in present.items() if routes.nested_only)
+    return Listeners({}, present, nested, configuration.bind_host)
+
+
+def wants_same_ports(one: Configuration, other: Configuration) -> bool:
+    """Whether two configurations want the same of the same ports."""
+    return dict(_wanted_ports(one)) == dict(_wanted_ports(other))
+
+
+def _bind_nested(bound: dict[int, socket.socket], sockets: ExitStack) -> int:
+    listener = sockets.enter_context(_bind(LOOPBACK, 0))
+    port: int = listener.getsockname()[1]
+    bound[port] = listener
+    return port
+
+
+def _wanted_ports(configuration: Configuration) -> list[tuple[int, PortRoutes]]:
+    agents = configuration.deployment.agents
+    if configuration.only_agent is not None:
+        return [(agents[configuration.only_agent].port or 0, PortRoutes(agent=configuration.only_agent))]
+    if not configuration.per_port:
+        return [(configuration.gateway_port, PortRoutes(agents_by_path=True, registry=True))]
+    registry = (configuration.gateway_port, PortRoutes(registry=True))
+    return [registry, *((agent.port or 0, PortRoutes(agent=name)) for name, agent in agents.items())]
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol number: asyncio switches Nagle's delay off only for sockets that say they are TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(
+            BACKLOG
+        )  # now, not when serving begins: two that only bind the port would not notice each other
+    except OSError as error:
+        listener.close()
+        hint = "; choose another with --port or gateway.port" if error.errno == errno.EADDRINUSE else ""
+        raise BindError(f"cannot listen on {host}:{port}: {error.strerror or error}{hint}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def give_up(listener: socket.socket, tasks: TaskOwner, *, encrypted: bool) -> None:
+    """Have a port refuse connections from now on; who waits to be accepted is told that the gateway stops.
+
+    A proxy cannot tell a call on a connection that is dropped from one that has begun; one that is refused it may send
+    on. Without an await, so that hardly any connection comes between the last that is accepted and the first refused.
+    """
+    late = _queued(listener)
+    with suppress(OSError):  # not listening any more
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    for connection in late:
+        if encrypted:
+            connection.close()
+        else:
+            tasks.spawn(_turn_away(connection), name="late connection", report=True)
+
+
+def _queued(listener: socket.socket) -> list[socket.socket]:
+    """Connections that wait to be accepted."""
+    found = []
+    while True:
+        try:
+            found.append(listener.accept()[0])
+        except OSError:
+            return found
+
+
+async def _turn_away(connection: socket.socket) -> None:
+    """Answer as a gateway does that stops, then let the client close: data left unread would reset the answer."""
+    with suppress(OSError, TimeoutError):
+        reader, writer = await asyncio.open_connection(sock=connection)
+        try:
+            writer.write(_STOPPING)
+            writer.write_eof()
+            async with asyncio.timeout(CLOSE_SECONDS / 2):
+                while await reader.read(1 << 16):
+                    pass
+        finally:
+            writer.close()

@@ -1,0 +1,136 @@
+"""One chat completion: OpenAI's side of `agents.answering`, streamed or in one piece."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse
+
+from pallas_gateway.agents.event_stream import begun
+from pallas_gateway.calls.events import Replied, TextDelta, text_of
+from pallas_gateway.errors import CallFailedError, GatewayError
+from pallas_gateway.web.connection import ServerSentEvents
+from pallas_gateway.web.openai.answers import Answers
+from pallas_gateway.web.openai.errors import ApiError, of_failure, of_refusal
+from pallas_gateway.web.openai.requests import chat_request
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from pallas_gateway.agents.answering import Answered
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.web.openai.requests import ChatRequest
+
+
+@dataclass(slots=True)
+class ChatCompletion:
+    """One request and its response: `parse`, `answer` and `deliver` are the arguments of `serve_call`.
+
+    Attributes:
+        agent: answers it.
+        document: the body, unchecked.
+        running: calls of this process.
+        http: scope, receive and send of the request.
+        silence_seconds: longest silence of a stream.
+    """
+
+    agent: HostedAgent
+    document: dict[str, Any]
+    running: RunningCalls
+    http: tuple[Scope, Receive, Send]
+    silence_seconds: float
+    _texts: list[str] = field(default_factory=list)
+    _stream: _StreamedAnswer | None = None
+    _wants_json: bool = False
+
+    async def parse(self, asked: Call) -> Call:
+        """Return the call with what the body says; raises `BadRequestError`."""
+        request = chat_request(self.document, self.agent.settings, max_entries=self.agent.max_history_entries)
+        self._wants_json = request.wants_json
+        if request.stream:
+            events = ServerSentEvents(self.http[2], silence_seconds=self.silence_seconds)
+            self._stream = _StreamedAnswer(events, self._answers(asked, request))
+        return replace(asked, message=request.message, history=request.history, parameters=request.parameters)
+
+    async def answer(self, call: Call) -> Reply:
+        """Return the agent's reply; its text was sent or kept. A program that reads JSON gets the last text only."""
+        live = self._stream is not None and not self._wants_json
+        async with (
+            self._stream.stream.kept_alive() if self._stream else nullcontext(),
+            begun(self.agent, call, self.running, live=live) as events,
+        ):
+            async for event in events:
+                if isinstance(event, TextDelta) and not self._wants_json:
+                    await self._tell(event.text)
+                elif isinstance(event, Replied):
+                    if self._wants_json and event.reply.failure is None:
+                        await self._tell(text_of(event.reply))
+                    return event.reply
+        raise AssertionError("the last event is the reply")
+
+    async def deliver(self, answered: Answered) -> None:
+        """Send the response, or its end. An error has its own status if nothing was sent before it."""
+        outcome = _outcome_of(answered)
+        if self._stream is not None and (self._stream.stream.has_begun or not isinstance(outcome, ApiError)):
+            await self._stream.end(outcome)
+        elif isinstance(outcome, ApiError):
+            await outcome.response()(*self.http)
+        else:
+            whole = self._answers(answered.call).completion("".join(self._texts), outcome)
+            await JSONResponse(whole)(*self.http)
+
+    async def _tell(self, text: str) -> None:
+        if self._stream is not None:
+            await self._stream.tell(text)
+        else:
+            self._texts.append(text)
+
+    def _answers(self, call: Call, request: ChatRequest | None = None) -> Answers:
+        with_usage = request is not None and request.include_usage
+        return Answers(call.call_id, self.agent.name, int(time()), with_usage=with_usage)
+
+
+def _outcome_of(answered: Answered) -> Reply | ApiError:
+    outcome = answered.outcome
+    if isinstance(outcome, CallFailedError):
+        return of_failure(outcome.reason, str(outcome))
+    return of_refusal(outcome) if isinstance(outcome, GatewayError) else outcome
+
+
+class _StreamedAnswer:
+    """The chunks of one answer on their way to the client."""
+
+    def __init__(self, stream: ServerSentEvents, answers: Answers) -> None:
+        self.stream = stream
+        self._answers = answers
+        self._has_spoken = False
+
+    async def tell(self, text: str) -> None:
+        """Send more of the answer."""
+        await self._speak()
+        await self._send(self._answers.more(text))
+
+    async def end(self, outcome: Reply | ApiError) -> None:
+        """Send how it ended, and the end of the stream."""
+        if isinstance(outcome, ApiError):
+            await self._send(outcome.body())
+        else:
+            await self._speak()
+            for chunk in self._answers.last(outcome):
+                await self._send(chunk)
+        await self.stream.data("[DONE]")
+        await self.stream.end()
+
+    async def _speak(self) -> None:
+        if not self._has_spoken:
+            self._has_spoken = True
+            await self._send(self._answers.first())
+
+    async def _send(self, document: dict[str, Any]) -> None:
+        await self.stream.data(json.dumps(document, separators=(",", ":")))

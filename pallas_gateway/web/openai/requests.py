@@ -1,0 +1,260 @@
+"""From the body of a chat-completions request to what a call is made of. Strict, as this API's clients expect. Pure.
+
+Three kinds of fields: those that are understood; those whose effect would be missed, which are refused; and all others,
+which ask nothing of the answer (`user`, `store`, …) and are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.agent_server.tools import conversation_id_of
+from pallas_gateway.calls import parameters
+from pallas_gateway.calls.call import Message
+from pallas_gateway.calls.conversation import MalformedError, checked_images, is_text, refuse_more_than
+from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.web.openai.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pallas_gateway.calls.call import Image
+    from pallas_gateway.calls.parameters import Parameters
+    from pallas_gateway.config.model.schema import AgentSettings
+
+type Json = dict[str, Any]
+
+_OWN_TOOLS = "an agent has tools of its own and calls them itself"
+_ONE_TEXT = "an agent gives one answer, as text"
+_REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "tools": (bool, _OWN_TOOLS),
+    "functions": (bool, _OWN_TOOLS),
+    "function_call": (lambda value: value not in (None, "auto", "none"), _OWN_TOOLS),
+    "web_search_options": (lambda value: value is not None, _OWN_TOOLS),
+    "n": (lambda value: value not in (None, 1), _ONE_TEXT),
+    "audio": (lambda value: value is not None, _ONE_TEXT),
+    "modalities": (lambda value: value not in (None, [], ["text"]), _ONE_TEXT),
+    "logprobs": (bool, _ONE_TEXT),
+    "top_logprobs": (bool, _ONE_TEXT),
+    "logit_bias": (bool, "an agent does not show its model's tokens"),
+}
+"""Fields that cannot be honoured: whether their value asks for something, and why it cannot be had."""
+_PASSED_ON = (
+    "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop", "response_format",
+    "tool_choice",
+)  # fmt: skip
+_SAYS_NOTHING: Mapping[str, object] = {"tool_choice": "auto", "response_format": {"type": "text"}, "stop": []}
+"""Values that ask for what is the case anyway; clients send them without having been told to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A request as it was understood.
+
+    `wants_json`: a program is to read the answer, so what the agent says on the way to it would be in the way.
+    """
+
+    message: Message
+    history: tuple[Message, ...]
+    parameters: Parameters
+    stream: bool
+    include_usage: bool
+    wants_json: bool
+
+
+def document_of(body: bytes) -> tuple[Json, str]:
+    """The body as JSON, and the model it names.
+
+    Raises:
+        BadRequestError: it is no JSON object, or names no model.
+    """
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadRequestError("The body is not valid JSON.") from None
+    if not isinstance(document, dict):
+        raise BadRequestError("The body must be a JSON object.")
+    name = document.get("model")
+    if not isinstance(name, str) or not is_text(name):
+        raise BadRequestError("'model' is required: the name of an agent, as GET /v1/models lists them.", param="model")
+    return document, name
+
+
+def conversation_of(document: Json) -> str | None:
+    """The client's own name for the conversation, for the log: `metadata.conversation_id`, if that can be one."""
+    metadata = document.get("metadata")
+    return conversation_id_of(metadata) if isinstance(metadata, dict) else None
+
+
+def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -> ChatRequest:
+    """Parse a request to an agent with these settings; its messages may have `max_entries` parts.
+
+    Raises:
+        BadRequestError: it cannot be answered (`bad_input`, `bad_image`, `bad_params`), with what to change.
+    """
+    for name, (asks, why) in _REFUSED.items():
+        if asks(document.get(name)):
+            raise BadRequestError(f"'{name}' is not supported: {why}.", param=name)
+    turns, system = _conversation(document.get("messages"), max_entries)
+    asked = _parameters(document, system, settings)
+    wanted = parameters.resolved(asked, settings.default_params).response_format
+    return ChatRequest(
+        turns[-1],
+        tuple(turns[:-1]),
+        asked,
+        stream=_flag(document, "stream"),
+        include_usage=_flag(_object(document, "stream_options"), "include_usage"),
+        wants_json=wanted is not None and wanted["type"] != "text",
+    )
+
+
+def _conversation(messages: object, max_entries: int) -> tuple[list[Message], list[str]]:
+    """The turns, the last of which is the user's new one, and the system texts.
+
+    What other tools were called for in earlier turns, with another model maybe, is left out: the assistant's words are
+    kept, and this agent could neither use nor repeat the rest.
+    """
+    if not isinstance(messages, list) or not messages:
+        raise BadRequestError("'messages' is required: a list of at least one message.", param="messages")
+    _refuse_too_many(messages, max_entries)
+    turns: list[Message] = []
+    system: list[str] = []
+    last = ""
+    for index, row in enumerate(messages):
+        where = f"messages[{index}]"
+        role = _role(row, where)
+        if role in ("system", "developer"):
+            system.append(_text(row.get("content"), f"{where}.content"))
+            continue
+        last = role
+        if role == "user":
+            turns.append(_user_turn(row, where))
+        elif role == "assistant" and (text := _assistant_text(row, where)):
+            turns.append(Message("assistant", text))
+    if last != "user":
+        raise BadRequestError("The last message must be the user's: it is what the agent answers.", param="messages")
+    return turns, [text for text in system if text]
+
+
+def _refuse_too_many(messages: Sequence[object], most: int) -> None:
+    parts = (row.get("content") if isinstance(row, dict) else None for row in messages)
+    entries = sum(max(1, len(part)) if isinstance(part, list) else 1 for part in parts)
+    try:
+        refuse_more_than(most, entries, "messages and parts of them")
+    except CallRefusedError as refusal:
+        raise BadRequestError(str(refusal), param="messages") from refusal
+
+
+def _role(row: object, where: str) -> str:
+    role = row.get("role") if isinstance(row, dict) else None
+    if role not in ("system", "developer", "user", "assistant", "tool", "function"):
+        known = "system, developer, user, assistant or tool"
+        raise BadRequestError(f"{where} must be an object whose role is {known}.", param=f"{where}.role")
+    return str(role)
+
+
+def _user_turn(row: Json, where: str) -> Message:
+    content, where = row.get("content"), f"{where}.content"
+    if not isinstance(content, list):
+        return Message("user", _text(content, where))
+    texts = [part for part in content if not _is_image(part)]
+    return Message("user", _text(texts, where), _images([part for part in content if _is_image(part)], where))
+
+
+def _assistant_text(row: Json, where: str) -> str:
+    content = row.get("content")
+    return "" if content is None else _text(content, f"{where}.content")
+
+
+def _text(content: object, where: str) -> str:
+    """The text of a content that is a string or a list of parts."""
+    if isinstance(content, list):
+        return "\n".join(_text_of_part(part, where) for part in content)
+    if not isinstance(content, str):
+        raise BadRequestError(f"{where} must be a string or a list of parts.", param=where)
+    if not is_text(content):
+        raise BadRequestError(f"{where} holds half a surrogate pair; send whole text.", param=where)
+    return content
+
+
+def _text_of_part(part: object, where: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(part, dict) or kind not in ("text", "refusal"):
+        why = f"{where} holds a part of type {quoted(kind)}; this takes text and image_url."
+        raise BadRequestError(why, param=where)
+    text = part.get(str(kind))
+    if not isinstance(text, str):
+        raise BadRequestError(f"{where} holds a part without its text.", param=where)
+    return _text(text, where)
+
+
+def _is_image(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") == "image_url"
+
+
+def _images(parts: Sequence[Json], where: str) -> tuple[Image, ...]:
+    images = [_data_uri(part.get("image_url"), where) for part in parts]
+    try:
+        return tuple(checked_images(images))
+    except MalformedError as error:
+        raise BadRequestError(f"{where}: {error}.", param=where, reason="bad_image") from error
+
+
+def _data_uri(image: object, where: str) -> Json:
+    """An image as `send_message` takes it. The gateway fetches none: it can reach more than its callers can."""
+    url = image.get("url") if isinstance(image, dict) else image
+    head, comma, data = url.partition(",") if isinstance(url, str) else ("", "", "")
+    mime_type, _, encoding = head.removeprefix("data:").partition(";")
+    if not comma or not head.startswith("data:") or not encoding.endswith("base64"):
+        why = "an image must be a data URI, data:image/png;base64,…; the gateway fetches no images from elsewhere"
+        raise BadRequestError(f"{where}: {why}.", param=where, reason="bad_image")
+    return {"data": data, "mime_type": mime_type}
+
+
+def _parameters(document: Json, system: Sequence[str], settings: AgentSettings) -> Parameters:
+    given = {name: document.get(name) for name in _PASSED_ON}
+    asked = {name: value for name, value in given.items() if value is not None and value != _SAYS_NOTHING.get(name)}
+    longest = document.get("max_completion_tokens", document.get("max_tokens"))
+    if longest is not None:
+        asked["max_tokens"] = longest
+    if system:
+        _refuse_system(settings)
+        asked["system_append"] = "\n\n".join(system)
+    try:
+        return parameters.parse(asked, settings)
+    except parameters.BadParametersError as refusal:
+        message = str(refusal).replace("params.", "")
+        raise BadRequestError(message, param=_field_of(refusal.parameter, document), reason=refusal.reason) from refusal
+
+
+def _field_of(parameter: str | None, document: Json) -> str | None:
+    """The field of the request that a parameter was read from."""
+    if parameter == "max_tokens" and "max_completion_tokens" in document:
+        return "max_completion_tokens"
+    return "messages" if parameter == "system_append" else parameter
+
+
+def _refuse_system(settings: AgentSettings) -> None:
+    if "system_append" not in settings.caller_params.allowed:
+        why = "This agent takes no system or developer messages: what it is told is its operator's. Leave them out."
+        raise BadRequestError(why, param="messages", reason="bad_params")
+
+
+def _object(document: Json, name: str) -> Json:
+    value = document.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadRequestError(f"'{name}' must be an object.", param=name)
+    return value
+
+
+def _flag(document: Json, name: str) -> bool:
+    value = document.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise BadRequestError(f"'{name}' must be true or false.", param=name)
+    return bool(value)

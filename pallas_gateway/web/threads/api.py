@@ -1,0 +1,179 @@
+"""`/api/v1`: which request is for what, and who may ask."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from pallas_gateway.agents.answering import Arrival, serve_call
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.identity.caller import CALLER_KEY
+from pallas_gateway.identity.decision import Action
+from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.identity.grants import NOTHING
+from pallas_gateway.threads.records import ThreadNotFoundError
+from pallas_gateway.web import access, agent_routes, refusals
+from pallas_gateway.web.connection import ServerSentEvents, while_connected
+from pallas_gateway.web.threads import answers, openapi, requests
+from pallas_gateway.web.threads.chat import Chat, owner_of
+from pallas_gateway.web.threads.errors import ApiError, response_to
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.identity.grants import Grants
+    from pallas_gateway.threads.service import Threads
+
+    type Endpoint = Callable[[Request, str], Awaitable[ASGIApp]]
+
+PREFIX = "/api/v1/"
+_STOPPING = "The gateway is stopping; try again in a moment."
+
+
+class ThreadsApi:
+    """Answers the requests of one port for this API."""
+
+    def __init__(self, gateway: Gateway, threads: Threads) -> None:
+        self._gateway = gateway
+        self._threads = threads
+        self._routes: tuple[tuple[re.Pattern[str], dict[str, Endpoint]], ...] = (
+            (re.compile(r"openapi\.json"), {"GET": self._openapi}),
+            (re.compile(r"agents"), {"GET": self._agents}),
+            (re.compile(r"agents/([^/]+)"), {"GET": self._agent}),
+            (re.compile(r"agents/([^/]+)/chat"), {"POST": self._chat}),
+            (re.compile(r"agents/([^/]+)/threads"), {"GET": self._list_threads, "POST": self._new_thread}),
+            (re.compile(r"threads/([^/]+)/messages"), {"GET": self._messages}),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            answer = await self._answer(Request(scope, receive))
+            await answer(scope, receive, send)
+        except (TokenRejectedError, VerificationUnavailableError) as error:
+            await refusals.of_token(self._gateway, error, scope)(scope, receive, send)
+        except _RefusedError as error:
+            await error.response(scope, receive, send)
+        except GatewayError as error:
+            await response_to(error)(scope, receive, send)
+
+    async def _answer(self, request: Request) -> ASGIApp:
+        path = request.scope["path"].removeprefix(PREFIX)
+        for pattern, by_method in self._routes:
+            if match := pattern.fullmatch(path):
+                method = "GET" if request.method == "HEAD" else request.method
+                if method not in by_method:
+                    return _not_allowed(by_method)
+                return await by_method[method](request, match[1] if pattern.groups else "")
+        raise ApiError("nothing here", reason="not_found")
+
+    async def _openapi(self, request: Request, _: str) -> Response:
+        requests.no_parameters(request)
+        viewer = await self._viewer(request)
+        return JSONResponse(openapi.document(self._seen(viewer)))
+
+    async def _agents(self, request: Request, _: str) -> Response:
+        requests.no_parameters(request)
+        caller = await access.caller_of(self._gateway, request.scope)
+        seen = self._seen(caller.grants)
+        if not seen and not caller.authenticated and self._gateway.authenticator is not None:
+            return refusals.without_token(self._gateway, request.scope)
+        return JSONResponse({"agents": [answers.agent(agent) for agent in seen]})
+
+    async def _agent(self, request: Request, name: str) -> Response:
+        requests.no_parameters(request)
+        _, agent = await self._admitted(request, name, runs=False)
+        return JSONResponse(answers.whole_agent(agent))
+
+    async def _list_threads(self, request: Request, name: str) -> Response:
+        limit, after = requests.page(request, "cursor"), requests.cursor(request)
+        caller, agent = await self._admitted(request, name, runs=False)
+        found = await self._threads.store.threads_of(owner_of(caller), agent.name, limit=limit + 1, after=after)
+        return JSONResponse(answers.thread_page(found, limit))
+
+    async def _new_thread(self, request: Request, name: str) -> Response:
+        caller, agent = await self._admitted(request, name, runs=True)
+        title = requests.new_thread_title(await self._body(request))
+        thread = await self._threads.store.create(owner_of(caller), agent.name, title)
+        return JSONResponse(answers.thread(thread), status_code=201)
+
+    async def _messages(self, request: Request, thread_id: str) -> Response:
+        limit, after = requests.page(request, "after"), requests.after_turn(request)
+        caller = await access.caller_of(self._gateway, request.scope)
+        if not caller.authenticated and not caller.grants.everything and not caller.grants.names:
+            return refusals.without_token(self._gateway, request.scope)
+        if not requests.THREAD_ID.fullmatch(thread_id):
+            raise ThreadNotFoundError("no such thread")
+        thread = await self._threads.store.find(thread_id, owner_of(caller))
+        if not caller.grants.may_view(thread.agent):
+            raise ThreadNotFoundError(f"no thread '{thread_id}'")
+        return JSONResponse(
+            answers.message_page(await self._threads.store.turns_of(thread.id, limit=limit, after=after))
+        )
+
+    async def _chat(self, request: Request, name: str) -> ASGIApp:
+        caller, agent = await self._admitted(request, name, runs=True)
+        if self._gateway.draining:
+            raise ApiError(_STOPPING, reason="stopping")
+        live, body = requests.wants_events(request), await self._body(request)
+        gateway, settings = self._gateway, self._gateway.configuration.deployment.gateway
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            events = ServerSentEvents(send, silence_seconds=settings.heartbeat_seconds) if live else None
+            http, wait_seconds = (scope, receive, send), settings.queue_seconds
+            chat = Chat(agent, body, self._threads, gateway.running, http, events, wait_seconds)
+            arrival = Arrival(agent, caller, request.headers, gateway.running)
+            work = serve_call(arrival, chat.parse, chat.answer, chat.deliver)
+            await while_connected(receive, work, gateway.answers)
+
+        return answer
+
+    def _seen(self, viewer: Grants) -> list[HostedAgent]:
+        return [agent for agent in self._gateway.agents.values() if viewer.may_view(agent.name)]
+
+    async def _viewer(self, request: Request) -> Grants:
+        """Of the document, which is for everybody; it only says less to those who are not known."""
+        try:
+            return (await access.caller_of(self._gateway, request.scope)).grants
+        except (TokenRejectedError, VerificationUnavailableError):
+            return NOTHING
+
+    async def _admitted(self, request: Request, name: str, *, runs: bool) -> tuple[Caller, HostedAgent]:
+        """Who asks, and the agent, if they may see it, or run it where the request `runs` it."""
+        caller = await access.caller_of(self._gateway, request.scope, agent=name)
+        action = Action.RUN if runs else Action.VIEW
+        scope = {**request.scope, CALLER_KEY: caller}
+        refused = access.refusal(self._gateway, scope, name, action, shown=name)
+        is_hidden = refused is not None and refused.status_code == HTTPStatus.NOT_FOUND
+        if is_hidden or name not in self._gateway.agents:
+            raise ApiError(agent_routes.no_agent(name), reason="not_found")
+        if refused is not None:
+            raise _RefusedError(refused)
+        return caller, self._gateway.agents[name]
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        return await requests.json_object(request, self._gateway.configuration.deployment.gateway.max_body_bytes)
+
+
+class _RefusedError(Exception):
+    """A request that the access rules refuse, with the response that says so."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
+
+
+def _not_allowed(by_method: Mapping[str, object]) -> Response:
+    allowed = ", ".join([*by_method, *(["HEAD"] if "GET" in by_method else [])])
+    body = {"error": "method_not_allowed", "error_description": f"Use {allowed}."}
+    return JSONResponse(body, status_code=405, headers={"Allow": allowed})

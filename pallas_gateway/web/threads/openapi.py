@@ -1,0 +1,306 @@
+"""The OpenAPI document of `/api/v1`: exactly what is taken and answered, so that clients may be made from it.
+
+Format: OpenAPI 3.1 (https://spec.openapis.org/oas/v3.1.1.html), whose schemas are JSON Schema 2020-12.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway import __version__
+from pallas_gateway.calls.image_bytes import BASE64_PATTERNS
+from pallas_gateway.calls.parameters import params_schema
+from pallas_gateway.web.threads.requests import CURSOR, DEFAULT_LIMIT, LAST_TURN, LONGEST_TITLE, MOST, THREAD_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+
+type Json = dict[str, Any]
+
+_TEXT: Json = {"type": "string", "pattern": r"^[^\u0000]*$"}
+_TIME: Json = {"type": "string", "format": "date-time"}
+_NULL: Json = {"type": "null"}
+
+
+def document(agents: Sequence[HostedAgent]) -> Json:
+    """The document for somebody who sees these agents: they decide what images and `params` may be."""
+    schemas = {**_SCHEMAS, "SentImage": _sent_image(agents), "Params": _params(agents)}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Pallas Gateway: threads", "version": __version__},
+        "paths": _PATHS,
+        "components": {"schemas": schemas, "securitySchemes": _SECURITY},
+        "security": [{}, {"bearer": []}],
+    }
+
+
+def _sent_image(agents: Sequence[HostedAgent]) -> Json:
+    """An image of a type that any agent's model takes; of those that are up, as far as that is known."""
+    types = sorted({kind for agent in agents if agent.model is not None for kind in agent.model.image_types})
+    if not types:
+        return _image({"type": "string", "pattern": _IMAGE_TYPE})
+    return {"anyOf": [_image({"const": kind}, BASE64_PATTERNS.get(kind, _BASE64)) for kind in types]}
+
+
+def _params(agents: Sequence[HostedAgent]) -> Json:
+    """What the callers of any agent may set; `GET /api/v1/agents/{name}` tells it of one."""
+    schemas = [schema for agent in agents if (schema := params_schema(agent.settings)) is not None]
+    properties = {name: schema for one in schemas for name, schema in one["properties"].items()}
+    return {
+        "type": ["object", "null"],
+        "description": "Parameters of this one call. Which of them an agent takes, its own `params` says.",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def _object(properties: Json, *, optional: Iterable[str] = (), closed: bool = False) -> Json:
+    required = [name for name in properties if name not in optional]
+    schema: Json = {"type": "object", "properties": properties}
+    schema |= {"required": required} if required else {}
+    return {**schema, "additionalProperties": False} if closed else schema
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _list(of: Json) -> Json:
+    return {"type": "array", "items": of}
+
+
+def _or_null(schema: Json) -> Json:
+    return {"anyOf": [schema, _NULL]}
+
+
+_BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$"
+
+
+def _image(mime_type: Json, pattern: str = _BASE64) -> Json:
+    data = {"type": "string", "description": "Base64.", "minLength": 4, "pattern": pattern}
+    return _object({"data": data, "mime_type": mime_type})
+
+
+_IMAGE_TYPE = r"^image/[a-z0-9.+-]{1,60}$"
+_ANSWER: Json = {
+    "threadId": _ref("ThreadId"),
+    "turnIndex": _ref("TurnIndex"),
+    "content": {"type": "string", "description": "The text of the answer."},
+    "images": _list(_ref("Image")),
+    "stopReason": {"type": "string"},
+    "usage": _ref("Usage"),
+    "callId": {"type": "string", "description": "The call in the gateway's log."},
+    "params": {"type": "object", "description": "Parameters that were `ignored`, or `changed` and to what."},
+    "turnsLeftOut": {"type": "integer", "minimum": 1, "description": "Oldest turns that the model was not sent."},
+}
+_NOT_ALWAYS = ("params", "turnsLeftOut")
+_SCHEMAS: Json = {
+    "ThreadId": {"type": "string", "pattern": f"^{THREAD_ID.pattern}$"},
+    "TurnIndex": {"type": "integer", "minimum": 1, "description": "Counts the turns of a thread, without gaps."},
+    "Image": _image({"type": "string", "pattern": _IMAGE_TYPE}),
+    "Usage": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "Tokens by kind."},
+    "Agent": _object(
+        {
+            "name": {"type": "string"},
+            "title": {"type": "string"},
+            "description": {"type": "string"},
+            "state": {"type": "string", "enum": ["pending", "starting", "ready", "failed"]},
+        }
+    ),
+    "WholeAgent": {
+        "allOf": [
+            _ref("Agent"),
+            _object({"params": {"type": ["object", "null"], "description": "JSON Schema of a chat's `params`."}}),
+        ]
+    },
+    "Agents": _object({"agents": _list(_ref("Agent"))}),
+    "NewThread": _object(
+        {"title": {"anyOf": [{**_TEXT, "maxLength": LONGEST_TITLE}, _NULL]}}, optional=("title",), closed=True
+    ),
+    "Thread": _object(
+        {
+            "id": _ref("ThreadId"),
+            "agent": {"type": "string"},
+            "title": {"type": ["string", "null"]},
+            "createdAt": _TIME,
+            "updatedAt": _TIME,
+            "turns": {"type": "integer", "minimum": 0, "description": "The number of its latest turn."},
+        }
+    ),
+    "Threads": _object({"threads": _list(_ref("Thread")), "nextCursor": {"type": ["string", "null"]}}),
+    "Message": _object(
+        {
+            "turnIndex": _ref("TurnIndex"),
+            "role": {"type": "string", "enum": ["user", "assistant"]},
+            "status": {"type": "string", "enum": ["pending", "complete", "error"]},
+            "createdAt": _or_null(_TIME),
+            "content": {"type": ["string", "null"], "description": "null of an answer that is not there (yet)."},
+            "images": _list(_ref("Image")),
+            "callId": {"type": "string"},
+            "stopReason": {"type": ["string", "null"]},
+            "usage": _or_null(_ref("Usage")),
+            "error": _or_null(_object({"reason": {"type": "string"}, "message": {"type": ["string", "null"]}})),
+        },
+        optional=("callId", "stopReason", "usage", "error"),
+    ),
+    "Messages": _object({"messages": _list(_ref("Message")), "nextAfter": {"type": ["integer", "null"]}}),
+    "ChatRequest": _object(
+        {
+            "message": {**_TEXT, "description": "The new user turn."},
+            "threadId": {"anyOf": [_ref("ThreadId"), _NULL], "description": "Without one, a new thread begins."},
+            "images": {"anyOf": [_list(_ref("SentImage")), _NULL], "description": "For agents whose model takes them."},
+            "params": _ref("Params"),
+        },
+        optional=("threadId", "images", "params"),
+        closed=True,
+    ),
+    "Answer": _object(_ANSWER, optional=_NOT_ALWAYS),
+    "Event": {
+        "description": "The data of one server-sent event; after the last one comes `[DONE]`. A client that reads "
+        "slowly may miss `text`, `tool_call` and `tool_result`; `final` has the whole answer.",
+        "oneOf": [
+            _object({"type": {"const": "thread"}, "threadId": _ref("ThreadId"), "turnIndex": _ref("TurnIndex")}),
+            _object({"type": {"const": "text"}, "delta": {"type": "string"}}),
+            _object(
+                {
+                    "type": {"const": "tool_call"},
+                    "id": {"type": "string"},
+                    "toolName": {"type": "string"},
+                    "args": {"type": "object"},
+                }
+            ),
+            _object(
+                {
+                    "type": {"const": "tool_result"},
+                    "id": {"type": "string"},
+                    "toolName": {"type": "string"},
+                    "ok": {"type": "boolean"},
+                }
+            ),
+            _object({"type": {"const": "final"}, **_ANSWER}, optional=_NOT_ALWAYS),
+            _object(
+                {
+                    "type": {"const": "error"},
+                    "message": {"type": "string"},
+                    "reason": {"type": "string"},
+                    "threadId": _ref("ThreadId"),
+                    "turnIndex": _ref("TurnIndex"),
+                },
+                optional=("threadId", "turnIndex"),
+            ),
+        ],
+    },
+    "Error": _object(
+        {
+            "error": {"type": "string", "description": "One word that says why."},
+            "error_description": {"type": "string", "description": "A sentence for people."},
+            "threadId": _ref("ThreadId"),
+            "turnIndex": _ref("TurnIndex"),
+        },
+        optional=("threadId", "turnIndex"),
+    ),
+}
+_SECURITY: Json = {"bearer": {"type": "http", "scheme": "bearer", "description": "Where `gateway.auth` asks for one."}}
+_WHY: dict[str, str] = {
+    "400": "The request is malformed; says how.",
+    "401": "A bearer token is needed, or this one is not accepted.",
+    "403": "The token does not allow this, or the Origin is not one that may call.",
+    "404": "There is no such thing for this caller.",
+    "405": "Another method is wanted.",
+    "406": "Nothing that is accepted can be answered.",
+    "409": "Another message of the thread is being answered, or has taken it over; try again.",
+    "413": "The body is too large.",
+    "415": "The body is not JSON.",
+    "421": "The Host is not one that this gateway answers to.",
+    "422": "The agent's model cannot take this.",
+    "502": "The agent could not answer.",
+    "503": "Busy, stopping, or the agent or the database cannot be used now; try again.",
+    "504": "The model did not answer in time.",
+}
+_ALWAYS = ("400", "401", "403", "404", "405", "421", "503")
+
+
+def _responses(status: str, what: str, content: Json, *more: str) -> Json:
+    shown = {"application/json": {"schema": _ref("Error")}}
+    failures = {code: {"description": _WHY[code], "content": shown} for code in sorted({*_ALWAYS, *more})}
+    return {status: {"description": what, "content": content}, **failures}
+
+
+def _json(name: str) -> Json:
+    return {"application/json": {"schema": _ref(name)}}
+
+
+def _body(name: str, *, required: bool) -> Json:
+    return {"required": required, "content": _json(name)}
+
+
+def _query(name: str, schema: Json, description: str) -> Json:
+    return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
+
+
+_NAME: Json = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+_ID: Json = {"name": "id", "in": "path", "required": True, "schema": _ref("ThreadId")}
+_LIMIT = _query(
+    "limit", {"type": "integer", "minimum": 1, "maximum": MOST, "default": DEFAULT_LIMIT}, "Entries of one page."
+)
+_CURSOR = _query("cursor", {"type": "string", "pattern": f"^{CURSOR.pattern}$"}, "`nextCursor` of the page before.")
+_AFTER = _query(
+    "after", {"type": "integer", "minimum": 0, "maximum": LAST_TURN, "default": 0}, "`nextAfter` of the page before."
+)
+_PATHS: Json = {
+    "/api/v1/agents": {
+        "get": {
+            "operationId": "listAgents",
+            "summary": "The agents that the caller may see.",
+            "responses": _responses("200", "All of them.", _json("Agents")),
+        }
+    },
+    "/api/v1/agents/{name}": {
+        "parameters": [_NAME],
+        "get": {
+            "operationId": "getAgent",
+            "summary": "One agent, with the schema of the parameters that its callers may set.",
+            "responses": _responses("200", "The agent.", _json("WholeAgent")),
+        },
+    },
+    "/api/v1/agents/{name}/threads": {
+        "parameters": [_NAME],
+        "get": {
+            "operationId": "listThreads",
+            "summary": "The caller's threads with an agent, the one last changed first.",
+            "parameters": [_LIMIT, _CURSOR],
+            "responses": _responses("200", "One page.", _json("Threads")),
+        },
+        "post": {
+            "operationId": "createThread",
+            "summary": "A new thread.",
+            "requestBody": _body("NewThread", required=False),
+            "responses": _responses("201", "The thread.", _json("Thread"), "413", "415"),
+        },
+    },
+    "/api/v1/agents/{name}/chat": {
+        "parameters": [_NAME],
+        "post": {
+            "operationId": "chat",
+            "summary": "Say something to an agent, in a thread or in a new one.",
+            "requestBody": _body("ChatRequest", required=True),
+            "responses": _responses(
+                "200",
+                "The answer, as JSON or as events, whichever is preferred by Accept.",
+                {**_json("Answer"), "text/event-stream": {"schema": {"type": "string"}}},
+                *("406", "409", "413", "415", "422", "502", "504"),
+            ),
+        },
+    },
+    "/api/v1/threads/{id}/messages": {
+        "parameters": [_ID],
+        "get": {
+            "operationId": "listMessages",
+            "summary": "What was said in a thread, of each turn the question and its answer, the oldest first.",
+            "parameters": [{**_LIMIT, "description": "Turns of one page, which has fewer if they are large."}, _AFTER],
+            "responses": _responses("200", "One page.", _json("Messages")),
+        },
+    },
+}

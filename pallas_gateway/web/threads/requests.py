@@ -1,0 +1,197 @@
+"""From a request's body, query and headers to checked values. What a client may send is in `openapi.py` as well."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pallas_gateway.calls.conversation import current_message, is_text, refuse_too_many
+from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
+from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, parse
+from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.web import bodies
+from pallas_gateway.web.threads.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from starlette.requests import Request
+
+    from pallas_gateway.calls.call import Message
+    from pallas_gateway.config.model.schema import AgentSettings
+
+THREAD_ID = re.compile(r"[0-9a-f]{32}")
+CURSOR = re.compile(r"[0-9]{1,15}\.[0-9a-f]{32}")
+"""Of a page of threads: `{milliseconds}.{id}` of the last one of the page before."""
+LONGEST_TITLE = 200
+DEFAULT_LIMIT, MOST = 50, 200
+"""Entries of one page."""
+LAST_TURN = 2**31 - 1
+_CHAT_KEYS = ("message", "threadId", "images", "params")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_JSON, _EVENTS = "application/json", "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One message of a client; without a `thread_id` it begins a new thread."""
+
+    message: Message
+    thread_id: str | None = None
+    parameters: Parameters = NO_PARAMETERS
+
+
+async def json_object(request: Request, limit: int) -> dict[str, Any]:
+    """The JSON object that a body holds, an empty one for no body.
+
+    Raises:
+        ApiError: `body_too_large`, `not_json` for another content type, or `bad_input`.
+    """
+    is_json = bodies.is_json(request.headers)
+    body, _ = await bodies.read(request.receive, limit)
+    if len(body) > limit:
+        raise ApiError(f"The body is larger than {limit} bytes.", reason="body_too_large")
+    if has_too_many_values(body):
+        raise ApiError(TOO_MANY_VALUES, reason="body_too_large")
+    # Browsers send `Origin`, and a request without a body to any other site without asking it first.
+    if not is_json and (body or "content-type" in request.headers or "origin" in request.headers):
+        raise ApiError("Send the body as application/json (Content-Type).", reason="not_json")
+    if not body:
+        return {}
+    try:
+        found = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise ApiError("The body is no JSON.") from None
+    if not isinstance(found, dict):
+        raise ApiError("The body must be a JSON object.")
+    return found
+
+
+def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_images: int) -> ChatRequest:
+    """What a chat's body says.
+
+    Raises:
+        CallRefusedError: `bad_input`, `bad_params` or `bad_image`; the message says what to send instead.
+    """
+    _refuse_unknown(body, _CHAT_KEYS)
+    thread_id = body.get("threadId")
+    if thread_id is not None and not (isinstance(thread_id, str) and THREAD_ID.fullmatch(thread_id)):
+        raise _bad("'threadId' must be the id of a thread, 32 hexadecimal digits.")
+    if "message" not in body:
+        raise _bad("'message' is required.")
+    text = _text("message", body["message"])
+    refuse_too_many(None, body.get("images"), max_images)
+    return ChatRequest(current_message(text, body.get("images")), thread_id, parse(body.get("params"), settings))
+
+
+def new_thread_title(body: Mapping[str, Any]) -> str | None:
+    """The title in the body of a request for a new thread.
+
+    Raises:
+        CallRefusedError: `bad_input`.
+    """
+    _refuse_unknown(body, ("title",))
+    if (title := body.get("title")) is None:
+        return None
+    if len(_text("title", title)) > LONGEST_TITLE:
+        raise _bad(f"'title' must have at most {LONGEST_TITLE} characters.")
+    return str(title)
+
+
+def no_parameters(request: Request) -> None:
+    """The query of a request that takes no parameters; raises as `page`."""
+    _refuse_unknown(dict(request.query_params), (), what="parameter")
+
+
+def page(request: Request, *others: str) -> int:
+    """The `limit` of a list; `others` are the query's other parameters.
+
+    Raises:
+        CallRefusedError: `bad_input`.
+    """
+    _refuse_unknown(dict(request.query_params), ("limit", *others), what="parameter")
+    return _whole_number(request, "limit", DEFAULT_LIMIT, least=1, most=MOST)
+
+
+def after_turn(request: Request) -> int:
+    """The turn after which a page of messages begins; raises as `page`."""
+    return _whole_number(request, "after", 0, least=0, most=LAST_TURN)
+
+
+def cursor(request: Request) -> tuple[int, str] | None:
+    """Where a page of threads begins; raises as `page`."""
+    given = request.query_params.get("cursor")
+    if given is None:
+        return None
+    if not CURSOR.fullmatch(given):
+        raise _bad("'cursor' must be the `nextCursor` of a page before.")
+    milliseconds, _, thread_id = given.partition(".")
+    return int(milliseconds), thread_id
+
+
+def wants_events(request: Request) -> bool:
+    """Whether the client asks for server-sent events rather than JSON (RFC 9110, section 12.5.1).
+
+    Raises:
+        ApiError: `not_acceptable`: it takes neither.
+    """
+    ranges = [_range(one) for one in request.headers.get("accept", "").split(",") if one.strip()]
+    if not ranges:
+        return False
+    events, as_json = _quality(ranges, _EVENTS), _quality(ranges, _JSON)
+    if max(events, as_json) <= 0:
+        raise ApiError(f"This answers with {_JSON} or {_EVENTS}.", reason="not_acceptable")
+    return events > as_json or (events == as_json and any(name == _EVENTS for name, _ in ranges))
+
+
+def _range(one: str) -> tuple[str, float]:
+    name, *parameters = (part.strip().lower() for part in one.split(";"))
+    quality = next((part[2:] for part in parameters if part.startswith("q=")), "1")
+    try:
+        return name, float(quality)
+    except ValueError:
+        return name, 0.0
+
+
+def _quality(ranges: list[tuple[str, float]], wanted: str) -> float:
+    """Of the most exact range that matches."""
+    for pattern in (wanted, f"{wanted.partition('/')[0]}/*", "*/*"):
+        found = [quality for name, quality in ranges if name == pattern]
+        if found:
+            return max(found)
+    return 0.0
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)  # NaN and Infinity, which are no JSON
+
+
+def _refuse_unknown(given: Collection[str], known: Collection[str], *, what: str = "key") -> None:
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise _bad(f"Unknown {what} {quoted(unknown)}. Known are: {', '.join(known) or 'none'}.")
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _bad(f"'{key}' must be a string.")
+    if not is_text(value) or "\0" in value:
+        raise _bad(f"'{key}' holds NUL or half a surrogate pair; send whole text.")
+    return value
+
+
+def _whole_number(request: Request, key: str, default: int, *, least: int, most: int) -> int:
+    values = request.query_params.getlist(key)
+    if not values:
+        return default
+    number = int(values[0]) if len(values) == 1 and _NUMBER.fullmatch(values[0]) else -1
+    if not least <= number <= most:
+        raise _bad(f"'{key}' must be a whole number from {least} to {most}.")
+    return number
+
+
+def _bad(why: str) -> CallRefusedError:
+    return CallRefusedError(why, reason="bad_input")
