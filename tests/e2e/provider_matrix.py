@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.providers import KEY, Provider, codex_token
-from tests.support.providers.anthropic import Anthropic
+from tests.support.providers.anthropic import Anthropic, AnthropicVertex
 from tests.support.providers.bedrock import Bedrock
 from tests.support.providers.gemini import Gemini
+from tests.support.providers.google_login import PROJECT
 from tests.support.providers.responses import Responses
 
 if TYPE_CHECKING:
@@ -58,6 +59,24 @@ METAAI = Provider("metaai", "metaai.muse-spark-1.3", Responses(), AT_V1)
 OPENRESPONSES = Provider("openresponses", "openresponses.test-model", Responses(), AT_V1, seeing="openresponses.seeing")
 ANTHROPIC = Provider("anthropic", "anthropic.claude-haiku-4-5", Anthropic(), {"api_key": KEY, "base_url": "{url}"})
 GEMINI = Provider("google", "google.gemini-2.5-flash", Gemini(), {"api_key": KEY, "base_url": "{url}"})
+GEMINI_VERTEX = Provider(
+    "google by Vertex AI",
+    "google.gemini-2.5-flash",
+    Gemini(),
+    {"base_url": "{url}"},
+    section="google",
+    more={"vertex_ai": {"enabled": True, "project_id": PROJECT, "location": "europe-west4"}},
+    logs_in=True,
+)
+ANTHROPIC_VERTEX = Provider(
+    "anthropic-vertex",
+    "anthropic-vertex.claude-haiku-4-5",
+    AnthropicVertex(),
+    {},
+    {"ANTHROPIC_VERTEX_BASE_URL": "{url}/v1"},
+    section="anthropic",
+    logs_in=True,
+)
 BEDROCK = Provider(
     "bedrock",
     "bedrock.amazon.nova-lite-v1:0",
@@ -76,7 +95,7 @@ BEDROCK = Provider(
 
 CHAT = (GENERIC, OPENAI, AZURE, OPENROUTER, GROQ, HF, ALIYUN, ZAI, MOONSHOT, GOOGLEOAI, TENSORZERO)
 RESPONDING = (RESPONSES, WEBSOCKET, CODEX, DEEPSEEK, XAI, METAAI, OPENRESPONSES)
-PROVIDERS = (*CHAT, *RESPONDING, ANTHROPIC, GEMINI, BEDROCK)
+PROVIDERS = (*CHAT, *RESPONDING, ANTHROPIC, ANTHROPIC_VERTEX, GEMINI, GEMINI_VERTEX, BEDROCK)
 FORMATS = (GENERIC, OPENAI, RESPONSES, ANTHROPIC, GEMINI, BEDROCK)
 """One of each wire format, for tests of what the format decides."""
 
@@ -112,10 +131,8 @@ GAPS: Mapping[tuple[str, str], str] = {
 """(provider, capability): why it does not work."""
 
 UNTRIED: Mapping[str, str] = {
-    "anthropic-vertex": "requires a login of Google Cloud; it is not checked before agents start",
-    "google with `vertex_ai`": "requires a login of Google Cloud; makes a client for each turn, and is not checked",
-    "azure with `use_default_azure_credential`": "requires an identity of Azure; makes a client for each turn, and is "
-    "not checked",
+    "azure with `use_default_azure_credential`": "requires the package `azure-identity` and an identity of Azure; "
+    "tried with a stand-in for that package",
     "copilot": "requires `COPILOT_GITHUB_TOKEN` or the file of a login (`FAST_AGENT_AUTH_FILE`), else its agents "
     "fail at the start; "
     "its address has to be https, so a smoke test with both wire formats replaces it",

@@ -14,6 +14,7 @@ from tests.e2e.watching import calling
 from tests.support.clients import MODERN_VERSION
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.providers.google_login import TOKEN_PATH, write_service_account
 from tests.support.providers.provider import ALL_KINDS, scripted_provider
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Provider:
     section: str = ""  # of fastagent.config.yaml, where it is not the name
     seeing: str = ""  # a model that takes images, where `model` takes none
     key: str = KEY
+    more: Mapping[str, Any] = field(default_factory=dict)  # config without `{url}`
+    logs_in: bool = False  # to Google, with a service account
 
     def __str__(self) -> str:
         """Name the test by it."""
@@ -156,7 +159,12 @@ async def _serving(
         async with scripted_provider(provider.dialect, script, port=port) as llm, stateless_downstream() as tools:
             for name, value in provider.environ.items():
                 patch.setenv(name, value.format(url=llm.base_url))
+            if provider.logs_in:
+                llm.token = KEY
+                account = write_service_account(path.parent / f"{path.name}.json", f"{llm.base_url}{TOKEN_PATH}")
+                patch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(account))
             config = {name: value.format(url=llm.base_url) for name, value in provider.config.items()}
+            config |= provider.more
             servers = {"tools": {"transport": "http", "url": tools.url}}
             project = write_project(
                 path, agents, servers=servers, fastagent={provider.section or provider.name: config}

@@ -11,14 +11,15 @@ import socket
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
-from threading import Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from pallas_gateway.runtime.compat.daemon_threads import begin
 from pallas_gateway.runtime.llm.attempts import ProviderError, say_repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
 
 
 class Turn:
@@ -68,23 +69,8 @@ async def in_thread(turn: Turn, work: Coroutine[Any, Any, Any]) -> Any:
     token = current_turn.set(turn)
     context = copy_context()
     current_turn.reset(token)
-    outcome = turn.loop.create_future()
-
-    def settle(take: Callable[[Any], None], value: Any) -> None:
-        if not outcome.done():
-            take(value)
-
-    def run() -> None:
-        try:
-            end = partial(settle, outcome.set_result, context.run(_run_through, work))
-        except BaseException as error:  # noqa: BLE001  raised where the result is waited for
-            end = partial(settle, outcome.set_exception, error)
-        with suppress(RuntimeError):  # the loop was closed meanwhile
-            turn.loop.call_soon_threadsafe(end)
-
-    Thread(target=run, name="pallas-bedrock-turn", daemon=True).start()
     try:
-        return await outcome
+        return await begin(partial(context.run, _run_through, work), name="pallas-bedrock-turn")
     except asyncio.CancelledError:
         turn.cancel()
         raise

@@ -43,6 +43,7 @@ READ_BY_CLIENTS = (
     *("OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS"),
     "AZURE_OPENAI_AD_TOKEN",
     *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE"),
+    *("ANTHROPIC_VERTEX_BASE_URL", "ANTHROPIC_VERTEX_PROJECT_ID", "CLOUD_ML_REGION"),
     *("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"),
 )
 """Variables that a client reads when it is made; a reload may have read them from `.env`."""
@@ -69,8 +70,9 @@ def keep_clients_of(module: ModuleType) -> None:
     """Have a provider's module of fast-agent use kept clients; safe to call again."""
     if hasattr(module, "AsyncOpenAI") and hasattr(module, "DefaultAioHttpClient"):
         _keep_openai(module)
-    if hasattr(module, "AsyncAnthropic"):
-        _keep_anthropic(module)
+    for name in ("AsyncAnthropic", "AsyncAnthropicVertex"):
+        if hasattr(module, name):
+            _keep_anthropic(module, name)
     if hasattr(module, "AsyncAzureOpenAI"):
         _keep_azure(module)
 
@@ -121,18 +123,18 @@ def _keep_openai(module: Any) -> None:
     module.DefaultAioHttpClient = _none  # made with a kept client only
 
 
-def _keep_anthropic(module: Any) -> None:
-    original = module.AsyncAnthropic
+def _keep_anthropic(module: Any, name: str) -> None:
+    original = getattr(module, name)
     if getattr(original, "is_kept", False):
         return
 
     def client(**settings: Any) -> Any:
         if settings.get("http_client") is not None or is_callers_own(settings):
             return original(**settings)
-        return kept(settings, lambda: original(**{**settings, "http_client": aio_client()}))
+        return kept({"class": name, **settings}, lambda: original(**{**settings, "http_client": aio_client()}))
 
     client.is_kept = True  # type: ignore[attr-defined]
-    module.AsyncAnthropic = client
+    setattr(module, name, client)
 
 
 def _keep_azure(module: Any) -> None:
@@ -141,9 +143,15 @@ def _keep_azure(module: Any) -> None:
         return
     from openai import DefaultAioHttpClient  # noqa: PLC0415  not before an LLM is used
 
+    from pallas_gateway.runtime.llm.identities import azure_identity  # noqa: PLC0415
+
+    if (make_credential := module.DefaultAzureCredential) is not None:
+        module.DefaultAzureCredential = partial(azure_identity, make_credential)
+
     def lent(**settings: Any) -> Any:
-        # An identity of the cloud belongs to the LLM object of one call.
-        if "azure_ad_token_provider" in settings or is_callers_own(settings):
+        if "azure_ad_token_provider" in settings:  # that of fast-agent blocks
+            settings["azure_ad_token_provider"] = azure_identity(make_credential).token
+        if is_callers_own(settings):
             return original(**settings)
         return Lent(kept(settings, lambda: original(**settings, http_client=without_cookies(DefaultAioHttpClient()))))
 

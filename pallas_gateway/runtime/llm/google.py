@@ -2,57 +2,73 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from functools import wraps
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.llm.client_cache import RELIED_ON as CONNECTIONS_RELY_ON
 from pallas_gateway.runtime.llm.client_cache import Lent, is_callers_own, kept, without_cookies
 from pallas_gateway.runtime.llm.endings import WholeStream
+from pallas_gateway.runtime.llm.identities import google_identity
 
 if TYPE_CHECKING:
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
-_LLM = "fast_agent.llm.provider.google.llm_google_native:GoogleNativeLLM"
+_MODULE = "fast_agent.llm.provider.google.llm_google_native"
+_LLM = f"{_MODULE}:GoogleNativeLLM"
+_CLIENT_CERTIFICATE = "GOOGLE_API_USE_CLIENT_CERTIFICATE"
+"""Set to `true`, the library makes TLS contexts of its own, with the machine's certificate."""
 RELIED_ON: ReliedOn = (
-    (_LLM, "_initialize_google_client", ("self", "service_tier", "timeout_seconds")),
-    (_LLM, "_google_http_options", ("self", "service_tier", "timeout_seconds")),
+    (_MODULE, "genai", ()),
+    (_LLM, "_apply_prompt_provider_specific", ("self",)),
     (_LLM, "_vertex_cfg", ("self",)),
+    (_LLM, "_google_generate_content_config", ("self", "request_params")),
     (_LLM, "_handle_google_function_call_part", ("self", "state", "part")),
     (_LLM, "_close_google_active_tool", ("self", "state")),
     (_LLM, "_consume_google_stream", ("self", "response_stream", "model", "capture_base")),
-    ("google.genai", "Client", ("api_key", "http_options")),
+    ("google.genai", "Client", ("api_key", "http_options", "vertexai", "project", "location", "credentials")),
 )
 
 
 def prepare(llm_class: type[Any]) -> None:
     """Repair fast-agent's class for Google; safe to call again."""
-    if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._initialize_google_client, "original"):
+    if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._consume_google_stream, "__wrapped__"):
         return
     from pallas_gateway.runtime.llm import google_chunks, sockets  # noqa: PLC0415  not before an LLM is used
 
     check_names((*RELIED_ON, *CONNECTIONS_RELY_ON, *sockets.RELIED_ON))  # imports OpenAI's library, too
     google_chunks.make_texts_in_short()
-    _keep_clients(llm_class)
+    _keep_clients(llm_class, sys.modules[llm_class.__module__])
+    _send_vertex_what_it_takes(llm_class)
     _keep_tool_calls_apart(llm_class)
     _require_ends(llm_class)
 
 
-def _keep_clients(llm_class: Any) -> None:
+def _keep_clients(llm_class: Any, module: Any) -> None:
     """fast-agent makes a client for every turn: two TLS contexts, made on the event loop, and a new connection."""
-    original = llm_class._initialize_google_client
+    original = module.genai.Client
 
-    @wraps(original)
-    def initialize(self: Any, **options: Any) -> Any:
-        is_vertex, *_ = self._vertex_cfg()
-        key = None if is_vertex else self._api_key()
-        settings = {"key": key, "url": self._base_url(), "headers": self._default_headers(), **options}
-        if not key or is_callers_own(settings):
-            return original(self, **options)
-        return _LentClient(kept({"provider": "google", **settings}, lambda: _KeptClient(self, key, options)))
+    def lent(**settings: Any) -> Any:
+        if settings.get("vertexai"):
+            identity = google_identity()
+            settings["credentials"], settings["project"] = identity.credentials, settings["project"] or identity.project
+        if is_callers_own(settings) or os.environ.get(_CLIENT_CERTIFICATE) == "true":
+            return original(**settings)
+        return _LentClient(kept({"provider": "google", **settings}, lambda: _KeptClient(settings)))
 
-    initialize.original = original  # type: ignore[attr-defined]
-    llm_class._initialize_google_client = initialize
+    module.genai = SimpleNamespace(Client=lent)
+    ask = llm_class._apply_prompt_provider_specific
+
+    @wraps(ask)
+    async def logged_in(self: Any, *arguments: Any, **options: Any) -> Any:
+        if self._vertex_cfg()[0]:
+            await google_identity().ready()
+        return await ask(self, *arguments, **options)
+
+    llm_class._apply_prompt_provider_specific = logged_in
 
 
 class _KeptClient:
@@ -61,15 +77,15 @@ class _KeptClient:
     Given no HTTP client, the library sleeps up to 10 s when a connection is refused.
     """
 
-    def __init__(self, llm: Any, key: str, options: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any]) -> None:
         from google import genai  # noqa: PLC0415  not before an LLM is used
         from openai import DefaultAioHttpClient  # noqa: PLC0415
 
-        http_options = llm._google_http_options(**options) or genai.types.HttpOptions()
         self._http = without_cookies(DefaultAioHttpClient(timeout=None))
-        http_options.httpx_async_client = self._http
+        http_options = settings["http_options"] or genai.types.HttpOptions()
         share_trust_store(http_options)
-        self.client = genai.Client(api_key=key, http_options=http_options)
+        http_options.httpx_async_client = self._http
+        self.client = genai.Client(**{**settings, "http_options": http_options})
 
     async def close(self) -> None:
         """Close it and its sockets."""
@@ -91,6 +107,20 @@ class _LentClient:
 
     def __init__(self, kept_client: _KeptClient) -> None:
         self.aio = Lent(kept_client.client.aio)
+
+
+def _send_vertex_what_it_takes(llm_class: Any) -> None:
+    """fast-agent sets a flag, mostly to false, for which the library refuses every request with tools at Vertex AI."""
+    original = llm_class._google_generate_content_config
+
+    @wraps(original)
+    def config_of(self: Any, *arguments: Any, **options: Any) -> Any:
+        config = original(self, *arguments, **options)
+        if config.tool_config is not None and self._vertex_cfg()[0]:
+            config.tool_config.include_server_side_tool_invocations = None
+        return config
+
+    llm_class._google_generate_content_config = config_of
 
 
 def _keep_tool_calls_apart(llm_class: Any) -> None:

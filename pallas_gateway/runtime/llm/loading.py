@@ -6,19 +6,23 @@ the calls of other agents go on.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import sys
 from contextlib import suppress
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 from fast_agent.llm import model_factory
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
+from fast_agent.llm.provider_types import Provider
 
+from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime import provider_failures
-from pallas_gateway.runtime.llm import anthropic, attempts, client_cache, endings, openrouter
+from pallas_gateway.runtime.compat.daemon_threads import begin
+from pallas_gateway.runtime.llm import attempts, client_cache, endings, openrouter
+from pallas_gateway.runtime.llm.attempts import ProviderError
 from pallas_gateway.runtime.settings import provider_addresses
 from pallas_gateway.runtime.settings.model_names import default_model, is_bedrock_id, provider_of
 
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
-    from fast_agent.llm.provider_types import Provider
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
@@ -35,6 +38,7 @@ RELIED_ON: ReliedOn = (
     (ModelFactory, "_load_provider_class", ("provider",)),
     (ModelFactory, "_bedrock_pattern_matches", ("model_name",)),
     (model_factory, "import_module", ("name",)),
+    (ProviderKeyManager, "_google_vertex_enabled", ("config",)),
 )
 _COPILOT = "fast_agent.llm.provider.copilot."
 _loading = Lock()
@@ -70,23 +74,52 @@ async def load_providers(fast: FastAgent, settings: Settings, others: Iterable[s
     """Load the providers of all models that agents of the module use, and of `others`.
 
     A provider that cannot be loaded is left to its agent's start, which has the reason.
+
+    Raises:
+        AgentStartError: `start_failed`; a provider needs a login of the cloud, and there is none.
     """
-    models = {default_model(settings), *(data["config"].model for data in fast.agents.values()), *others}
-    providers = {provider_of(model) for model in models if model}
-    await asyncio.to_thread(_load, providers)
+    named = {data["config"].model or default_model(settings) for data in fast.agents.values()}
+    providers = {provider_of(model) for model in {*named, *others} if model}
+    await begin(partial(_load, providers, settings), name="pallas-load-providers")
 
 
-def _load(providers: Iterable[Provider | None]) -> None:
+def _load(providers: Iterable[Provider | None], settings: Settings) -> None:
     from pallas_gateway.runtime.llm import warm_up  # noqa: PLC0415  needed with the first model only
 
     for provider in filter(None, providers):
         with suppress(Exception):
             ProviderKeyManager.serve_oauth_requires_request_token(provider.config_name)  # imports a server for some
             warm_up.warm_up(cast("type", ModelFactory._load_provider_class(provider)))
+        if _needs_google_login(provider, settings):
+            _log_in_to_google(provider)
+
+
+def _needs_google_login(provider: Provider, settings: Settings) -> bool:
+    uses_vertex = ProviderKeyManager._google_vertex_enabled(settings)
+    return provider is Provider.ANTHROPIC_VERTEX or (provider is Provider.GOOGLE and uses_vertex)
+
+
+def _log_in_to_google(provider: Provider) -> None:
+    from pallas_gateway.runtime.llm.identities import google_identity  # noqa: PLC0415
+
+    try:
+        google_identity()
+    except ProviderError as error:
+        raise AgentStartError(f"models of {provider.display_name} cannot be used: {error}") from error
 
 
 def _repaired(llm_class: Any, check_openai: Callable[[], None]) -> Any:
-    from pallas_gateway.runtime.llm import bedrock, google, keys, logins, reasoning, responses, schemas  # noqa: PLC0415  needed with the first model only
+    from pallas_gateway.runtime.llm import (  # noqa: PLC0415  needed with the first model only
+        anthropic,
+        anthropic_vertex,
+        bedrock,
+        google,
+        keys,
+        logins,
+        reasoning,
+        responses,
+        schemas,
+    )
 
     for each in inspect.getmro(cast("type", llm_class)):
         module = sys.modules[each.__module__]
@@ -108,5 +141,6 @@ def _repaired(llm_class: Any, check_openai: Callable[[], None]) -> Any:
             logins,
         ):
             repairs.prepare(each)
+        anthropic_vertex.prepare(each)
         bedrock.prepare(each, module)
     return llm_class

@@ -76,6 +76,16 @@ class AnthropicRequest(LlmRequest):
         return self.headers.get("x-api-key") or super().bearer
 
 
+@dataclass(frozen=True)
+class VertexRequest(AnthropicRequest):
+    """A request at Google's Vertex AI, where the model is a part of the path."""
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self.path.rpartition("/")[2].partition(":")[0]
+
+
 class Anthropic:
     """The `Dialect`."""
 
@@ -216,3 +226,13 @@ def _refused_while_thinking(body: Json) -> str | None:
     if body.get("tool_choice", {}).get("type") in {"any", "tool"}:
         return "Thinking may not be enabled when tool_choice forces tool use."
     return None
+
+
+class AnthropicVertex(Anthropic):
+    """The same, as Google's Vertex AI serves it."""
+
+    request_class: ClassVar[type[LlmRequest]] = VertexRequest
+
+    def is_turn(self, path: str) -> bool:
+        """Return True if a POST to `path` asks the model."""
+        return path.endswith((":rawPredict", ":streamRawPredict"))

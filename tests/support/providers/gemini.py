@@ -61,8 +61,8 @@ class GeminiRequest(LlmRequest):
 
     @property
     def bearer(self) -> str | None:
-        """The key the request was authorised with."""
-        return self.headers.get("x-goog-api-key")
+        """The key or token the request was authorised with."""
+        return self.headers.get("x-goog-api-key") or super().bearer
 
 
 _PLAIN = str.maketrans("-_", "+/")

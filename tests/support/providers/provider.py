@@ -6,8 +6,20 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, ClassVar, Protocol
 
-from tests.support.asgi import Receive, Scope, Send, end_body, headers_of, respond_json, send_part, start_response
+from tests.support.asgi import (
+    Receive,
+    Scope,
+    Send,
+    end_body,
+    headers_of,
+    read_body,
+    respond,
+    respond_json,
+    send_part,
+    start_response,
+)
 from tests.support.listener import serve_app
+from tests.support.providers.google_login import TOKEN_PATH
 from tests.support.scripted_llm import (
     CallTools,
     Cut,
@@ -24,6 +36,7 @@ from tests.support.scripted_llm import (
     echo,
     hold_at_gate,
 )
+from tests.support.waiting import Gate
 
 type Streamed = Say | CallTools | Cut | EndEarly | ErrorEvent
 ALL_KINDS = frozenset({"cached", "written", "reasoning"})
@@ -70,6 +83,9 @@ class ScriptedProvider(ScriptedLlm):
         self.dialect = dialect
         self.sockets: list[Any] = []  # of the turns' clients
         self.handshakes: list[Reply] = []  # refusals of the next WebSockets
+        self.token = "token-of-google"
+        self.logins: list[Gate | Reply | None] = []  # how tokens are given: at once, or not before a gate, or not
+        self.login_count = 0
 
     def restart(self, script: Script | Sequence[Turn]) -> None:
         """Play another script, and forget what was asked so far and over which sockets."""
@@ -80,10 +96,24 @@ class ScriptedProvider(ScriptedLlm):
         """Serve one ASGI scope."""
         if scope["type"] == "websocket":
             await self._converse(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] == TOKEN_PATH:
+            await self._log_in(receive, send)
         elif scope["type"] == "http" and scope["method"] == "GET" and "/models" in scope["path"]:
             await respond_json(send, 200, {"models": [], "data": []})  # the preflight's question
         else:
             await super().__call__(scope, receive, send)
+
+    async def _log_in(self, receive: Receive, send: Send) -> None:
+        """Give a token to whoever asks."""
+        await read_body(receive)
+        self.login_count += 1
+        how = self.logins.pop(0) if self.logins else None
+        if isinstance(how, Gate):
+            await how.enter("login")
+        if isinstance(how, Reply):
+            await respond(send, how.status, how.body.decode(), content_type=how.content_type)
+        else:
+            await respond_json(send, 200, {"access_token": self.token, "expires_in": 3600, "token_type": "Bearer"})
 
     async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A WebSocket: each message of the client is a request, each event a message."""
