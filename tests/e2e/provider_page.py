@@ -30,14 +30,22 @@ _FORMATS = {
     "NoneType": "chat completions",
     "Responses": "Responses API",
     "Anthropic": "Messages API",
+    "AnthropicVertex": "Messages API of Vertex AI",
     "Gemini": "`generateContent`",
     "Bedrock": "Converse",
 }
+_GOOGLE_LOGIN = "a login of Google Cloud, such as `GOOGLE_APPLICATION_CREDENTIALS`"
 _SPECIAL_KEYS = {
+    "google by Vertex AI": _GOOGLE_LOGIN,
+    "anthropic-vertex": _GOOGLE_LOGIN,
     "googleoai": "`GOOGLEOAI_API_KEY`",
     "bedrock": "AWS's credentials: `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or `bedrock.profile`",
 }
-_SPECIAL_ADDRESSES = {"bedrock": "`bedrock.region`, `AWS_ENDPOINT_URL_BEDROCK_RUNTIME`"}
+_SPECIAL_ADDRESSES = {
+    "google by Vertex AI": "`google.vertex_ai`, `google.base_url`",
+    "anthropic-vertex": "`anthropic.vertex_ai`, `ANTHROPIC_VERTEX_BASE_URL`",
+    "bedrock": "`bedrock.region`, `AWS_ENDPOINT_URL_BEDROCK_RUNTIME`",
+}
 _PACKAGES = {"bedrock": "boto3"}
 _REMARKS = """\
 - A key in fastagent.secrets.yaml or fastagent.config.yaml wins over its variable. Without an address, requests go to
