@@ -86,12 +86,12 @@ class Answered:
 
     def facts(self) -> dict[str, Any]:
         """Return `_meta["pallas/call"]`: ids, stop reason, iterations, tokens by kind, duration in seconds."""
-        reply, reason = self.reply, getattr(self.outcome, "reason", "")
+        outcome, reply = self.outcome, self.reply
         return {
             "agent": self.call.agent,
             "conversation_id": self.call.conversation_id,
             "call_id": self.call.call_id,
-            "stop_reason": reply.stop_reason if reply else reason,
+            "stop_reason": outcome.reason if isinstance(outcome, GatewayError) else outcome.stop_reason,
             "iterations": reply.iterations if reply else 0,
             "usage": (reply.usage if reply else Usage()).as_dict(),
             "duration_seconds": round(self.seconds, 3),

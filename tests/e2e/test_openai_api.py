@@ -494,6 +494,20 @@ async def test_a_key_opens_the_agents_it_is_granted_and_no_others(tmp_path: Path
     assert refused == 1
 
 
+async def test_callers_without_a_token_do_not_learn_which_agents_exist(tmp_path: Path) -> None:
+    auth = {"anonymous": ["run:agents:research"]}
+    async with (
+        guarded(tmp_path, agents=("research", "secret"), auth=auth, gateway=ON) as g,
+        httpx.AsyncClient(base_url=g.public) as http,
+    ):
+        asked = [{"model": model, "messages": said("hi")} for model in ("research", "secret", "nobody")]
+        own, hidden, absent = [await http.post("/v1/chat/completions", json=one) for one in asked]
+
+    assert (own.status_code, hidden.status_code, absent.status_code) == (200, 401, 401)
+    assert hidden.headers["www-authenticate"] == absent.headers["www-authenticate"]
+    assert hidden.content == absent.content
+
+
 async def _refusal(client: AsyncOpenAI, model: str) -> tuple[int, str | None, str | None, str | None]:
     with pytest.raises(openai.APIStatusError) as refusal:
         await client.chat.completions.create(model=model, messages=said("hi"))

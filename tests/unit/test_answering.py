@@ -59,6 +59,12 @@ async def test_a_failed_reply_is_an_error_with_the_replys_words_and_its_cost() -
     assert answered.facts()["usage"]["input"] == 3
 
 
+async def test_the_stop_reason_of_a_failure_is_its_reason() -> None:
+    late = replace(say("stopped"), failure="deadline")  # as `event_stream` has it if nothing was said until then
+    answered, _ = await answered_by(lambda _: late)
+    assert (late.stop_reason, answered.facts()["stop_reason"]) == ("endTurn", "deadline")
+
+
 @pytest.mark.parametrize(
     ("refusal", "is_counted"),
     [(CallRefusedError("no", reason="bad_input"), True), (GatewayError("no thread", reason="not_found"), False)],

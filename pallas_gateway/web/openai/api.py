@@ -130,8 +130,10 @@ class OpenAiApi:
 
     def _refusal_to_run(self, model: str, scope: Scope) -> Response | None:
         refused = access.refusal(self._gateway, scope, model, Action.RUN, shown=None)
-        is_hidden = refused is not None and refused.status_code == HTTPStatus.NOT_FOUND
-        return errors.no_such_model(model).response() if is_hidden or model not in self._gateway.agents else refused
+        if refused is None:
+            return None if model in self._gateway.agents else errors.no_such_model(model).response()
+        is_hidden = refused.status_code == HTTPStatus.NOT_FOUND
+        return errors.no_such_model(model).response() if is_hidden else refused
 
     def _refusal_before_body(self, headers: Headers, *, is_nested: bool) -> Response | None:
         if not bodies.is_json(headers):

@@ -154,11 +154,10 @@ class ThreadsApi:
         action = Action.RUN if runs else Action.VIEW
         scope = {**request.scope, CALLER_KEY: caller}
         refused = access.refusal(self._gateway, scope, name, action, shown=name)
-        is_hidden = refused is not None and refused.status_code == HTTPStatus.NOT_FOUND
-        if is_hidden or name not in self._gateway.agents:
-            raise ApiError(agent_routes.no_agent(name), reason="not_found")
-        if refused is not None:
+        if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
             raise _RefusedError(refused)
+        if refused is not None or name not in self._gateway.agents:
+            raise ApiError(agent_routes.no_agent(name), reason="not_found")
         return caller, self._gateway.agents[name]
 
     async def _body(self, request: Request) -> dict[str, Any]:
