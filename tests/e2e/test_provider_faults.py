@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from pallas_gateway.runtime.llm import attempts
+from pallas_gateway.runtime.provider_failures import CUT_OFF, INCOMPLETE, UNREACHED
 from tests.e2e.calling import Answer, answer_of, ask
 from tests.e2e.provider_matrix import BEDROCK, GEMINI, GENERIC, OPENAI, in_shared_gateways, over_providers
 from tests.e2e.providers import Provider, deltas_of, serving
@@ -53,7 +54,7 @@ async def test_a_connection_cut_off_within_an_answer_is_a_failure(shared: Served
 
     text, reason = failure(answer)
     assert (reason, served.outcomes) == ("llm_error", (0, 1))
-    assert text.startswith("The model could not answer: ")
+    assert text.endswith(f": {CUT_OFF}")
 
 
 @in_shared_gateways("error event")
@@ -110,6 +111,7 @@ async def test_a_wrong_key_is_said_at_once_and_not_shown(shared: Served) -> None
 
     text, reason = failure(answer)
     assert (reason, len(served.llm.requests), served.outcomes) == ("llm_error", 1, (0, 1))
+    assert "its provider answered 401 (check its API key): wrong key" in text
     assert shared.provider.key not in text
 
 
@@ -126,7 +128,7 @@ async def test_a_refused_connection_is_repeated(
 
     text, reason = failure(answer)
     assert (reason, repeats(caplog)) == ("llm_error", 2)
-    assert text.endswith(("cannot be reached: connection refused", "could not be reached"))
+    assert text.endswith(f"{provider.name.partition(' ')[0]}.{provider.wire_model}: {UNREACHED}: connection refused")
 
 
 @pytest.fixture
@@ -150,7 +152,9 @@ async def test_garbage_is_a_failure(shared: Served) -> None:
     async with shared.playing(lambda _: garbage()) as served:
         answer = await ask(served.url)
 
-    assert (failure(answer)[1], served.outcomes) == ("llm_error", (0, 1))
+    text, reason = failure(answer)
+    assert text.endswith(f": {INCOMPLETE}")
+    assert (reason, served.outcomes) == ("llm_error", (0, 1))
 
 
 @in_shared_gateways("silence")

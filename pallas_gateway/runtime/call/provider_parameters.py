@@ -97,8 +97,8 @@ _RESPONSES = Dialect(
     body=frozenset({"extra"}),
     one_tool=lambda name: {"type": "function", "name": name},
 )
-_CODEX = Dialect(_RESPONSES.fields - {"max_tokens"}, _RESPONSES.body, one_tool=_RESPONSES.one_tool)
-"""Its endpoint takes no limit, and fast-agent raises over one."""
+_CODEX = Dialect(_RESPONSES.fields - {"max_tokens"}, _RESPONSES.body)
+"""Its endpoint takes no limit, and fast-agent raises over one; it also writes the choice of tools, as a word."""
 _OPEN_RESPONSES = Dialect(_RESPONSES.fields, _RESPONSES.body | _PENALTIES | {"top_k"}, one_tool=_RESPONSES.one_tool)
 _MESSAGES = Dialect(
     fields=_SAMPLING | {"top_k", "stop", "response_format"},
