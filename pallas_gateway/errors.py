@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 RETRY_AFTER_SECONDS = 5
-"""What clients are asked to wait after status 429 or 503."""
+"""The wait that clients are asked for after status 429 or 503."""
 
 
 class GatewayError(Exception):

@@ -1,4 +1,4 @@
-"""What a call is accounted for: one log line, its counters, its duration and its cost, however it ends."""
+"""The account of a call, however it ends: one log line, its counters, its duration and its tokens."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Surroundings:
 
 
 class AgentState:
-    """What an agent is between its calls: pending, starting, ready on a version, or failed; see `HostedAgent`."""
+    """The life of an agent between its calls: pending, starting, ready on a version, or failed; see `HostedAgent`."""
 
     def __init__(self, name: str, settings: AgentSettings, admission: Admission, around: Surroundings) -> None:
         self.name = name

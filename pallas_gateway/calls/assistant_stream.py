@@ -90,7 +90,7 @@ class ToolsEnded:
 
 @dataclass(frozen=True, slots=True)
 class FromPeer:
-    """What a peer's assistant did, as the peer has sent it; see `relay`."""
+    """An event of a peer's assistant in the form in which the peer sent it; see `relay`."""
 
     data: Payload
 

@@ -1,4 +1,4 @@
-"""Who may do what with an agent: one table for every API. Pure."""
+"""The access rules for agents: one table for every API. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What a request does with an agent."""
+    """The use that a request makes of an agent."""
 
     VIEW = "view"
     RUN = "run"

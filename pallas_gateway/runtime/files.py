@@ -34,7 +34,7 @@ def stamps(paths: Iterable[Path]) -> dict[Path, Stamp]:
 
 
 def have_changed(files: Files) -> bool:
-    """Whether one of the files was edited, made or removed since its stamp was taken."""
+    """Return True if one of the files was edited, made or removed since its stamp was taken."""
     return any(stamp(path) != before for path, before in files.items())
 
 

@@ -79,7 +79,7 @@ def files_of(declared: Declared) -> list[Path]:
 
 
 def missing_files(plan: AgentPlan) -> list[Place]:
-    """What is wrong with the files that the agent watches."""
+    """Return the problems of the files that the agent watches."""
     return [("watch", f"no file to watch: {path}") for path in plan.watch if not path.is_file()]
 
 

@@ -35,7 +35,7 @@ def recording(record: Record) -> Iterator[None]:
 
 
 class _ImportStatement:
-    """What import statements call while at least one block records."""
+    """Replaces `__import__`, which import statements call, while at least one block records."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

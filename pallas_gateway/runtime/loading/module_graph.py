@@ -34,7 +34,7 @@ class _Loaded:
 
 
 class ProjectModules:
-    """What agents' modules loaded of the project's files."""
+    """The modules of the project that agents' modules have loaded, with their files and imports."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """`folder` holds modules of the project, as the working directory does."""
