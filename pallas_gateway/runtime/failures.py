@@ -11,6 +11,7 @@ import httpx2
 from fast_agent.core.exceptions import (
     FastAgentError,
     ModelConfigError,
+    ProviderKeyError,
     ServerConfigError,
     format_fast_agent_error,
     walk_exception_chain,
@@ -56,6 +57,12 @@ def _came_from_the_model(error: BaseException) -> bool:
     """Whether it passed through fast-agent's providers, which return most failures of a model but raise some."""
     frames = (frame for frame, _ in walk_tb(error.__traceback__))
     return any(frame.f_globals.get("__name__", "").startswith("fast_agent.llm.") for frame in frames)
+
+
+def is_about_the_model(error: BaseException) -> bool:
+    """Return True if an agent did not start for its model, or what its provider requires."""
+    is_named = any(isinstance(e, (ModelConfigError, ProviderKeyError)) for e in walk_exception_chain(error))
+    return is_named or _came_from_the_model(error)
 
 
 def what_is_invalid(error: ValidationError) -> str:

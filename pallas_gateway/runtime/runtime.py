@@ -13,7 +13,7 @@ from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.agent import FastAgentAgentRuntime, server_names
 from pallas_gateway.runtime.compat import engine
-from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.failures import is_about_the_model, told
 from pallas_gateway.runtime.llm.loading import load_providers
 from pallas_gateway.runtime.loading.factory import Making
 from pallas_gateway.runtime.loading.fingerprint import Origin, SettingsDigests
@@ -125,7 +125,9 @@ class FastAgentRuntime:
                 return await self._enter(fast, plan, entered)
         except (Exception, SystemExit) as error:
             blamed = blamed_settings(error, settings_of(fast))
-            failure = AgentStartError(_start_failure(plan, error, blamed), settings=blamed)
+            why = _start_failure(plan, error, blamed)
+            places = () if blamed else _blamed_keys(plan, error, why)
+            failure = AgentStartError(why, places=places, settings=blamed)
             self._making.start_failed(plan, failure, error)
             raise failure from error
 
@@ -191,6 +193,11 @@ def _say_which_are_peers(agent: str, downstreams: Iterable[Downstream]) -> None:
         if downstream.peer is not None:
             extra = {"agent": agent, "server": downstream.name, "peer": downstream.peer, "url": downstream.url}
             _log.info("server is an agent of this gateway, reached at its own address", extra=extra)
+
+
+def _blamed_keys(plan: AgentPlan, error: BaseException, why: str) -> tuple[tuple[str, str], ...]:
+    has_model = plan.declared is not None and plan.declared.model is not None
+    return (("model", why),) if has_model and is_about_the_model(error) else ()
 
 
 def _start_failure(plan: AgentPlan, error: BaseException, blamed: Iterable[tuple[str, str]]) -> str:

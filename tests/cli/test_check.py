@@ -413,17 +413,37 @@ def _three() -> Generator[None]:
             "default_model: anthropic.claude-sonnet-4-5\n",
             "1: default_model: model 'anthropic.claude-sonnet-4-5' cannot be used: Anthropic API key not configured: ",
         ),
+        (
+            "default_model: codexresponses.gpt-5.5\n",
+            "1: default_model: model 'codexresponses.gpt-5.5' cannot be used: Codex Responses has no API key and no "
+            "login: Set `codexresponses.api_key` or CODEX_API_KEY, or log in with ",
+        ),
+        (
+            "azure: {api_key: a-key}\ndefault_model: azure.deployment\n",
+            "2: default_model: model 'azure.deployment' cannot be used: Missing Azure endpoint: ",
+        ),
     ],
 )
 def test_a_mistake_in_fast_agents_file_is_told_once_at_its_line(
     run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, fastagent: str, problem: str
 ) -> None:
-    for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+    for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "CODEX_API_KEY", "FAST_AGENT_AUTH_FILE"):
         monkeypatch.delenv(key, raising=False)
     three_agents(folder, fastagent)
     ran = run("check")
     (line,) = lines_of(ran.err)
     assert (ran.code, line[: len("fastagent.config.yaml:") + len(problem)]) == (2, f"fastagent.config.yaml:{problem}")
+
+
+def test_a_model_without_its_key_is_reported_at_the_model_of_its_agent(
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    agents = "name: one\nagents:\n  quick:\n    instruction: Be quick.\n    model: groq.qwen/qwen3-32b\n"
+    (folder / "agents.yaml").write_text(agents)
+    (folder / "fastagent.config.yaml").write_text("default_model: passthrough\n")
+    (line,) = lines_of(run("check").err)
+    assert line.startswith("agents.yaml:5: agents.quick.model: agent 'quick' failed to start: Groq API key not ")
 
 
 @pytest.mark.usefixtures("_three")

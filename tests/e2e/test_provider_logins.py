@@ -16,7 +16,7 @@ from fast_agent.llm.provider.copilot import broker
 from fast_agent.llm.provider.openai import codex_oauth, xai_oauth
 
 from pallas_gateway.runtime.llm.logins import FILE
-from tests.e2e.calling import answer_of, ask
+from tests.e2e.calling import answer_of, ask, health
 from tests.e2e.provider_matrix import ANTHROPIC, CODEX, RESPONSES, XAI
 from tests.e2e.providers import Provider, codex_token, serving
 from tests.support.asgi import plain_lifespan, read_body, respond_json
@@ -76,6 +76,25 @@ async def test_an_agent_without_a_key_or_a_login_does_not_start(provider: Provid
     assert (answer.is_error, answer.meta["stop_reason"]) == (True, "agent_unavailable")
     assert f"fast-agent auth provider login {login}" in answer.text
     assert FILE in answer.text
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{ no JSON", f"Codex Responses cannot read its login in the file of {FILE}: Delete the file, and log "),
+        ("{}", f"Codex Responses has no API key and no login, and the file of {FILE} holds none: Set `codexresponses."),
+    ],
+    ids=["no-json", "no-login"],
+)
+async def test_a_file_without_a_login_is_named(
+    content: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "auth.json").write_text(content)
+    monkeypatch.setenv(FILE, str(tmp_path / "auth.json"))
+    async with serving(tmp_path, CODEX_BY_LOGIN, []) as served:
+        document = await health(served.url)
+
+    assert f"failed to start: {reason}" in document["message"]
 
 
 @pytest.mark.parametrize(("provider", "login"), LOGINS[:2], ids=str)

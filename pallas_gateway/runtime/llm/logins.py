@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fast_agent.core.exceptions import ProviderKeyError
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
+from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.runtime.compat.requirements import check_names
@@ -33,6 +34,11 @@ _COPILOTS_VARIABLE = "COPILOT_GITHUB_TOKEN"
 _LOGINS: Mapping[str, tuple[str, str, str]] = {
     "CodexResponsesLLM": ("codex", f"{_OPENAI}.codex_oauth", "get_codex_access_token"),
     "XAIResponsesLLM": ("xai", f"{_OPENAI}.xai_oauth", "get_xai_access_token"),
+}
+_PROVIDERS: Mapping[str, Provider] = {
+    "codex": Provider.CODEX_RESPONSES,
+    "xai": Provider.XAI,
+    "copilot": Provider.COPILOT,
 }
 _CLIENTS: Mapping[str, str] = {
     "CopilotResponsesLLM": "_responses_client",
@@ -105,19 +111,35 @@ def _token(login: str, *, force_refresh: bool = False) -> str:
     """
     del force_refresh  # done before the turn, where it is due
     if (token := _stored(login)) is None:
-        raise ProviderKeyError(f"No API key and no login for {login}", f"Set its API key, or {_how_to_log_in(login)}.")
+        name = _PROVIDERS[login].config_name
+        key = f"`{name}.api_key` or {ProviderKeyManager.get_env_key_name(name)}"
+        raise _missing(login, "API key", key)
     return token
 
 
 def _stored(login: str) -> str | None:
     from fast_agent.auth.credentials import configured_auth_path, load_oauth_credential  # noqa: PLC0415
 
-    stored = load_oauth_credential(login) if configured_auth_path() is not None else None
+    if configured_auth_path() is None:
+        return None
+    try:
+        stored, is_readable = load_oauth_credential(login), True
+    except (OSError, ValueError):  # pydantic's error would be the reason that is reported, without the file
+        stored, is_readable = None, False
+    if not is_readable:
+        why = f"{_PROVIDERS[login].display_name} cannot read its login in the file of {FILE}"
+        raise ProviderKeyError(why, f"Delete the file, and {_how_to_log_in(login)}.")
     if stored is None:
         return None
     token = stored.credential.access_token
     redaction.configured.add([token])
     return token
+
+
+def _missing(login: str, kind: str, settings: str) -> ProviderKeyError:
+    where = f", and the file of {FILE} holds none" if os.environ.get(FILE) else ""
+    why = f"{_PROVIDERS[login].display_name} has no {kind} and no login{where}"
+    return ProviderKeyError(why, f"Set {settings}, or {_how_to_log_in(login)}.")
 
 
 def _how_to_log_in(login: str) -> str:
@@ -130,9 +152,7 @@ def _require_copilots_token(llm_class: Any) -> None:
     def validate_provider_credentials(self: Any) -> None:
         del self
         if not os.environ.get(_COPILOTS_VARIABLE) and _stored("copilot") is None:
-            raise ProviderKeyError(
-                "No token for GitHub Copilot", f"Set {_COPILOTS_VARIABLE}, or {_how_to_log_in('copilot')}."
-            )
+            raise _missing("copilot", "token", _COPILOTS_VARIABLE)
 
     llm_class.validate_provider_credentials = validate_provider_credentials
 

@@ -40,6 +40,8 @@ _MIGRATED = ("auto_sampling", "mcp_timeline")
 _SERVER_KEYS = {*MCPServerSettings.model_fields, *MCPServerDeclaration.model_fields, *Forwarding.model_fields}
 _REACHED_BY = ("url", "command", "target", "connector_id")
 _LONGEST = 300
+_LACKS = "Missing "
+"""Before the name of the provider in the messages of Azure, for one."""
 
 
 def review(written: Mapping[str, Any], config_file: Path | None) -> list[Place]:
@@ -82,7 +84,7 @@ def _of_default(error: ModelConfigError, settings: Settings) -> tuple[Place, ...
 def _of_key(error: ProviderKeyError, settings: Settings) -> tuple[Place, ...]:
     model = default_model(settings)
     provider = provider_of(model) if model is not None else None
-    if provider is None or not error.message.startswith(f"{provider.display_name} "):
+    if provider is None or not error.message.removeprefix(_LACKS).startswith(f"{provider.display_name} "):
         return ()
     return ((DEFAULT, f"model '{model}' cannot be used: {told(error)}"),)
 
