@@ -212,3 +212,12 @@ async def test_without_its_library_the_agent_is_refused_with_the_reason(
 
     assert document["status"] == "error"
     assert "boto3 is required for Bedrock" in document["message"]
+
+
+async def test_a_call_without_credentials_names_the_settings(tmp_path: Path) -> None:
+    environ = {**BEDROCK.environ, "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    async with serving(tmp_path, replace(BEDROCK, environ=environ), []) as served:
+        answer = await ask(served.url)
+
+    why = "no AWS credentials are found (set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `bedrock.profile`)"
+    assert answer.text == f"The model could not answer: {BEDROCK.model}: {why}"

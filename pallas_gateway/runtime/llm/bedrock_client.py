@@ -35,6 +35,7 @@ MOST_CONNECTIONS = 256
 MOST_CLIENTS = 16
 """One for each profile, region and set of credentials."""
 RELIED_ON: ReliedOn = ((URLLib3Session, "_pool_classes_by_scheme", ()),)
+_NO_CREDENTIALS = "no AWS credentials are found (set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `bedrock.profile`)"
 _MAY_BE_THE_REQUEST_FORM = "ValidationException"
 """fast-agent looks for another form of the request after this error; after others the same one would fail again."""
 
@@ -170,6 +171,8 @@ def _translated(*, in_stream: bool = False) -> Iterator[None]:
         raise ProviderError(UNREACHED, is_unreached=True) from error
     except (exceptions.HTTPClientError, HTTPError) as error:
         raise ProviderError(CUT_OFF, is_unreached=not in_stream) from error
+    except exceptions.NoCredentialsError as error:
+        raise ProviderError(_NO_CREDENTIALS) from error
     except exceptions.BotoCoreError as error:  # credentials, profiles, regions
         raise ProviderError(f"Bedrock: {error}") from error
 
