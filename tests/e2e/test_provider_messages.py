@@ -22,8 +22,9 @@ pytestmark = pytest.mark.usefixtures("no_trust_store")
 MOONSHOT = Provider("moonshot", "moonshot.kimi-k3", None, {"api_key": KEY, "base_url": "{url}/v1"})
 TENSORZERO = Provider("tensorzero", "tensorzero.function", None, {"api_key": KEY, "base_url": "{url}"})
 OPUS = replace(ANTHROPIC, model="anthropic.claude-opus-5")
+BUDGETED = replace(ANTHROPIC, config={**ANTHROPIC.config, "task_budget": "20000"})
 SAID = [
-    (ANTHROPIC, {}, "Task budget ignored for model without Anthropic task budget support."),
+    (BUDGETED, {}, "Task budget ignored for model without Anthropic task budget support."),
     (OPUS, {"top_k": 4}, "Anthropic model ignores unsupported sampling parameters; removed top_k."),
     (MOONSHOT, {"temperature": 0.5}, "Ignoring fixed or unsupported Kimi K3 sampling parameters."),
 ]
@@ -48,6 +49,16 @@ async def test_a_warning_about_settings_is_written_once_per_agent(
     async with serving(tmp_path / "two", provider, lambda _: say("Done.")) as served:  # the agent has started again
         await call(served)
         assert warned() == 2
+
+
+async def test_a_task_budget_that_is_not_set_causes_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="pallas.fast_agent")
+    async with serving(tmp_path, ANTHROPIC, lambda _: say("Done.")) as served:
+        assert (await ask(served.url)).text == "Done."
+
+    assert [record.getMessage() for record in caplog.records if record.name == "pallas.fast_agent"] == []
 
 
 async def test_turns_of_tensorzero_count_for_the_model_as_it_is_named(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ RELIED_ON: ReliedOn = (
     (_LLM, "_is_thinking_enabled", ("self", "model")),
     (_LLM, "_requires_explicit_thinking_field", ("self", "model")),
     (_LLM, "_supports_thinking_disable", ("self", "model")),
+    (_LLM, "_configure_anthropic_task_budget", ("self", "raw_task_budget", "config", "model_name")),
     (_LLM, "_resolve_thinking_arguments", ("self", "model", "max_tokens", "structured_mode")),
     ("fast_agent.llm.fastagent_llm:FastAgentLLM", "_reasoning_effort", ()),
 )
@@ -66,6 +67,19 @@ def prepare(llm_class: type[Any]) -> None:
 
     arguments_of.original = original  # type: ignore[attr-defined]
     llm_class.prepare_provider_arguments = arguments_of
+    _ignore_unset_budget(llm_class)
+
+
+def _ignore_unset_budget(llm_class: Any) -> None:
+    """fast-agent warns that a task budget is ignored also where the `anthropic` section has none."""
+    original = llm_class._configure_anthropic_task_budget
+
+    @wraps(original)
+    def configure(self: Any, raw_task_budget: Any, config: Any, model_name: str) -> Any:
+        is_set = getattr(config, "task_budget", None) is not None
+        return original(self, raw_task_budget, config if is_set else None, model_name)
+
+    llm_class._configure_anthropic_task_budget = configure
 
 
 def is_refused_with_thinking(arguments: dict[str, Any]) -> bool:

@@ -171,10 +171,9 @@ def _translated(*, in_stream: bool = False) -> Iterator[None]:
         raise ProviderError(UNREACHED, is_unreached=True) from error
     except (exceptions.HTTPClientError, HTTPError) as error:
         raise ProviderError(CUT_OFF, is_unreached=not in_stream) from error
-    except exceptions.NoCredentialsError as error:
-        raise ProviderError(_NO_CREDENTIALS) from error
     except exceptions.BotoCoreError as error:  # credentials, profiles, regions
-        raise ProviderError(f"Bedrock: {error}") from error
+        lacks_credentials = isinstance(error, exceptions.NoCredentialsError)
+        raise ProviderError(_NO_CREDENTIALS if lacks_credentials else f"Bedrock: {error}") from error
 
 
 def _refusal(response: Mapping[str, Any]) -> ProviderError:
