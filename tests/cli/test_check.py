@@ -1,6 +1,7 @@
 """`check` finds what `serve` would stumble over, all of it at once; and where a command finds its project."""
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -444,6 +445,22 @@ def test_a_model_without_its_key_is_reported_at_the_model_of_its_agent(
     (folder / "fastagent.config.yaml").write_text("default_model: passthrough\n")
     (line,) = lines_of(run("check").err)
     assert line.startswith("agents.yaml:5: agents.quick.model: agent 'quick' failed to start: Groq API key not ")
+
+
+def test_the_project_of_the_page_about_providers_is_sound(
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "providers.md").read_text()
+    for file in ("agents.yaml", "fastagent.config.yaml", ".env"):
+        (text,) = re.findall(rf"^```\w+\n(# {re.escape(file)}\n.*?)^```$", document, re.MULTILINE | re.DOTALL)
+        (folder / file).write_text(text.replace("…", "a-key-4711"))
+        for name in re.findall(r"^(\w+)=", text, re.MULTILINE):
+            monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENROUTER_BASE_URL", "http://127.0.0.1:9/v1")  # its list of models is read
+    ran = run("check")
+    unknown = [line.partition(":")[2].split(": ")[1:3] for line in lines_of(ran.err)]
+    assert unknown == [["agents.nova", "warning"], ["agents.router", "warning"]]
+    assert ran.out.startswith("agents.yaml is fine: 9 agents (responses, openai, ")
 
 
 @pytest.mark.usefixtures("_three")

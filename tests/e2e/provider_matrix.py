@@ -100,32 +100,32 @@ FORMATS = (GENERIC, OPENAI, RESPONSES, ANTHROPIC, GEMINI, BEDROCK)
 """One of each wire format, for tests of what the format decides."""
 
 CAPABILITIES: Mapping[str, str] = {
-    "answer": "the model's answer is the call's",
-    "history": "earlier messages of the caller go along, in order",
+    "answer": "the model's answer is the result of the call",
+    "history": "earlier messages of the caller are sent, in order",
     "images": "images of the call and of its history are sent, to a model that takes them",
-    "usage": "tokens are counted by disjoint kinds: input, read from and written to the cache, output, reasoning",
-    "schema": "a JSON schema for the answer leaves the agent its tools",
+    "usage": "tokens are counted as input, read from the cache, written to the cache, output and, of it, reasoning",
+    "schema": "with a JSON schema for the answer, the agent still uses its tools",
     "parameters": "each parameter of a call is sent or listed in `ignored`",
     "connections": "calls share a connection",
-    "parallel tools": "several tool calls in one answer each get their own arguments, and the model their results",
-    "deltas": "live text comes while the model speaks",
-    "cancellation": "a client that leaves ends the provider's request, before the answer and within it",
-    "caller's token": "Hugging Face gets each caller's own token as the key, all other providers none",
+    "parallel tools": "of several tool calls in one answer, each has its own arguments, and the model gets each result",
+    "deltas": "live text (`assistant_delta`) is sent while the model writes",
+    "cancellation": "a client that disconnects or cancels ends the provider's request, before the answer and within it",
+    "caller's token": "Hugging Face gets the caller's own token as the key, other providers never get it",
     "log": "no key and no token is in the log, and above DEBUG no word of a conversation",
     "early end": "an answer without its end is a failure",
     "cut": "a connection cut within an answer is a failure",
     "error event": "an error within an answer is a failure with the provider's message",
     "retries": "429 and 5xx are repeated",
     "attempts": "at most three requests are sent",
-    "wrong key": "a refused key fails at once, and is not shown",
-    "refused": "a refused connection is repeated, then a failure without the address",
+    "wrong key": "a refused key is a failure without repeats, and the message does not show it",
+    "refused": "a refused connection is tried again, then a failure; the message does not show the address",
     "garbage": "a web page instead of an answer is a failure",
-    "silence": "a model that sends nothing for `streaming_timeout` fails with `llm_timeout`, and stops no other call",
+    "silence": "a model that sends nothing for `streaming_timeout` fails with `llm_timeout`, and delays no other call",
 }
 """Key: the name in tests, in `GAPS` and as the document's column; value: what the tests found where it is checked."""
 
 GAPS: Mapping[tuple[str, str], str] = {
-    ("bedrock", "images"): "fast-agent sends the text of a message alone, so images are refused",
+    ("bedrock", "images"): "fast-agent sends only the text of a message, so images are refused",
     ("responses by WebSocket", "connections"): "a WebSocket belongs to one call, because it keeps its conversation",
 }
 """(provider, capability): why it does not work."""
@@ -134,9 +134,9 @@ UNTRIED: Mapping[str, str] = {
     "azure with `use_default_azure_credential`": "requires the package `azure-identity` and an identity of Azure; "
     "tried with a stand-in for that package",
     "copilot": "requires `COPILOT_GITHUB_TOKEN` or the file of a login (`FAST_AGENT_AUTH_FILE`), else its agents "
-    "fail at the start; "
-    "its address has to be https, so a smoke test with both wire formats replaces it",
-    "xai without a key": "requires the file of a login (`FAST_AGENT_AUTH_FILE`), else its agents fail at the start",
+    "fail at the start; its address must be https, so it has no row above; answers and repeats are tested",
+    "xai and codexresponses without a key": "require the file of a login (`FAST_AGENT_AUTH_FILE`), else their agents "
+    "fail at the start; tested with such a file and a login server on this machine",
 }
 """Providers of fast-agent that the tests cannot try: what they require, and what is known of them."""
 

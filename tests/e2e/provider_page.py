@@ -18,13 +18,92 @@ if TYPE_CHECKING:
 _INTRODUCTION = """\
 # Providers of models
 
-What works with which of fast-agent's providers. Written by `make docs` from the tables of
-`tests/e2e/provider_matrix.py`. Each check mark is a test that runs a gateway against a server on this machine that
-speaks the provider's wire format; a **no** is a test that has to fail. No test asks a provider's own server.
+How to put agents on the models of a provider, and what works with each of fast-agent's providers.
+[parameters.md](parameters.md) lists the parameters of a call that each provider takes,
+[operating.md](operating.md#llm-providers) how the gateway checks keys and models before agents start, and
+[upstream.md](upstream.md) what it repairs in fast-agent.
 
-[upstream.md](upstream.md) has what the gateway repairs in fast-agent for it, [parameters.md](parameters.md) which
-parameters of a call each provider takes, [operating.md](operating.md#llm-providers) how keys and models are checked
-before agents start.
+## Set up a provider
+
+A model is named `PROVIDER.MODEL`: as `default_model` in `fastagent.config.yaml` for all agents, or as the `model` of
+one agent (in Python, `model=` of its decorator). Each of these agents uses another provider:
+
+```yaml
+# agents.yaml
+name: models
+agents:
+  responses: {instruction: Answer briefly., model: responses.gpt-5}
+  openai: {instruction: Answer briefly., model: openai.gpt-5}
+  claude: {instruction: Answer briefly., model: anthropic.claude-sonnet-4-5}
+  gemini: {instruction: Answer briefly., model: google.gemini-2.5-flash}
+  nova: {instruction: Answer briefly., model: "bedrock.amazon.nova-lite-v1:0"}
+  router: {instruction: Answer briefly., model: openrouter.anthropic/claude-sonnet-4.5}
+  grok: {instruction: Answer briefly., model: xai.grok-4.7}
+  deployed:
+    instruction: Answer briefly.
+    model: azure.my-deployment              # the name of the deployment
+    model_capabilities: {vision: true, context_window: 400000, max_output_tokens: 128000}
+  local:
+    instruction: Answer briefly.
+    model: generic.my-model                 # as the server names it
+    model_capabilities: {vision: false, context_window: 32768, max_output_tokens: 8192}
+```
+
+```yaml
+# fastagent.config.yaml
+default_model: responses.gpt-5
+azure:
+  base_url: https://my-resource.openai.azure.com
+bedrock:
+  region: eu-west-1
+generic:
+  base_url: http://localhost:8000/v1        # vLLM, llama.cpp, Ollama and others
+```
+
+```sh
+# .env
+OPENAI_API_KEY=…
+ANTHROPIC_API_KEY=…
+GOOGLE_API_KEY=…
+AWS_ACCESS_KEY_ID=…
+AWS_SECRET_ACCESS_KEY=…
+OPENROUTER_API_KEY=…
+XAI_API_KEY=…
+AZURE_API_KEY=…
+```
+
+- `openai.gpt-5` uses OpenAI's chat completions, `responses.gpt-5` its Responses API. `gpt-5` without a provider means
+  the latter: fast-agent knows the provider of many models.
+- `generic` needs no key; set `GENERIC_API_KEY` if your server requires one.
+- Bedrock requires `pip install boto3` in the gateway's environment. Credentials may also come from `bedrock.profile` or
+  from another place where boto3 looks for them.
+- fast-agent does not know deployments of Azure, the models of your own server, and many others. They get text only,
+  and default limits, until `model_capabilities` says more. `check` warns of each.
+- An address (`base_url`) ends before `/chat/completions` or `/responses`, so mostly with `/v1`. Those of `anthropic`,
+  `google`, `azure` and `tensorzero` have no path.
+
+`pallas-gateway check` reports missing keys, packages and logins, and names that fast-agent does not know.
+`pallas-gateway check --online` also asks each provider whether it takes the key and has the model; it makes no
+completion. The health of an agent includes the provider of `default_model`, and not that of its own model.
+A call that fails says why: [the reasons, and what to do](operating.md#why-a-model-could-not-answer).
+
+### Logins instead of keys
+
+`codexresponses` (models such as `codexresponses.gpt-5.5`, with a ChatGPT account), `xai` and `copilot` take the token
+of a login instead of a key. Log in once, and start the gateway with the same variable, which may stand in `.env`:
+
+```console
+$ export FAST_AGENT_AUTH_FILE=$HOME/pallas-logins.json
+$ fast-agent auth provider login codex      # or xai, or copilot
+$ pallas-gateway serve
+```
+
+The gateway renews the token in the file, so it must be able to write it.
+"""
+_EVIDENCE = """\
+`make docs` writes this page from the tables of `tests/e2e/provider_matrix.py`. Each check mark is a test that runs a
+gateway against a server on this machine that speaks the provider's wire format; a **no** is a test that is expected to
+fail. No test asks a provider's own server.
 """
 _FORMATS = {
     "NoneType": "chat completions",
@@ -48,12 +127,13 @@ _SPECIAL_ADDRESSES = {
 }
 _PACKAGES = {"bedrock": "boto3"}
 _REMARKS = """\
-- A key in fastagent.secrets.yaml or fastagent.config.yaml wins over its variable. Without an address, requests go to
-  the provider's own; `generic`, `openresponses` and `tensorzero` then mean a server on this machine, and `azure`
-  requires an address or `azure.resource_name`.
+- A key or an address in `fastagent.secrets.yaml` or `fastagent.config.yaml` wins over its variable. `responses` uses
+  the section `openai` where there is no section `responses`.
+- Without an address, requests go to the provider's own. `generic`, `openresponses` and `tensorzero` then mean a server
+  on this machine, at the ports 11434, 8080 and 3000. `azure` requires an address or `azure.resource_name`.
 - A model that takes no images refuses a call that has some (`images_unsupported`); a model that fast-agent does not
   know takes them only where `model_capabilities` declares `vision`.
-- Tokens: Gemini does not report what it wrote to the cache, Bedrock not what was reasoning. The tokens of a server that
+- Tokens: Gemini does not report tokens written to the cache, Bedrock no reasoning tokens. The tokens of a server that
   reports no usage are 0.
 - The Responses API is used by server-sent events. With `transport: websocket` or `?transport=websocket` a WebSocket is
   opened for each call; answers, tool calls, retries, timeouts and cancellation are tested over it too.
@@ -78,6 +158,7 @@ def _settings() -> Iterator[str]:
 
 def _capabilities() -> Iterator[str]:
     yield "## What works\n"
+    yield _EVIDENCE
     yield from (f"- **{name}**: {meaning}." for name, meaning in CAPABILITIES.items())
     yield ""
     rows = ((f"`{one.name}`", *(_mark(one, name) for name in CAPABILITIES)) for one in PROVIDERS)
@@ -93,7 +174,7 @@ def _gaps() -> Iterator[str]:
 
 def _untried() -> Iterator[str]:
     yield "## What is not tried\n"
-    yield "These require logins that the tests do not have.\n"
+    yield "These require accounts that the tests do not have.\n"
     yield from (f"- {name}: {reason}." for name, reason in UNTRIED.items())
     yield ""
 
