@@ -87,6 +87,12 @@ def messages_form(body: Json) -> Json:
     }
 
 
+def by_tool_form(body: Json) -> Json:
+    """Messages of models that take a schema as the input of a tool."""
+    names = [tool["name"] for tool in body.get("tools") or [] if set(tool["input_schema"].get("required") or ()) == {"a"}]
+    return {**messages_form(body), **({"response_format": PARAMS["response_format"]} if names else {})}
+
+
 def gemini_form(body: Json) -> Json:
     """The same of Google's API."""
     config = body.get("generationConfig", {})
@@ -124,6 +130,7 @@ def word_of(choice: str | None) -> str | None:
 FORMS = {
     "Responses": responses_form,
     "Anthropic": messages_form,
+    "AnthropicVertex": by_tool_form,
     "Gemini": gemini_form,
     "Bedrock": bedrock_form,
     "NoneType": chat_form,
@@ -168,4 +175,4 @@ async def test_a_result_names_exactly_what_its_provider_was_not_told_and_the_doc
 def test_the_documents_table_has_a_row_for_each_of_these_models() -> None:
     header = f"| model | {' | '.join(f'`{name}`' for name in PARAMS)} |\n{'|---' * (len(PARAMS) + 1)}|\n"
     rows = DOCUMENT.read_text().partition(header)[2].partition("\n\n")[0].splitlines()
-    assert [row.split(" | ")[0] for row in rows] == [f"| `{provider.model}`" for provider in ROWS]
+    assert [row.split(" | ")[0] for row in rows] == list(dict.fromkeys(f"| `{one.model}`" for one in ROWS))

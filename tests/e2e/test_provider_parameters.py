@@ -166,7 +166,7 @@ BY_POLICY = [
     replace(HF, model="hf.minimaxai/minimax-m2.5"),  # no_tools
     replace(HF, model="hf.zai-org/glm-5.1"),  # no_tools
 ]
-TOOLS_FIRST = {"moonshot", "googleoai", "google"}
+TOOLS_FIRST = {"moonshot", "googleoai", "google", "google by Vertex AI", "anthropic-vertex"}
 VERDICT = {"type": "object", "properties": {"verdict": {"type": "string"}}, "required": ["verdict"]}
 AS_VERDICT = {"type": "json_schema", "json_schema": {"name": "x", "schema": VERDICT}}
 

@@ -60,6 +60,10 @@ def failure_reason(answer: PromptMessageExtended) -> str | None:
     return _FAILURES.get(answer.stop_reason) if answer.stop_reason else None
 
 
+_OF_VERTEX = "/publishers/google/models/"
+"""Before the name of a model of Vertex AI stands its project, its location and this."""
+
+
 def to_reply(answer: PromptMessageExtended) -> Reply:
     """The final message of a call; what was spent is added by who counted it."""
     stop_reason = answer.stop_reason or LlmStopReason.END_TURN
@@ -113,7 +117,7 @@ def _turn(turn: FastAgentTurn) -> TurnUsage:
     if uncached is None:  # `total` includes what came from and went into the cache
         uncached = max(0, (turn.prompt.total or 0) - cache_read - cache_write)
     usage = Usage(uncached, turn.completion.total or 0, cache_read, cache_write, turn.completion.reasoning or 0)
-    model = turn.model.removeprefix(OF_TENSORZERO)
+    model = turn.model.removeprefix(OF_TENSORZERO).rpartition(_OF_VERTEX)[2]
     return TurnUsage(model, usage, caches_by_itself=turn.usage_schema not in _CACHED_ON_REQUEST)
 
 
