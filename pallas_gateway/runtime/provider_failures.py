@@ -37,12 +37,15 @@ _ADVICE: Mapping[int, str] = {
     HTTPStatus.TOO_MANY_REQUESTS: " (try again later)",
 }
 _OF_A_SERVER = " (try again later)"
+_OF_A_REDIRECT = " (check its address: the answer redirects to another one, which is not followed)"
 _LONGEST = 200
 _MESSAGES = ("message", "error", "detail", "errors")
 _MOST_CAUSES = 50
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"  # several addresses were tried, and asyncio keeps only the text of each
 _CUT = (httpx2.NetworkError, httpx2.RemoteProtocolError, ConnectionError)
 _EMPTY = ("EmptyStreamError", "EmptyCompletionError")
+_OF_JITER = re.compile(r" at line \d+ column \d+$")
+"""The end of what pydantic's reader of JSON raises, which has no type of its own."""
 _CLOSES = frozenset({1000, 1001})
 """Codes with which a WebSocket is closed on purpose, RFC 6455 section 7.4.1."""
 _CLOSE_REASON = "received_close_reason="
@@ -92,11 +95,20 @@ def why_failed(error: BaseException) -> str | None:
     said = _plain(provider_words(error))
     if (status := _status_of(causes)) is not None:
         return _answered(status, said or _of_a_socket(causes))
-    if any(isinstance(cause, json.JSONDecodeError) or type(cause).__name__ in _EMPTY for cause in causes):
+    if any(map(_is_unreadable, causes)):
         return INCOMPLETE
     if (why := said or _of_a_socket(causes)) is not None:
         return reported(why)
     return connection_words(error) or _of_a_closed_socket(causes)
+
+
+def _is_unreadable(cause: BaseException) -> bool:
+    """Return True for an answer that is empty, or not JSON of Unicode text."""
+    return (
+        isinstance(cause, (json.JSONDecodeError, UnicodeError, RecursionError))
+        or type(cause).__name__ in _EMPTY
+        or (type(cause) is ValueError and _OF_JITER.search(str(cause)) is not None)
+    )
 
 
 def reported(message: str | None) -> str:
@@ -121,7 +133,7 @@ def _status_of(causes: list[BaseException]) -> int | None:
         for cause in causes
     )
     numbers = (one for each in found for one in each if isinstance(one, int))
-    return next((int(one) for one in numbers if one >= HTTPStatus.BAD_REQUEST), None)
+    return next((int(one) for one in numbers if one >= HTTPStatus.MULTIPLE_CHOICES), None)
 
 
 def provider_words(error: BaseException) -> str | None:
@@ -150,8 +162,13 @@ def connection_words(error: BaseException) -> str | None:
 
 
 def _answered(status: int, said: str | None) -> str:
-    advice = _ADVICE.get(status, _OF_A_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "")
-    return f"its provider answered {status}{advice}" + (f": {said}" if said else "")
+    return f"its provider answered {status}{_advice_on(status)}" + (f": {said}" if said else "")
+
+
+def _advice_on(status: int) -> str:
+    if status < HTTPStatus.BAD_REQUEST:
+        return _OF_A_REDIRECT
+    return _ADVICE.get(status, _OF_A_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "")
 
 
 def _plain(said: str | None) -> str | None:

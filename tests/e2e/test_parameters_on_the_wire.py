@@ -89,7 +89,9 @@ def messages_form(body: Json) -> Json:
 
 def by_tool_form(body: Json) -> Json:
     """Messages of models that take a schema as the input of a tool."""
-    names = [tool["name"] for tool in body.get("tools") or [] if set(tool["input_schema"].get("required") or ()) == {"a"}]
+    names = [
+        tool["name"] for tool in body.get("tools") or [] if set(tool["input_schema"].get("required") or ()) == {"a"}
+    ]
     return {**messages_form(body), **({"response_format": PARAMS["response_format"]} if names else {})}
 
 

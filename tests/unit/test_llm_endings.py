@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from openai import AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletionChunk
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime.llm import endings
 from pallas_gateway.runtime.llm.endings import WholeStream
 from pallas_gateway.runtime.llm.openai_client import note_ends
 
@@ -57,6 +59,45 @@ async def test_a_stream_without_its_end_fails_after_its_last_event() -> None:
 
     assert seen == ["one", "two"]
     assert failure.value.reason == "llm_error"
+
+
+async def test_an_empty_stream_is_passed_on_where_it_is_asked_for_again() -> None:
+    assert [event async for event in WholeStream(Stream(), is_end, may_be_empty=True)] == []
+
+
+class Unending(Stream):
+    """A stream whose server does not end the body after the last event."""
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        async for event in super().__aiter__():
+            yield event
+        await asyncio.Event().wait()
+
+
+async def test_a_stream_ends_after_its_last_event_if_its_server_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(endings, "AFTER_LAST_SECONDS", 0.01)
+
+    assert [event async for event in WholeStream(Unending("one", "end", "usage"), is_end)] == ["one", "end", "usage"]
+
+
+async def test_other_tasks_run_between_the_events_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "BUSY_SECONDS", -1.0)  # each event takes longer
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    async for _ in WholeStream(Stream(*["one"] * 10, "end"), is_end):
+        pass
+    counting.cancel()
+
+    assert turns >= 9  # the first one is spent on its start
 
 
 async def test_the_providers_own_word_that_this_is_all_is_enough() -> None:

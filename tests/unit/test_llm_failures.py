@@ -19,6 +19,7 @@ from google.genai import errors as google
 
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.runtime.failures import one_line
+from pallas_gateway.runtime.llm.attempts import ProviderError
 from pallas_gateway.runtime.provider_failures import (
     connection_words,
     explain,
@@ -103,11 +104,18 @@ OTHERS = [
     (httpx2.RemoteProtocolError("peer closed connection"), CUT_OFF),
     (ConnectionResetError(104, "reset"), CUT_OFF),
     (json.JSONDecodeError("…", "{", 0), "what its provider sent is not a complete answer"),
+    (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "…"), "what its provider sent is not a complete answer"),
+    (RecursionError("…"), "what its provider sent is not a complete answer"),
+    (ValueError("recursion limit exceeded at line 1 column 1006"), "what its provider sent is not a complete answer"),
     (EmptyCompletionError(), "what its provider sent is not a complete answer"),
     (raised(CallFailedError(UNREACHED), ConnectionRefusedError(111, "…")), f"{UNREACHED}: connection refused"),
     (CallFailedError(UNREACHED), UNREACHED),
     (answered(openai.AsyncOpenAI, {"error": {"message": "a\nb"}}), "its provider answered 400: a b"),
     (answered(openai.AsyncOpenAI, {"error": {"message": ""}}), "its provider answered 400"),
+    (
+        ProviderError("307", status=307),
+        "its provider answered 307 (check its address: the answer redirects to another one, which is not followed): 307",
+    ),
     (raised(RuntimeError("Transfer-Encoding"), BadHttpMessage("…")), None),
     (ValueError("any"), None),
 ]

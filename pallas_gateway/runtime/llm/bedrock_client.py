@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
+from http import HTTPStatus
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +22,13 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from pallas_gateway.runtime.llm.attempts import MOST_REQUESTS, ProviderError, Requests
 from pallas_gateway.runtime.llm.bedrock_turns import current_turn
-from pallas_gateway.runtime.llm.endings import ended_early, incomplete
+from pallas_gateway.runtime.llm.endings import AFTER_LAST_SECONDS, ended_early, incomplete
+from pallas_gateway.runtime.llm.limits import LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES, too_long
 from pallas_gateway.runtime.provider_failures import CUT_OFF, UNREACHED, reported
 from pallas_gateway.telemetry.redaction import hide_in_this_call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
@@ -88,7 +91,23 @@ class _Watched:
         if (turn := current_turn.get()) is not None:
             self.timeout = turn.idle_seconds
             turn.takes(self.sock)
-        return super().getresponse(*arguments, **options)  # type: ignore[misc]
+        response = super().getresponse(*arguments, **options)  # type: ignore[misc]
+        response.stream = partial(_limited, response, response.stream)
+        return response
+
+
+def _limited(response: Any, stream: Callable[..., Iterator[bytes]], *arguments: Any, **options: Any) -> Iterator[bytes]:
+    """The body in pieces. An error is cut off, an answer is refused, when it is longer than either can be."""
+    is_error = response.status >= HTTPStatus.MULTIPLE_CHOICES
+    left = LARGEST_ERROR_BYTES if is_error else LARGEST_ANSWER_BYTES
+    for piece in stream(*arguments, **options):
+        left -= len(piece)
+        if left < 0:
+            response.close()
+            if is_error:
+                return
+            raise too_long()
+        yield piece
 
 
 class Client:
@@ -147,12 +166,22 @@ def _events(stream: Any) -> Iterator[dict[str, Any]]:
     try:
         with _translated(in_stream=True):
             for event in stream:
-                is_whole = is_whole or "messageStop" in event
+                if "messageStop" in event:
+                    is_whole = True
+                    _wait_briefly()
                 yield event
+    except TimeoutError:
+        if not is_whole:
+            raise
     finally:
         stream.close()
     if not is_whole:
         raise ended_early()
+
+
+def _wait_briefly() -> None:
+    if (turn := current_turn.get()) is not None:
+        turn.wait_at_most(AFTER_LAST_SECONDS)
 
 
 @contextmanager

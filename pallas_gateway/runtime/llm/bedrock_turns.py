@@ -37,6 +37,12 @@ class Turn:
             if self._is_cancelled:
                 _shut_down(sock)
 
+    def wait_at_most(self, seconds: float) -> None:
+        """Limit, in the thread, each further wait for what its sockets receive; the next answer has its own limit."""
+        with _owning:
+            for sock in [one for one, turn in _owners.items() if turn is self]:
+                sock.settimeout(seconds)
+
     def check(self) -> None:
         """Raise in the thread of a call that is over, before it sends a request."""
         if self._is_cancelled:

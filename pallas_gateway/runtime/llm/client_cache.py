@@ -115,7 +115,7 @@ def _keep_openai(module: Any) -> None:
     def lent(**settings: Any) -> Any:
         settings.pop("http_client", None)
         if is_callers_own(settings):
-            return original(**settings, http_client=http_client())
+            return original(**settings, http_client=limited(http_client()))
         return Lent(client(**settings))
 
     lent.is_kept = True  # type: ignore[attr-defined]
@@ -243,6 +243,7 @@ async def remember(response: Any) -> None:
 
 def without_cookies(client: Any) -> Any:
     """An HTTP client on aiohttp that keeps no cookie and tells the turn of its responses."""
+    limited(client)
     client.event_hooks["request"].append(use_the_wait)
     client.event_hooks["response"].append(remember)
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
@@ -250,6 +251,13 @@ def without_cookies(client: Any) -> Any:
         if transport is not None:
             transport.client = partial(_session, transport)
     return client
+
+
+def limited(client: Any) -> Any:
+    """An HTTP client whose answers have limits."""
+    from pallas_gateway.runtime.llm import limits  # noqa: PLC0415  not before an LLM is used
+
+    return limits.limited(client)
 
 
 def _session(transport: Any) -> Any:

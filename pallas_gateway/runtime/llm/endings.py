@@ -5,7 +5,9 @@ A proxy whose server dies ends the body as if that were all. What was streamed u
 
 from __future__ import annotations
 
+import asyncio
 from functools import wraps
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.errors import CallFailedError
@@ -27,6 +29,10 @@ _STREAMS: ReliedOn = tuple(
         "openai.openresponses_streaming:OpenResponsesStreamingMixin",
     )
 )
+BUSY_SECONDS = 0.005
+"""So long may pieces of one answer be processed before other calls run; a server may send faster than that takes."""
+AFTER_LAST_SECONDS = 5.0
+"""A server has so long to end the body after the last event. The connection is kept if it does."""
 _LAST_RESPONSE_EVENTS = frozenset({"response.completed", "response.done", "response.incomplete"})
 _FAILED_RESPONSE_EVENTS = frozenset({"error", "response.failed"})
 
@@ -62,10 +68,25 @@ class WholeStream:
         Raises:
             CallFailedError: `llm_error`; there are no more, and the last one has not come.
         """
-        is_whole, event = False, None
-        async for event in self._stream:
+        is_whole, event, busy = False, None, 0.0
+        events = aiter(self._stream)
+        while True:
+            following = anext(events)
+            try:
+                event = await (asyncio.wait_for(following, AFTER_LAST_SECONDS) if is_whole else following)
+            except StopAsyncIteration:
+                break
+            except TimeoutError:
+                if not is_whole:
+                    raise
+                break
             is_whole = is_whole or self._is_last(event)
+            began = monotonic()
             yield event
+            busy += monotonic() - began
+            if busy > BUSY_SECONDS:
+                busy = 0.0
+                await asyncio.sleep(0)
         if event is None and not self._may_be_empty:
             raise incomplete()
         if event is not None and not is_whole and not getattr(self._stream, "is_done", False):

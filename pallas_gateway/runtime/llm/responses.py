@@ -18,6 +18,9 @@ def prepare(llm_class: Any) -> None:
     """
     if llm_class.__name__ not in _CLASSES:
         return
+    from pallas_gateway.runtime.llm import websockets  # noqa: PLC0415  not before an LLM is used
+
+    websockets.prepare()
     check_names(((llm_class, "_default_transport_setting", ("self",)),))
     original = llm_class._default_transport_setting
     if hasattr(original, "original"):

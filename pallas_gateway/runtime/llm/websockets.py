@@ -1,0 +1,68 @@
+"""Limits on WebSockets to providers. Imported once an agent uses the Responses API.
+
+Their library follows redirects to any host with the key, and answers each ping at once, also for a server that does not
+read the answers: those are kept in memory. Messages are limited by fast-agent to 4 MB.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from websockets.asyncio import client
+from websockets.frames import CTRL_OPCODES, Frame
+
+from pallas_gateway.runtime.compat.requirements import check_names
+from pallas_gateway.runtime.llm.limits import LARGEST_ANSWER_BYTES
+
+if TYPE_CHECKING:
+    from websockets.protocol import Event
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+MOST_UNSENT_BYTES = 2**24
+"""Of requests and answers to pings; a request with images has some MB."""
+MOST_CONTROL_FRAMES = 10_000
+"""Servers ping every few seconds."""
+RELIED_ON: ReliedOn = (
+    (client.connect, "process_redirect", ("self", "exc")),
+    (client, "ClientConnection", ()),
+    (client.ClientConnection, "data_received", ("self", "data")),
+    (client.ClientConnection, "process_event", ("self", "event")),
+)
+
+
+def prepare() -> None:
+    """Have the library connect with limits; safe to call again."""
+    if client.ClientConnection is not LimitedConnection:
+        check_names(RELIED_ON)
+        client.ClientConnection = LimitedConnection  # type: ignore[misc]
+        client.connect.process_redirect = _refused  # type: ignore[method-assign]
+
+
+class LimitedConnection(client.ClientConnection):
+    """A connection that ends when its server sends more than an answer, or does not read."""
+
+    _received = 0
+    _control_frames = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the server has sent, or end the connection."""
+        self._received += len(data)
+        if self._received > LARGEST_ANSWER_BYTES or self.transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
+            self.transport.abort()
+        else:
+            super().data_received(data)
+
+    def process_event(self, event: Event) -> None:
+        """Take a message's frame or another one, such as a ping."""
+        self._control_frames += isinstance(event, Frame) and event.opcode in CTRL_OPCODES
+        if self._control_frames > MOST_CONTROL_FRAMES:
+            self.transport.abort()
+        else:
+            super().process_event(event)
+
+
+def _refused(self: client.connect, exc: Exception) -> Exception:
+    """The error of a connection that was redirected."""
+    del self
+    return exc

@@ -1,0 +1,56 @@
+"""Answers that redirect a request to another server: neither key nor conversation goes there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.e2e.calling import ask
+from tests.e2e.provider_matrix import ANTHROPIC, AZURE, GEMINI, GENERIC, RESPONSES, WEBSOCKET
+from tests.e2e.providers import serving
+from tests.support.providers.provider import scripted_provider
+from tests.support.scripted_llm import Reply, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.providers import Provider
+
+
+def redirect(location: str) -> Reply:
+    return Reply(307, b"", "text/plain", {"location": location})
+
+
+@pytest.mark.parametrize("provider", [GENERIC, AZURE, RESPONSES, ANTHROPIC, GEMINI], ids=str)
+async def test_no_request_goes_to_a_server_that_an_answer_names(tmp_path: Path, provider: Provider) -> None:
+    async with (
+        scripted_provider(provider.dialect) as elsewhere,
+        serving(tmp_path, provider, lambda request: redirect(f"{elsewhere.base_url}{request.path}")) as served,
+    ):
+        answer = await ask(served.url)
+
+    assert "its provider answered 307 (check its address: the answer redirects to another one" in answer.text
+    assert (elsewhere.requests, len(served.llm.requests)) == ([], 1)
+
+
+async def test_no_websocket_goes_to_a_server_that_an_answer_names(tmp_path: Path) -> None:
+    async with (
+        scripted_provider(WEBSOCKET.dialect) as elsewhere,
+        serving(tmp_path, WEBSOCKET, [say("Hello.")]) as served,
+    ):
+        url = f"ws://127.0.0.1:{urlsplit(elsewhere.base_url).port}/v1/responses"
+        served.llm.handshakes = [redirect(url)] * 3
+        answer = await ask(served.url)
+
+    assert "its provider answered 307" in answer.text
+    assert elsewhere.requests == []
+
+
+async def test_a_request_follows_its_own_server(tmp_path: Path) -> None:
+    async with serving(tmp_path, GENERIC, [redirect("/v1/moved/chat/completions"), say("Hello.")]) as served:
+        answer = await ask(served.url)
+
+    assert answer.text == "Hello."
+    assert [one.path for one in served.llm.requests] == ["/v1/chat/completions", "/v1/moved/chat/completions"]

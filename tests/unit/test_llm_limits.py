@@ -1,0 +1,155 @@
+"""Limits on the answers of providers' servers, over an HTTP client as the libraries have them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+
+from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime.llm import limits
+from pallas_gateway.runtime.llm.limits import LARGEST_ERROR_BYTES, limited
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+URL = "http://provider.test/v1/chat"
+PIECE = b"x" * 16_384
+
+
+class Body(httpx2.AsyncByteStream):
+    """A body that counts the pieces that were read of it."""
+
+    def __init__(self, *pieces: bytes, is_endless: bool = False) -> None:
+        self._pieces = pieces
+        self._is_endless = is_endless
+        self.read = 0
+        self.is_closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            for piece in self._pieces:
+                self.read += 1
+                yield piece
+            if not self._is_endless:
+                return
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def client_of(answer: Callable[[httpx2.Request], httpx2.Response]) -> httpx2.AsyncClient:
+    client: httpx2.AsyncClient = limited(
+        httpx2.AsyncClient(transport=httpx2.MockTransport(answer), follow_redirects=True)
+    )
+    return client
+
+
+async def answered(status: int, body: Body, **headers: str) -> bytes:
+    async with client_of(lambda _: httpx2.Response(status, headers=headers, stream=body)) as client:
+        return (await client.post(URL)).content
+
+
+async def test_an_error_without_an_end_is_cut_off() -> None:
+    body = Body(PIECE, is_endless=True)
+
+    assert len(await answered(400, body)) == LARGEST_ERROR_BYTES
+    assert body.read == LARGEST_ERROR_BYTES // len(PIECE) + 1
+    assert body.is_closed
+
+
+async def test_an_answer_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LARGEST_ANSWER_BYTES", 2**20)
+    body = Body(PIECE, is_endless=True)
+
+    with pytest.raises(CallFailedError, match="its provider sent more than 1 MB in one answer") as failure:
+        await answered(200, body)
+
+    assert failure.value.reason == "llm_error"
+    assert body.read == 2**20 // len(PIECE) + 1
+    assert body.is_closed
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "X-GZIP"])
+async def test_a_compressed_answer_is_decompressed(encoding: str) -> None:
+    compressed = gzip.compress(b"Hello. " * 100_000)
+    body = Body(compressed[:7], compressed[7:])
+
+    assert await answered(200, body, **{"Content-Encoding": encoding}) == b"Hello. " * 100_000
+
+
+async def test_a_compressed_error_is_decompressed_up_to_its_limit() -> None:
+    body = Body(gzip.compress(bytes(50_000_000)))
+
+    assert 0 < len(await answered(400, body, **{"Content-Encoding": "gzip"})) <= LARGEST_ERROR_BYTES
+
+
+async def test_an_answer_that_cannot_be_decompressed_is_incomplete() -> None:
+    with pytest.raises(CallFailedError, match="not a complete answer"):
+        await answered(200, Body(b"not compressed"), **{"Content-Encoding": "gzip"})
+
+
+async def test_no_other_encoding_is_asked_for_or_decoded() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.headers["Accept-Encoding"])
+        return httpx2.Response(200, headers={"Content-Encoding": "gzip, gzip"}, stream=Body(b"as it is"))
+
+    async with client_of(answer) as client:
+        assert (await client.post(URL)).content == b"as it is"
+    assert asked == ["gzip"]
+
+
+async def test_other_tasks_run_between_the_pieces_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BUSY_SECONDS", -1.0)  # each piece takes longer
+    body, turns = Body(*[PIECE] * 10), 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    await answered(200, body)
+    counting.cancel()
+
+    assert turns >= 9  # the first one is spent on its start
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://elsewhere.test/v1/chat",
+        "//elsewhere.test/v1/chat",
+        "https://provider.test/v1/chat",
+        "http://provider.test:8080/v1/chat",
+        "http://[/v1/chat",
+        "file:///etc/passwd",
+    ],
+)
+async def test_no_redirect_to_another_server_is_followed(location: str) -> None:
+    asked: list[httpx2.URL] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url)
+        return httpx2.Response(307, headers={"Location": location})
+
+    async with client_of(answer) as client:
+        response = await client.post(URL, headers={"x-api-key": "key"})
+
+    assert (response.status_code, asked) == (307, [httpx2.URL(URL)])
+
+
+@pytest.mark.parametrize("location", ["/v2/chat", "http://provider.test/v2/chat", "http://provider.test:80/v2/chat"])
+async def test_a_redirect_within_a_server_is_followed(location: str) -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        moved = httpx2.Response(307, headers={"Location": location})
+        return moved if request.url.path == "/v1/chat" else httpx2.Response(200, content=request.headers["x-api-key"])
+
+    async with client_of(answer) as client:
+        assert (await client.post(URL, headers={"x-api-key": "key"})).text == "key"
