@@ -114,7 +114,8 @@ OTHERS = [
     (answered(openai.AsyncOpenAI, {"error": {"message": ""}}), "its provider answered 400"),
     (
         ProviderError("307", status=307),
-        "its provider answered 307 (check its address: the answer redirects to another one, which is not followed): 307",
+        "its provider answered 307 (check its address: the answer redirects to another one, which is not "
+        "followed): 307",
     ),
     (raised(RuntimeError("Transfer-Encoding"), BadHttpMessage("…")), None),
     (ValueError("any"), None),
