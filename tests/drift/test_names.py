@@ -39,11 +39,17 @@ def test_every_misfit_is_one_line() -> None:
         f"{kind}: pallas_gateway.{rest}"
         for kind, rest in (
             ("required", "agent_server.exchange: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'"),
-            ("required", "http_connections.inbox: TaskGroup.spawn_app is missing"),
-            ("required", "runtime.connections: fast_agent.mcp.client_gateway._http_timeout is missing or has changed"),
-            ("required", "runtime.llm_responses: ResponsesLLM._default_transport_setting is missing or has changed"),
-            ("required", "runtime.platform: ToolRunner._advance_iteration does not read _request_params"),
-            ("fast path off", "runtime.llm_client: AsyncOpenAI._process_response is missing or has changed"),
-            ("fast path off", "runtime.savings: ConsoleDisplay._resolve_logger_settings is missing or has changed"),
+            (
+                "required",
+                "runtime.downstreams.connecting: fast_agent.mcp.client_gateway._http_timeout is missing or has changed",
+            ),
+            ("required", "runtime.llm.responses: ResponsesLLM._default_transport_setting is missing or has changed"),
+            ("required", "runtime.patches: ToolRunner._advance_iteration does not read _request_params"),
+            ("required", "serving.http_connections.inbox: TaskGroup.spawn_app is missing"),
+            (
+                "fast path off",
+                "runtime.fast_paths.savings: ConsoleDisplay._resolve_logger_settings is missing or has changed",
+            ),
+            ("fast path off", "runtime.llm.openai_client: AsyncOpenAI._process_response is missing or has changed"),
         )
     ]

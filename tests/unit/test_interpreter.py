@@ -12,7 +12,7 @@ from pallas_gateway.serving import process
 
 PROGRAM = """
 import gc, weakref
-from pallas_gateway import interpreter
+from pallas_gateway.serving import process as interpreter
 
 class Node:
     def __init__(self):
@@ -136,7 +136,7 @@ def test_what_serves_runs_without_it_too(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_libuvs_loop_is_not_used_where_it_would_crash(options: list[str], loop: str) -> None:
     program = """
 import asyncio
-from pallas_gateway import interpreter
+from pallas_gateway.serving import process as interpreter
 
 async def work():
     print(type(asyncio.get_running_loop()).__module__)
