@@ -54,8 +54,8 @@ bench-profile: $(READY) $(BENCHES) ## flame graphs: where a call's time goes
 	@touch $@
 
 lint: $(READY) ## ruff: rules and format
-	@$(BIN)/ruff check
-	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check --no-cache
+	@$(BIN)/ruff format --check --no-cache
 
 types: $(READY) ## mypy, strict
 	@$(BIN)/mypy

@@ -4,8 +4,8 @@ import asyncio
 from threading import Event
 
 import pytest
-from pallas_gateway.runtime.compat.daemon_threads import Shared, begin
 
+from pallas_gateway.runtime.compat.daemon_threads import Shared, begin
 from tests.support.waiting import eventually
 
 
