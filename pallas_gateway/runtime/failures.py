@@ -19,7 +19,7 @@ from fast_agent.core.exceptions import (
 from pydantic import ValidationError
 
 from pallas_gateway.errors import CallFailedError, GatewayError
-from pallas_gateway.runtime.provider_failures import provider_words, why_failed
+from pallas_gateway.runtime.provider_failures import COULD_NOT_ANSWER, provider_words, why_failed
 from pallas_gateway.telemetry.redaction import shortened
 
 _LONGEST = 300
@@ -30,9 +30,9 @@ _NO_MODEL = "No model configured"
 def failure_of(error: BaseException) -> tuple[str, str]:
     """The kind of failure (`llm_error`, `llm_timeout`, `runtime_error`) and a sentence for the user."""
     if (own := next((e for e in walk_exception_chain(error) if isinstance(e, CallFailedError)), None)) is not None:
-        return own.reason, f"The model could not answer: {own}"  # raised in a turn of the model only
+        return own.reason, f"{COULD_NOT_ANSWER}: {own}"  # raised in a turn of the model only
     if _came_from_the_model(error):
-        return "llm_error", f"The model could not answer: {why_failed(error) or one_line(error)}"
+        return "llm_error", f"{COULD_NOT_ANSWER}: {why_failed(error) or one_line(error)}"
     return "runtime_error", f"The agent failed: {one_line(error)}"
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import ModuleType
 
+COULD_NOT_ANSWER = "The model could not answer"
 UNREACHED = "its provider cannot be reached"
 INCOMPLETE = "what its provider sent is not a complete answer"
 CUT_OFF = "the connection to its provider was cut off"
@@ -69,6 +70,7 @@ def explain_failures_of(module: ModuleType) -> None:
         name = getattr(provider, "config_name", provider)
         text = sentence(name, model_name, why_failed(error) or str(getattr(error, "message", None) or error))
         answer.channels[_ERROR_CHANNEL] = [TextContent(type="text", text=text)]
+        answer.content = [TextContent(type="text", text=f"{COULD_NOT_ANSWER}: {text}")]  # read by agents and clients
         return answer
 
     module.build_stream_failure_response = explained  # type: ignore[attr-defined]

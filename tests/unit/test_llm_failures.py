@@ -187,7 +187,9 @@ def test_a_module_is_explained_once() -> None:
     explain_failures_of(module)
     assert module.build_stream_failure_response is explained
     reply = explained("generic", answered(openai.AsyncOpenAI, BODIES[0][0]), "m")
-    assert reply.channels["fast-agent-error"][0].text == "generic.m: its provider answered 400: no such model"
+    why = "generic.m: its provider answered 400: no such model"
+    assert reply.channels["fast-agent-error"][0].text == why
+    assert [block.text for block in reply.content] == [f"The model could not answer: {why}"]
 
 
 def test_a_module_without_such_failures_stays_as_it_is() -> None:
