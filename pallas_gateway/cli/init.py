@@ -46,6 +46,7 @@ _FASTAGENT = """\
 # `passthrough` says what it hears and takes no key. With a key in .env, name a model instead, such as
 #   anthropic.claude-sonnet-4-5   (ANTHROPIC_API_KEY)
 #   openai.gpt-5-mini             (OPENAI_API_KEY)
+# docs/providers.md of the gateway has those of other providers, and of a server of your own.
 default_model: passthrough
 
 # mcp:

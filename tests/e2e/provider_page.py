@@ -83,8 +83,9 @@ AZURE_API_KEY=…
   `google`, `azure` and `tensorzero` have no path.
 
 `pallas-gateway check` reports missing keys, packages and logins, and names that fast-agent does not know.
-`pallas-gateway check --online` also asks each provider whether it takes the key and has the model; it makes no
-completion. The health of an agent includes the provider of `default_model`, and not that of its own model.
+`pallas-gateway check --online` also asks [most providers](operating.md#llm-providers) whether they take the key and
+have the model; it makes no completion. The health of every agent includes the provider of `default_model`, and not the
+provider of its own model.
 A call that fails says why: [the reasons, and what to do](operating.md#why-a-model-could-not-answer).
 
 ### Logins instead of keys

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.calling import ask
-from tests.e2e.provider_matrix import ANTHROPIC
+from tests.e2e.provider_matrix import ANTHROPIC, GENERIC
 from tests.e2e.providers import KEY, Provider, serving
 from tests.support.scripted_llm import say
 
@@ -59,6 +59,18 @@ async def test_a_task_budget_that_is_not_set_causes_no_warning(
         assert (await ask(served.url)).text == "Done."
 
     assert [record.getMessage() for record in caplog.records if record.name == "pallas.fast_agent"] == []
+
+
+async def test_the_first_record_of_a_failed_call_has_the_providers_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pallas")
+    async with serving(tmp_path, GENERIC, lambda _: served.llm.refuse(400, "no such parameter")) as served:
+        caplog.clear()
+        await ask(served.url)
+        first = caplog.records[0]
+
+    assert "no such parameter" in str(vars(first))
 
 
 async def test_turns_of_tensorzero_count_for_the_model_as_it_is_named(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ _LONGEST_DATA = 2_000
 _SERIOUS = ("warning", "error")
 # It calls every failed connection an error, of every call; the gateway says once that a server is down.
 _SAID_BY_THE_GATEWAY = "fast_agent.mcp."
+_WITHOUT_THE_REASON = "Provider stream attempt failed"
+"""Of every failed turn; holds times and no reason, which the gateway writes in the line of the call."""
 _ABOUT_SETTINGS = (
     "Task budget ignored",
     "Invalid task budget setting",
@@ -68,7 +70,7 @@ def event(  # noqa: PLR0913, PLR0917  fast-agent's own parameters
 ) -> None:
     """Takes the place of fast-agent's `Logger.event`: warnings and errors as warnings, all else for debugging."""
     del context
-    serious = etype in _SERIOUS and not self.namespace.startswith(_SAID_BY_THE_GATEWAY) and _is_new(message)
+    serious = etype in _SERIOUS and not self.namespace.startswith(_SAID_BY_THE_GATEWAY) and _is_warning(message)
     level = logging.WARNING if serious else logging.DEBUG
     if not _log.isEnabledFor(level):
         return
@@ -85,7 +87,9 @@ def event(  # noqa: PLR0913, PLR0917  fast-agent's own parameters
     _log.log(level, "%s", message, extra=extra)
 
 
-def _is_new(message: str) -> bool:
+def _is_warning(message: str) -> bool:
+    if message == _WITHOUT_THE_REASON:
+        return False
     if not message.startswith(_ABOUT_SETTINGS):
         return True
     warning = (_made_for.get() or ids_of_the_call().get("agent"), message)
