@@ -31,6 +31,8 @@ UNREACHED = "its provider cannot be reached"
 INCOMPLETE = "what its provider sent is not a complete answer"
 CUT_OFF = "the connection to its provider was cut off"
 ENDED_EARLY = "the provider's answer ended early"
+NO_URL = "its provider's address is not a URL (check base_url: http:// or https://, and a host)"
+NO_HEADER = "its API key or a header cannot be sent (check for line breaks and for letters beyond ASCII)"
 _ADVICE: Mapping[int, str] = {
     HTTPStatus.UNAUTHORIZED: " (check its API key)",
     HTTPStatus.FORBIDDEN: " (check what its API key may use)",
@@ -44,6 +46,9 @@ _MESSAGES = ("message", "error", "detail", "errors")
 _MOST_CAUSES = 50
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"  # several addresses were tried, and asyncio keeps only the text of each
 _CUT = (httpx2.NetworkError, httpx2.RemoteProtocolError, ConnectionError)
+_NO_URL = ("UnsupportedProtocol", "InvalidUrlClientError", "NonHttpUrlClientError")
+_IN_HEADERS = "detected in headers"
+"""In the text of aiohttp's error; other clients encode headers as ASCII before."""
 _EMPTY = ("EmptyStreamError", "EmptyCompletionError")
 _OF_JITER = re.compile(r" at line \d+ column \d+$")
 """The end of what pydantic's reader of JSON raises, which has no type of its own."""
@@ -92,6 +97,8 @@ def sentence(provider: str, model: str, why: str) -> str:
 def why_failed(error: BaseException) -> str | None:
     """Return why a request failed; None if no provider said why, and the connection is no reason either."""
     causes = list(_causes(error))
+    if (why := _why_not_sent(causes)) is not None:
+        return why
     if (own := _own(causes)) is not None:
         return _of_the_gateway(own)
     said = _plain(provider_words(error))
@@ -111,6 +118,14 @@ def _is_unreadable(cause: BaseException) -> bool:
         or type(cause).__name__ in _EMPTY
         or (type(cause) is ValueError and _OF_JITER.search(str(cause)) is not None)
     )
+
+
+def _why_not_sent(causes: list[BaseException]) -> str | None:
+    """The reason for a request that its client refuses to send."""
+    if any(type(cause).__name__ in _NO_URL for cause in causes):
+        return NO_URL
+    is_ascii = any(isinstance(cause, UnicodeEncodeError) and cause.encoding == "ascii" for cause in causes)
+    return NO_HEADER if is_ascii or any(_IN_HEADERS in str(cause) for cause in causes) else None
 
 
 def reported(message: str | None) -> str:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pallas_gateway.runtime.provider_failures import NO_HEADER, NO_URL
 from tests.e2e.calling import answer_of, ask
-from tests.e2e.provider_matrix import ANTHROPIC, FORMATS, GENERIC, OPENRESPONSES, TENSORZERO, WEBSOCKET
+from tests.e2e.provider_matrix import (
+    ANTHROPIC,
+    FORMATS,
+    GEMINI,
+    GENERIC,
+    OPENRESPONSES,
+    RESPONSES,
+    TENSORZERO,
+    WEBSOCKET,
+)
 from tests.e2e.providers import KEY, serving
-from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang
+from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang, say
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
@@ -88,3 +99,24 @@ async def test_a_failed_turn_says_the_reason_in_the_assistants_turns_too(provide
     assert reason == f"The model could not answer: {provider.model}: its provider reported: overloaded"
     messages = [one["params"]["data"] for one in call.notifications if one["method"] == "notifications/message"]
     assert {data["text"] for data in messages if data["kind"] == "assistant_chunk"} == {reason}
+
+
+UNSENDABLE: Mapping[str, tuple[Mapping[str, str], str]] = {
+    "line break": ({"api_key": f"{KEY}\n4711"}, NO_HEADER),
+    "letter": ({"api_key": f"ü{KEY}"}, NO_HEADER),
+    "no scheme": ({"base_url": "localhost:8000/v1"}, NO_URL),
+}
+
+
+@pytest.mark.parametrize("provider", [GENERIC, RESPONSES, ANTHROPIC, GEMINI], ids=str)
+async def test_a_request_that_cannot_be_sent_names_the_setting(provider: Provider, tmp_path: Path) -> None:
+    reasons = {}
+    for name, (setting, _) in UNSENDABLE.items():
+        wrong = replace(provider, config={**provider.config, **setting})
+        async with serving(tmp_path / name, wrong, lambda _: say("Done.")) as served:
+            reasons[name] = (await ask(served.url)).text
+
+    expected = {name: f"The model could not answer: {provider.model}: {why}" for name, (_, why) in UNSENDABLE.items()}
+    if provider is ANTHROPIC:
+        expected["letter"] = "Done."  # its library sends UTF-8
+    assert reasons == expected
