@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.agent_server.outlet import ClientOutlet, wishes_of
+from pallas_gateway.agent_server.outlet import ClientNotifications, stream_options_of
 from pallas_gateway.agent_server.requests import caller_of, headers_of, key_of
 from pallas_gateway.agent_server.tools import call_result, conversation_id_of, parse_call
 from pallas_gateway.agents.answering import Arrival, serve_call
@@ -55,7 +55,7 @@ async def _reply(agent: HostedAgent, running: RunningCalls, context: Context, ca
         CallFailedError: `cancelled` by the client, or `stopped` because the gateway is stopping.
     """
     key = key_of(context, endpoint, context.request_id)
-    async with agent.channel(ClientOutlet(context), wishes_of(context)) as channel:
+    async with agent.channel(ClientNotifications(context), stream_options_of(context)) as channel:
         work = agent.begin(call, channel)
         with running.cancellations.listening(key, call, work.cancel):
             try:

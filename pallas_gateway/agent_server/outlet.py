@@ -14,7 +14,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.calls.assistant_stream import LOGGER
-from pallas_gateway.calls.channel import Wishes
+from pallas_gateway.calls.channel import StreamOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +28,8 @@ STREAM_META_KEY = "pallas/stream"
 _LEVELS_THAT_SHOW_INFO = ("debug", "info")
 
 
-class ClientOutlet:
-    """The `Outlet` of one request."""
+class ClientNotifications:
+    """The `NotificationSender` of one request."""
 
     def __init__(self, context: ServerRequestContext[Any, Any]) -> None:
         self._session = context.session
@@ -53,11 +53,11 @@ class ClientOutlet:
             await self._session.send_notification(LoggingMessageNotification(params=params), self._request_id)
 
 
-def wishes_of(context: ServerRequestContext[Any, Any]) -> Wishes:
+def stream_options_of(context: ServerRequestContext[Any, Any]) -> StreamOptions:
     """What a request asks to be told."""
     meta = _meta(context)
     deltas = meta.get(STREAM_META_KEY) == "delta" and _wants_messages(context)
-    return Wishes(progress=meta.get("progress_token") is not None, deltas=deltas)
+    return StreamOptions(progress=meta.get("progress_token") is not None, deltas=deltas)
 
 
 def _wants_messages(context: ServerRequestContext[Any, Any]) -> bool:

@@ -52,7 +52,7 @@ LONGEST_OWN_DESCRIPTION = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
+class ServerInfo:
     """How an agent presents itself: its version, icons, and the names of its message tool (`{agent}` is its own)."""
 
     version: str
@@ -67,7 +67,7 @@ class AgentServer:
         self,
         agent: HostedAgent,
         *,
-        face: Face,
+        face: ServerInfo,
         running: RunningCalls,
         check_health: Callable[[HostedAgent], Awaitable[Verdict]],
         max_body_bytes: int,
@@ -79,7 +79,7 @@ class AgentServer:
         self._show(face)
         self.transport = Transport(self._server(face), max_body_bytes)
 
-    def present(self, face: Face, max_body_bytes: int) -> None:
+    def present(self, face: ServerInfo, max_body_bytes: int) -> None:
         """Show the agent by its present settings from the next request on; those being answered stay as they began."""
         self._show(face)
         self.transport.present(self._server(face), max_body_bytes)
@@ -106,14 +106,14 @@ class AgentServer:
         """How the agent is."""
         return await self._check_health(self._agent)
 
-    def _show(self, face: Face) -> None:
+    def _show(self, face: ServerInfo) -> None:
         first, *others = dict.fromkeys(name.replace("{agent}", self._agent.name) for name in face.tool_names)
         self._message_names = frozenset({first, *others})
         self._tools = _listing(self.message_tool(first), others)
         self._tools_for_peers = _listing(self.message_tool_for_peers(first), others)
         self._schemas = {tool.name: tool.input_schema for tool in self._tools}
 
-    def _server(self, face: Face) -> Server[Any]:
+    def _server(self, face: ServerInfo) -> Server[Any]:
         settings = self._agent.settings
         server: Server[Any] = Server(
             self._agent.name,

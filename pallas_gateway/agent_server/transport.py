@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pallas_gateway.agent_server import exchange
-from pallas_gateway.agents.version import Uses
+from pallas_gateway.agents.version import UseCount
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Transport:
     def __init__(self, server: Server[Any], max_body_bytes: int) -> None:
         self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=max_body_bytes)
         self._with_body = RequestBodyLimitMiddleware(self._answer_post, max_body_bytes)
-        self._requests = Uses()
+        self._requests = UseCount()
         self._answering: set[asyncio.Task[Any]] = set()
         self._opened = asyncio.Event()
         self._over = asyncio.Event()

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pallas_gateway.agents.version import Uses, Version
+from pallas_gateway.agents.version import UseCount, Version
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.telemetry.redaction import shortened, without_numbers
 
@@ -48,7 +48,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class HostContext:
     """What the agents of one gateway share.
 
     `llm_pass_through`: callers' tokens go to LLM providers that take them. `on_state` is called with an agent that has
@@ -68,13 +68,13 @@ class Surroundings:
 class AgentState:
     """The life of an agent between its calls: pending, starting, ready on a version, or failed; see `HostedAgent`."""
 
-    def __init__(self, name: str, settings: AgentSettings, admission: Admission, around: Surroundings) -> None:
+    def __init__(self, name: str, settings: AgentSettings, admission: Admission, around: HostContext) -> None:
         self.name = name
         self.settings = settings
         self._admission = admission
         self._around = around
         self._version: Version | None = None
-        self._uses: dict[AgentRuntime, Uses] = {}
+        self._uses: dict[AgentRuntime, UseCount] = {}
         self.host()
 
     def host(self) -> None:
@@ -137,7 +137,7 @@ class AgentState:
         elif self._version is not None:
             self._version = replace(self._version, settings=settings, admission=admission)
 
-    def move_to(self, around: Surroundings) -> None:
+    def move_to(self, around: HostContext) -> None:
         """Share something else with the other agents from the next call on."""
         self._around = around
 
@@ -154,7 +154,7 @@ class AgentState:
         if runtime is None:
             return None
         self._expect_use(runtime)
-        uses = self._uses.setdefault(runtime, Uses())
+        uses = self._uses.setdefault(runtime, UseCount())
         return Version(self.settings, self._admission, runtime, uses)
 
     def _expect_use(self, runtime: AgentRuntime) -> None:

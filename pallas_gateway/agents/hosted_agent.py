@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.accounting import Account
     from pallas_gateway.agents.version import Version
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.channel import Hearer, Outlet, Wishes
+    from pallas_gateway.calls.channel import EventSink, NotificationSender, StreamOptions
     from pallas_gateway.runtime.protocols import Instance
 
 
 class HostedAgent(AgentState):
     """One agent of the project; it exists in every state, and answers in every state."""
 
-    async def answer(self, call: Call, channel: Hearer) -> Reply:
+    async def answer(self, call: Call, channel: EventSink) -> Reply:
         """Answer one call on a fresh instance; a failure of the model or the runtime is a `Reply` as well.
 
         Args:
@@ -54,7 +54,7 @@ class HostedAgent(AgentState):
                 account.reply = told_of_changes(reply, call, sent)
                 return account.reply
 
-    def begin(self, call: Call, channel: Hearer) -> asyncio.Task[Reply]:
+    def begin(self, call: Call, channel: EventSink) -> asyncio.Task[Reply]:
         """Start answering in a task of its own.
 
         A vanished client's own task is cancelled again at every await; this one exactly once, by its waiter, so its
@@ -63,7 +63,7 @@ class HostedAgent(AgentState):
         return self._around.tasks.spawn(self.answer(call, channel), name=f"call {call.call_id}")
 
     @asynccontextmanager
-    async def channel(self, outlet: Outlet, wishes: Wishes) -> AsyncIterator[Channel]:
+    async def channel(self, outlet: NotificationSender, wishes: StreamOptions) -> AsyncIterator[Channel]:
         """Open the channel by which the notifications of one call reach its client."""
         channel = Channel(
             self.name,
@@ -82,7 +82,7 @@ class HostedAgent(AgentState):
 
     @asynccontextmanager
     async def _instance(
-        self, version: Version, call: Call, channel: Hearer, account: Account
+        self, version: Version, call: Call, channel: EventSink, account: Account
     ) -> AsyncIterator[Instance]:
         """Open an instance for an admitted call. It has the caller's token and one for calls of its own."""
         channel.admitted()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.protocols import AgentRuntime
 
 
-class Uses:
+class UseCount:
     """How many calls use a runtime now."""
 
     def __init__(self) -> None:
@@ -50,4 +50,4 @@ class Version:
     settings: AgentSettings
     admission: Admission
     runtime: AgentRuntime
-    uses: Uses
+    uses: UseCount

@@ -39,7 +39,7 @@ DELTA_SECONDS = 0.1
 _log = logging.getLogger("pallas.channel")
 
 
-class Outlet(Protocol):
+class NotificationSender(Protocol):
     """Where notifications go: the client's own response stream."""
 
     async def send_progress(self, event: ProgressEvent) -> None:
@@ -50,18 +50,18 @@ class Outlet(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class StreamOptions:
     """What the client asked for: progress (with a heartbeat), and the live text."""
 
     progress: bool = False
     deltas: bool = False
 
 
-class Hearer(Protocol):
+class EventSink(Protocol):
     """Whom a call tells what happens in it; it never waits for them."""
 
     @property
-    def wishes(self) -> Wishes:
+    def wishes(self) -> StreamOptions:
         """What they want to hear."""
 
     def admitted(self) -> None:
@@ -87,13 +87,13 @@ class _LiveText:
 
 
 class Channel:
-    """The `Hearer` that sends notifications; see the module."""
+    """The `EventSink` that sends notifications; see the module."""
 
     def __init__(
         self,
         agent: str,
-        outlet: Outlet,
-        wishes: Wishes,
+        outlet: NotificationSender,
+        wishes: StreamOptions,
         *,
         heartbeat_seconds: float,
         on_heartbeat: Callable[[], None] = lambda: None,
@@ -111,7 +111,7 @@ class Channel:
         self._lost = False
 
     @property
-    def wishes(self) -> Wishes:
+    def wishes(self) -> StreamOptions:
         """What the client asked for."""
         return self._wishes
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_types import TextContent
 
 from pallas_gateway.calls.assistant_stream import LONGEST_RESULT, ToolsEnded, TurnEnded
-from pallas_gateway.calls.channel import Wishes
+from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class EventChannel:
     """
 
     def __init__(self, *, live: bool) -> None:
-        self.wishes = Wishes(deltas=live)
+        self.wishes = StreamOptions(deltas=live)
         self._said = _Said()
         self._waiting: deque[list[str] | Event] = deque()
         self._something = asyncio.Event()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pallas_gateway.cli.inspection import Findings
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.health.verdict import LlmResult
-    from pallas_gateway.runtime.agent import FastAgentAgentRuntime
+    from pallas_gateway.runtime.agent import FastAgentHost
     from pallas_gateway.runtime.protocols import Downstream, LlmProvider
 
 _END_SECONDS = 3.5
@@ -47,7 +47,7 @@ class Online:
         self._servers: list[tuple[Downstream, bool]] = []
         self._asked: list[LlmProvider] = []
 
-    async def look_at(self, name: str, started: FastAgentAgentRuntime) -> None:
+    async def look_at(self, name: str, started: FastAgentHost) -> None:
         """Ask the downstreams and the providers of one agent, which is started."""
         remote = [one for one in started.downstreams if one.peer is None]  # peers are agents of this very file
         async with asyncio.TaskGroup() as group:
@@ -63,7 +63,7 @@ class Online:
             if result.status == "failed":
                 self._found.warn(self._configuration.fastagent.problem(result.provider, _sentence(result)))
 
-    async def _look_at_downstream(self, name: str, started: FastAgentAgentRuntime, downstream: Downstream) -> None:
+    async def _look_at_downstream(self, name: str, started: FastAgentHost, downstream: Downstream) -> None:
         known = next((answers for server, answers in self._servers if server == downstream), None)
         if known is None:
             result = await probe(downstream, self._client, self._tasks)
@@ -76,7 +76,7 @@ class Online:
             await self._look_at_filters(name, started, downstream, patterns)
 
     async def _look_at_filters(
-        self, name: str, started: FastAgentAgentRuntime, downstream: Downstream, patterns: tuple[str, ...]
+        self, name: str, started: FastAgentHost, downstream: Downstream, patterns: tuple[str, ...]
     ) -> None:
         server = downstream.name
         if downstream.forwards_bearer:
@@ -95,7 +95,7 @@ class Online:
                 )
                 self._found.problems.append(self._of_filter(name, f"{server}{TOOL_SEPARATOR}{pattern}", message))
 
-    def _providers(self, name: str, started: FastAgentAgentRuntime) -> Iterator[tuple[Problem, LlmProvider]]:
+    def _providers(self, name: str, started: FastAgentHost) -> Iterator[tuple[Problem, LlmProvider]]:
         """Those of the models that the agent uses, then of those that its callers may choose, each with its place."""
         settings = self._configuration.deployment.agents[name]
         for provider in started.providers:

@@ -58,7 +58,7 @@ async def _serve(start: Start) -> None:
     from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
     from pallas_gateway.serving import server  # noqa: PLC0415
     from pallas_gateway.serving.reload import Reloads  # noqa: PLC0415
-    from pallas_gateway.workers.member import Member  # noqa: PLC0415
+    from pallas_gateway.workers.member import WorkerSide  # noqa: PLC0415
 
     stop, again, configuration = asyncio.Event(), start.rereading, start.configuration
     reread = partial(read_again, again.config, again.overrides, warn=False)
@@ -71,7 +71,7 @@ async def _serve(start: Start) -> None:
         member.keep_telling(gateway)
 
     async with (
-        Member(start, stop, reloads.asked) as member,
+        WorkerSide(start, stop, reloads.asked) as member,
         FastAgentRuntime(config_file=configuration.named_fastagent_file, folder=configuration.folder) as runtime,
     ):
         await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads, shared=member.shared)

@@ -21,7 +21,7 @@ from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind_public, wants_same_ports
-from pallas_gateway.workers.fleet import Fleet
+from pallas_gateway.workers.fleet import WorkerManager
 from pallas_gateway.workers.plan import Plan
 from pallas_gateway.workers.start import Start
 
@@ -81,7 +81,7 @@ async def _run(plan: Plan) -> None:
 
         watchdog = service.watchdog_seconds
         hang_seconds = max(watchdog, SHORTEST_HANG_SECONDS) if watchdog is not None else None
-        fleet = Fleet(plan, on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
+        fleet = WorkerManager(plan, on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
         if plan.start.rereading.watch:  # workers reload by themselves, so that one who comes later takes what is there
             fleet.before_replacing = partial(_take_again, fleet, plan.start.rereading)
         _handle_signals(fleet, stop, service, plan.start)
@@ -96,7 +96,7 @@ def _print(announcement: str) -> None:
         _log.warning("announcement cannot be printed", extra={"error": str(error)})
 
 
-def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, start: Start) -> None:
+def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceManager, start: Start) -> None:
     """SIGTERM and SIGINT stop all workers, the second one at once; SIGHUP has them read the configuration again."""
     loop, metrics, rereading = asyncio.get_running_loop(), start.metrics, start.rereading
 
@@ -124,7 +124,7 @@ def _handle_signals(fleet: Fleet, stop: asyncio.Event, service: ServiceManager, 
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
 
 
-def _take_again(fleet: Fleet, rereading: Rereading) -> bool:
+def _take_again(fleet: WorkerManager, rereading: Rereading) -> bool:
     """Give workers that start from now on what the files say now, if that can be used; whether it can."""
     try:
         fleet.configuration = _usable(fleet.configuration, load_project(rereading.config, rereading.overrides))

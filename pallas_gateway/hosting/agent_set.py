@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Self
 
 from mcp_types import Icon
 
-from pallas_gateway.agent_server.server import AgentServer, Face
+from pallas_gateway.agent_server.server import AgentServer, ServerInfo
 from pallas_gateway.agents.admission import Admission, Limits
-from pallas_gateway.agents.agent_state import AgentState, State, Surroundings
+from pallas_gateway.agents.agent_state import AgentState, HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.agents.supervisor import Supervisor
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.verdict import Life, judge
 from pallas_gateway.hosting import agent_specs
-from pallas_gateway.hosting.retiring import Departed, Departures
+from pallas_gateway.hosting.retiring import Departed, RetiringAgents
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.urls import ALL_AGENTS
 
@@ -81,7 +81,7 @@ class Prepared:
             successor.drop()
 
 
-class Roster:
+class AgentSet:
     """Every hosted agent by name; an async context manager in which their servers take requests."""
 
     def __init__(self, configuration: Configuration, addresses: Addresses, shared: Shared) -> None:
@@ -91,7 +91,7 @@ class Roster:
         self._serving = TaskOwner()
         self._supervisor: Supervisor | None = None
         self._limits = Limits()
-        self._departures = Departures(shared.background, shared.metrics)
+        self._departures = RetiringAgents(shared.background, shared.metrics)
         self._coming_up: set[str] = set()
         self.on_outdated: Callable[[], None] = lambda: None
         """Called when an agent came up by files that were changed before the latest reload."""
@@ -187,7 +187,7 @@ class Roster:
         agent = self.agents[name]
         agent.leave("it is not configured any more")
         leaving = self._supervisor.end(name) if self._supervisor is not None else None
-        self._departures.see_off(Departed(agent, self.servers[name]), leaving)
+        self._departures.retire(Departed(agent, self.servers[name]), leaving)
         self._health[name].end()
         self._shared.metrics.forget_agent(name)
 
@@ -226,9 +226,9 @@ class Roster:
         own, shared = self._limits.of(name, settings.max_in_flight), self._limits.of(None, gateway.max_in_flight)
         return Admission(own=own, gateway=shared, queue_seconds=gateway.queue_seconds)
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self) -> HostContext:
         settings, shared = self._configuration.deployment.gateway, self._shared
-        return Surroundings(
+        return HostContext(
             shared.running,
             shared.calls,
             shared.metrics,
@@ -271,11 +271,11 @@ class Roster:
             max_body_bytes=self._configuration.deployment.gateway.max_body_bytes,
         )
 
-    def _face(self, name: str) -> Face:
+    def _face(self, name: str) -> ServerInfo:
         deployment = self._configuration.deployment
         shown = self.agents[name].settings.shown_icons()
         icons = (Icon(src=self._addresses.absolute(icon.src), sizes=list(icon.sizes) or None) for icon in shown)
-        return Face(deployment.version, tuple(icons), deployment.gateway.tool_names)
+        return ServerInfo(deployment.version, tuple(icons), deployment.gateway.tool_names)
 
     def _new_checker(self, name: str) -> HealthChecker:
         return HealthChecker(

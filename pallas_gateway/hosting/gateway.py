@@ -20,7 +20,7 @@ from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.health.preflight import Preflight
-from pallas_gateway.hosting.agent_set import Roster, Shared
+from pallas_gateway.hosting.agent_set import AgentSet, Shared
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.tasks import TaskOwner
@@ -73,7 +73,7 @@ class Gateway:
         self.threads = _threads(configuration)
         tasks = (self._calls, self._background)
         shared = Shared(runtime, self.metrics, self.running, *tasks, self._http, self._preflight)
-        self._roster = Roster(configuration, addresses, shared)
+        self._roster = AgentSet(configuration, addresses, shared)
         self.all_agents = AllAgentsServer(lambda: self.servers, configuration.deployment, self.running)
         self._note_load(successful=True)
 

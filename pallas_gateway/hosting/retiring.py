@@ -24,7 +24,7 @@ class Departed:
     server: AgentServer
 
 
-class Departures:
+class RetiringAgents:
     """Sees agents off, each in a task of `tasks`."""
 
     def __init__(self, tasks: TaskOwner, metrics: Metrics) -> None:
@@ -32,7 +32,7 @@ class Departures:
         self._metrics = metrics
         self._going: dict[str, Departed] = {}
 
-    def see_off(self, departed: Departed, leaving: asyncio.Task[None] | None) -> None:
+    def retire(self, departed: Departed, leaving: asyncio.Task[None] | None) -> None:
         """Close the server after its last request; `leaving` ends when the agent's runtime was left."""
         self._going[departed.agent.name] = departed
         self._tasks.spawn(self._see_off(departed, leaving), name=f"last requests of {departed.agent.name}", report=True)

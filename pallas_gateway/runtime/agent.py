@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.compat import engine, engine_log
 from pallas_gateway.runtime.downstreams import connecting
-from pallas_gateway.runtime.downstreams.catalog import Offers, alike_for_all
+from pallas_gateway.runtime.downstreams.catalog import ToolCatalog, alike_for_all
 from pallas_gateway.runtime.downstreams.credentials import presenting
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings import tool_names
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fast_agent.core.harness import AgentHarness, HarnessSession
 
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.calls.channel import Hearer
+    from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.runtime.files import Files
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.protocols import AgentPlan, Downstream, LlmProvider
 
 
-class FastAgentAgentRuntime:
+class FastAgentHost:
     """The `AgentRuntime` of one hosted agent."""
 
     def __init__(
@@ -67,7 +67,7 @@ class FastAgentAgentRuntime:
         configs = [data["config"] for data in fast.agents.values()]
         self._filters = UnmatchedFilters(plan.name, configs, _varying(self._downstreams.values()) - alike.keys())
         self._log = DownstreamLog(plan.name, self._filters)
-        self._offers = Offers(plan.name, alike, fast.app.context, peers, self._log)
+        self._offers = ToolCatalog(plan.name, alike, fast.app.context, peers, self._log)
         self._connections = Connections(plan.name, self._offers, self._log)
         self._operations = Operations(plan.on_operation, server_names(fast), self._offers.doubt)
         self._tasks = TaskOwner()
@@ -164,7 +164,7 @@ class FastAgentAgentRuntime:
             await self._answers.cancel_all()
 
     @asynccontextmanager
-    async def open(self, call: Call, credentials: Credentials, channel: Hearer) -> AsyncIterator[FastAgentInstance]:
+    async def open(self, call: Call, credentials: Credentials, channel: EventSink) -> AsyncIterator[FastAgentInstance]:
         """A fresh instance for `call`; see `AgentRuntime.open`."""
         creation = self._obtain(call.call_id)
         self._live += 1

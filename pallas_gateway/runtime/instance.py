@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.runtime.call.observer import Observer
-    from pallas_gateway.runtime.downstreams.catalog import Offers
+    from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
     from pallas_gateway.tasks import TaskOwner
 
 ATTACH_SECONDS = 5.0
@@ -64,7 +64,7 @@ _guard_log = logging.getLogger("pallas.loop_guard")
 class Connections:
     """Connects the aggregators of one hosted agent and logs which downstreams are down, on the change."""
 
-    def __init__(self, agent: str, offers: Offers, log: DownstreamLog | None = None) -> None:
+    def __init__(self, agent: str, offers: ToolCatalog, log: DownstreamLog | None = None) -> None:
         self._offers = offers
         self._log = log or DownstreamLog(agent)
         self._timed_out_at: dict[str, float] = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
-    from pallas_gateway.calls.channel import Hearer
+    from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.config.model.schema import ModelCapabilities
     from pallas_gateway.identity.secret import Secret
@@ -214,7 +214,7 @@ class AgentRuntime(Protocol):
     def is_current(self, plan: AgentPlan) -> bool:
         """Whether a start by `plan` would make the same agent: neither the plan nor a file behind it has changed."""
 
-    def open(self, call: Call, credentials: Credentials, channel: Hearer) -> AbstractAsyncContextManager[Instance]:
+    def open(self, call: Call, credentials: Credentials, channel: EventSink) -> AbstractAsyncContextManager[Instance]:
         """A fresh instance for `call` that tells `channel` what happens; disposed of after the block in any case."""
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Self
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.agent import FastAgentAgentRuntime, server_names
+from pallas_gateway.runtime.agent import FastAgentHost, server_names
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.failures import is_about_the_model, told
 from pallas_gateway.runtime.llm.loading import load_providers
-from pallas_gateway.runtime.loading.factory import Making
+from pallas_gateway.runtime.loading.factory import AgentFactory
 from pallas_gateway.runtime.loading.fingerprint import Origin, SettingsDigests
 from pallas_gateway.runtime.settings.hosting import (
     declare_peers,
@@ -61,7 +61,7 @@ class FastAgentRuntime:
             on_slow_import: called with a module that is slow to import and the seconds it is given; None logs it.
         """
         self._config_file = config_file
-        self._making = Making(config_file, folder, on_slow_import)
+        self._making = AgentFactory(config_file, folder, on_slow_import)
         self._settings = SettingsDigests()
         self._exchanger = TokenExchanger()
         self._open = AsyncExitStack()
@@ -97,7 +97,7 @@ class FastAgentRuntime:
         return review(written, self._config_file)
 
     @asynccontextmanager
-    async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncIterator[FastAgentAgentRuntime]:
+    async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncIterator[FastAgentHost]:
         """Make and start one agent; see `Runtime.start`."""
         with self._making.starting(plan):
             fast = await self._made(plan, anew=anew)
@@ -119,7 +119,7 @@ class FastAgentRuntime:
             error.settings = blamed_settings(error)
             raise
 
-    async def _started(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentAgentRuntime:
+    async def _started(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentHost:
         try:
             async with asyncio.timeout(START_SECONDS):
                 return await self._enter(fast, plan, entered)
@@ -131,7 +131,7 @@ class FastAgentRuntime:
             self._making.start_failed(plan, failure, error)
             raise failure from error
 
-    async def _enter(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentAgentRuntime:
+    async def _enter(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentHost:
         settings = settings_for_hosting(fast, config_file=self._config_file)
         declare_peers(settings, plan.peer_servers)
         origin = self._origin(fast, plan, settings)
@@ -142,7 +142,7 @@ class FastAgentRuntime:
         fast.args.quiet = True
         engine.keep_globals_when_leaving(fast)
         harness = await entered.enter()
-        runtime = FastAgentAgentRuntime(origin, harness, fast, downstreams, self._exchanger)
+        runtime = FastAgentHost(origin, harness, fast, downstreams, self._exchanger)
         await runtime.rehearse()
         runtime.ask_downstreams()
         return runtime

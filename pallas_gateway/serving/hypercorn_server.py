@@ -31,7 +31,7 @@ LAST_ANSWERS_SECONDS = 0.2
 """How long requests on the connections accepted last get to arrive; a gateway that stops answers each at once."""
 
 
-class Accepting:
+class HypercornServer:
     """Hypercorn accepting connections on bound sockets, as an async context manager that yields the serving task.
 
     The task ends only when the block does, or with the error that made serving impossible. Then the sockets are closed.

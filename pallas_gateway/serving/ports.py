@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from pallas_gateway.serving.hypercorn_server import Accepting
+from pallas_gateway.serving.hypercorn_server import HypercornServer
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pallas_gateway.web.port_routes import PortRoutes
 
 
-class Entrance:
+class SwappableApp:
     """The ASGI app of every port; which app that is may change between two requests."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -43,13 +43,13 @@ class Listening:
     """
 
     def __init__(
-        self, entrance: Entrance, listeners: Listeners, configuration: Configuration, sockets: ExitStack
+        self, entrance: SwappableApp, listeners: Listeners, configuration: Configuration, sockets: ExitStack
     ) -> None:
         self._entrance = entrance
         self._listeners = listeners
         self._configuration = configuration
         self._sockets = sockets
-        self._accepting: dict[int, Accepting] = {}
+        self._accepting: dict[int, HypercornServer] = {}
         self._routes: dict[int, PortRoutes] = {}
         self._closing: dict[int, asyncio.Task[None]] = {}
         self._staying = asyncio.Lock()
@@ -98,7 +98,7 @@ class Listening:
         self._routes.update(listeners.routes)
         for port, listener in listeners.sockets.items():
             one = replace(listeners, sockets={port: listener})
-            accepting = Accepting(self._entrance, one, configuration)
+            accepting = HypercornServer(self._entrance, one, configuration)
             self._accepting[port] = accepting
             serving = await accepting.__aenter__()
             serving.add_done_callback(self._note_end)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.agent_set import Changes
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.runtime.files import Files
-    from pallas_gateway.serving.ports import Entrance, Listening
+    from pallas_gateway.serving.ports import Listening, SwappableApp
     from pallas_gateway.serving.service_manager import ServiceManager
     from pallas_gateway.serving.sockets import Listeners
 
@@ -59,7 +59,7 @@ class Reloader:
         self,
         gateway: Gateway,
         reloads: Reloads,
-        doors: tuple[Entrance, Listening],
+        doors: tuple[SwappableApp, Listening],
         service: ServiceManager,
         bind: Callable[[Configuration, ExitStack], Listeners],
     ) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.serving.hypercorn_server import check_tls
-from pallas_gateway.serving.ports import Entrance, Listening
+from pallas_gateway.serving.ports import Listening, SwappableApp
 from pallas_gateway.serving.reload import Reloader
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind, keep_shared, share
@@ -97,7 +97,7 @@ async def serve(  # noqa: PLR0913  what it needs, and each way in which it is to
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
-            entrance = Entrance(create_app(gateway, listeners.routes))
+            entrance = SwappableApp(create_app(gateway, listeners.routes))
             listening = await stack.enter_async_context(Listening(entrance, listeners, configuration, sockets))
             await stack.enter_async_context(gateway.hosting())
             tasks = await stack.enter_async_context(TaskOwner())

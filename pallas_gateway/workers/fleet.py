@@ -39,7 +39,7 @@ class WorkersError(GatewayError):
     reason = "workers_failed"
 
 
-class Fleet:
+class WorkerManager:
     """Several workers on the same sockets.
 
     Args:

@@ -18,10 +18,10 @@ from pallas_gateway.workers.messages import (
     Cancelled,
     Close,
     Closed,
-    Garbled,
     NotReloaded,
     Sender,
     Stopped,
+    Unreadable,
     messages_on,
 )
 
@@ -35,7 +35,7 @@ REFRESH_SECONDS = 1.0
 """How old what this worker knows of itself may be on a sibling's `/metrics`."""
 
 
-class Member:
+class WorkerSide:
     """One of several workers; an async context manager around all it does.
 
     Args:
@@ -116,7 +116,7 @@ class Member:
                     self._note_not_reloaded()
                 case Close():
                     self._may_close.set()
-        self.is_orphan = not isinstance(message, Garbled)
+        self.is_orphan = not isinstance(message, Unreadable)
         self._stop.set()
         self._may_close.set()
 

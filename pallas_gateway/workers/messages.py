@@ -86,7 +86,7 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Garbled:
+class Unreadable:
     """Sent by nobody: the last of what can be had from the other side, which has said something that is no message."""
 
 
@@ -118,7 +118,7 @@ def message_of(line: bytes) -> Message:
     return message
 
 
-async def messages_on(reader: Any) -> AsyncIterator[Message | Garbled]:
+async def messages_on(reader: Any) -> AsyncIterator[Message | Unreadable]:
     """Every message until the other side is gone; a line that it could not finish is none.
 
     What comes after a line that is too long or no message is not read: who says that is not to be trusted with more.
@@ -133,7 +133,7 @@ async def messages_on(reader: Any) -> AsyncIterator[Message | Garbled]:
             return
         except ValueError as error:
             _log.error("message between workers cannot be read", extra={"why": str(error)})
-            yield Garbled()
+            yield Unreadable()
             return
         yield message
 

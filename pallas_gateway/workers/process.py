@@ -19,10 +19,10 @@ from pallas_gateway.workers.messages import (
     Alive,
     Closed,
     Failed,
-    Garbled,
     Ready,
     Sender,
     Stopped,
+    Unreadable,
     messages_on,
 )
 from pallas_gateway.workers.start import written
@@ -128,7 +128,7 @@ class WorkerProcess:
     async def messages(self) -> AsyncIterator[Message]:
         """What it says, until it is gone; one that cannot be understood is ended."""
         async for message in messages_on(self._reader):
-            if isinstance(message, Garbled):
+            if isinstance(message, Unreadable):
                 self._why = "it said what cannot be read"
                 self.kill()
                 return

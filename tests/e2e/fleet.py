@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class WorkerManager:
     """A running `serve --workers`."""
 
     program: Program
@@ -97,7 +97,7 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(path: Path, *arguments: str, **gateway: Any) -> AsyncGenerator[Fleet]:
+async def fleet(path: Path, *arguments: str, **gateway: Any) -> AsyncGenerator[WorkerManager]:
     """Serve `root`, which may call its peer `peer`, with two workers; ready when the block begins."""
     gate = Gate()
     folder = path / "project"
@@ -118,7 +118,7 @@ async def fleet(path: Path, *arguments: str, **gateway: Any) -> AsyncGenerator[F
         environ = {"PALLAS_LOG_FILE": str(folder / "pallas.log"), "PALLAS_LOG_STDERR": "1"}
         program = stack.enter_context(started(["serve", "--workers", "2", *arguments], folder, environ=environ))
         await asyncio.to_thread(program.wait_for, "Try:")
-        yield Fleet(program, folder, llm, gate, ports)
+        yield WorkerManager(program, folder, llm, gate, ports)
         gate.open()
         program.signal(signal.SIGTERM)
         await asyncio.to_thread(program.end, 60)

@@ -32,7 +32,7 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from tests.e2e.fleet import Fleet
+    from tests.e2e.fleet import WorkerManager
     from tests.support.clients import RawCall, RawClient
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -42,13 +42,13 @@ TOTAL = "pallas_send_message_total"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Fleet]:
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[WorkerManager]:
     doors = {"openai_api": True, "threads": "sqlite:///threads.db"}
     async with fleet(tmp_path_factory.mktemp("fleet"), **doors) as running:
         yield running
 
 
-async def test_connections_that_wait_in_a_queue_are_shared_out_among_the_workers(served: Fleet) -> None:
+async def test_connections_that_wait_in_a_queue_are_shared_out_among_the_workers(served: WorkerManager) -> None:
     pids, address = served.pids, urlsplit(served.base_url)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -70,7 +70,7 @@ async def test_connections_that_wait_in_a_queue_are_shared_out_among_the_workers
 
 
 @pytest.mark.parametrize("connect", EACH_ERA)
-async def test_clients_of_either_era_need_no_sticky_sessions(connect: Connect, served: Fleet) -> None:
+async def test_clients_of_either_era_need_no_sticky_sessions(connect: Connect, served: WorkerManager) -> None:
     async with connect(served.url("peer")) as client:
         for pid in sorted(served.pids):
             with served.only(pid):  # connections of the other one stay open, and are not answered meanwhile
@@ -80,7 +80,7 @@ async def test_clients_of_either_era_need_no_sticky_sessions(connect: Connect, s
         assert text_of(await client.call_tool("send_message", {"message": "again"})) == "said again"
 
 
-async def test_the_session_of_one_worker_is_good_for_the_other(served: Fleet) -> None:
+async def test_the_session_of_one_worker_is_good_for_the_other(served: WorkerManager) -> None:
     one, other = sorted(served.pids)
     with served.only(one):
         async with raw_client(served.url("peer"), protocol_version=INITIALIZE) as client:
@@ -92,7 +92,7 @@ async def test_the_session_of_one_worker_is_good_for_the_other(served: Fleet) ->
             assert answer_of(await client.call_tool("send_message", {"message": "hi"})).text == "said hi"
 
 
-async def test_nested_calls_come_back_to_the_worker_that_makes_them(served: Fleet) -> None:
+async def test_nested_calls_come_back_to_the_worker_that_makes_them(served: WorkerManager) -> None:
     answers = []
     for pid in sorted(served.pids):  # few at once: a busy machine connects slowly, and a peer is waited for 5 s
         with served.only(pid):
@@ -108,7 +108,7 @@ async def test_nested_calls_come_back_to_the_worker_that_makes_them(served: Flee
     assert {record["worker"] for record in nested} == {1, 2}
 
 
-async def test_what_a_peer_does_is_relayed(served: Fleet) -> None:
+async def test_what_a_peer_does_is_relayed(served: WorkerManager) -> None:
     async with calling(served.url("root"), "delegate something") as (_, call):
         await call.reply()
     told = [one["params"]["message"] for one in call.notifications if one["method"] == "notifications/progress"]
@@ -116,7 +116,7 @@ async def test_what_a_peer_does_is_relayed(served: Fleet) -> None:
     assert "peer/send_message: completed" in told
 
 
-async def test_parameters_and_openai_clients_are_answered_alike_by_every_worker(served: Fleet) -> None:
+async def test_parameters_and_openai_clients_are_answered_alike_by_every_worker(served: WorkerManager) -> None:
     told, calls = [], []
     for pid in sorted(served.pids):
         async with _door(served, pid, "/v1") as http:
@@ -163,7 +163,7 @@ async def test_parameters_and_openai_clients_are_answered_alike_by_every_worker(
     assert sorted([worker_of[one] for one in of_worker] for of_worker in calls) == [[1, 1, 1], [2, 2, 2]]
 
 
-async def test_a_thread_goes_on_at_whichever_worker_its_next_message_comes_to(served: Fleet) -> None:
+async def test_a_thread_goes_on_at_whichever_worker_its_next_message_comes_to(served: WorkerManager) -> None:
     thread_id, turns = None, []
     for number, pid in enumerate(2 * sorted(served.pids), start=1):
         async with _door(served, pid, "/api/v1") as http:
@@ -186,7 +186,7 @@ async def test_a_thread_goes_on_at_whichever_worker_its_next_message_comes_to(se
 
 @pytest.mark.parametrize(("begun", "cancelled", "path"), [(0, 1, ROOT), (1, 0, ROOT), (0, 0, ROOT), (0, 1, ALL)])
 async def test_a_call_is_cancelled_whichever_worker_hears_of_it(
-    begun: int, cancelled: int, path: str, served: Fleet
+    begun: int, cancelled: int, path: str, served: WorkerManager
 ) -> None:
     pids, entered = sorted(served.pids), len(served.gate.entered)
     async with AsyncExitStack() as stack:
@@ -205,7 +205,7 @@ async def test_a_call_is_cancelled_whichever_worker_hears_of_it(
     await served.gate.wait_for_cancelled(len(served.gate.entered) - len(served.gate.passed))
 
 
-async def test_the_metrics_are_those_of_a_single_process(served: Fleet) -> None:
+async def test_the_metrics_are_those_of_a_single_process(served: WorkerManager) -> None:
     exposition = await served.metrics()
     alone = text_string_to_metric_families(generate_latest(Metrics().registry).decode())
     expected = {(family.name, family.type, family.documentation) for family in alone}
@@ -216,7 +216,7 @@ async def test_the_metrics_are_those_of_a_single_process(served: Fleet) -> None:
     assert lint(exposition.text) == ""
 
 
-async def test_counters_are_summed_and_the_same_whoever_is_asked(served: Fleet) -> None:
+async def test_counters_are_summed_and_the_same_whoever_is_asked(served: WorkerManager) -> None:
     before = await served.metric(TOTAL, agent="peer", outcome="ok")
     for pid in sorted(served.pids):
         with served.only(pid):
@@ -231,7 +231,7 @@ async def test_counters_are_summed_and_the_same_whoever_is_asked(served: Fleet) 
             )
 
 
-async def test_calls_in_flight_are_those_of_all_workers(served: Fleet) -> None:
+async def test_calls_in_flight_are_those_of_all_workers(served: WorkerManager) -> None:
     pids, calls = sorted(served.pids), []
     entered = len(served.gate.entered)
     for number, pid in enumerate(pids, start=1):
@@ -247,7 +247,7 @@ async def test_calls_in_flight_are_those_of_all_workers(served: Fleet) -> None:
     await _until_metric(served, "pallas_instances_live", 0, agent="peer")
 
 
-async def test_a_hangup_has_every_worker_reload(served: Fleet) -> None:
+async def test_a_hangup_has_every_worker_reload(served: WorkerManager) -> None:
     file = served.folder / "agents.yaml"
     document = yaml.safe_load(file.read_text())
     document["agents"]["peer"]["title"] = "Renamed"
@@ -260,7 +260,7 @@ async def test_a_hangup_has_every_worker_reload(served: Fleet) -> None:
             assert '"Renamed"' in (await served.get("/.well-known/mcp/server.json")).text
 
 
-async def test_a_crashed_worker_is_replaced_and_nothing_is_counted_backwards(served: Fleet) -> None:
+async def test_a_crashed_worker_is_replaced_and_nothing_is_counted_backwards(served: WorkerManager) -> None:
     dying, staying = sorted(served.pids)
     entered = len(served.gate.entered)
     with served.only(dying):
@@ -289,7 +289,7 @@ async def test_a_crashed_worker_is_replaced_and_nothing_is_counted_backwards(ser
         assert (await ask(served.url("peer"), "new")).text == "said new"
 
 
-async def test_every_log_line_is_whole_and_says_its_worker(served: Fleet) -> None:
+async def test_every_log_line_is_whole_and_says_its_worker(served: WorkerManager) -> None:
     names = [f"{n}-{'x' * 100}" for n in range(20)]
     await asyncio.gather(*(ask(served.url("peer"), "log", conversation_id=name) for name in names))
     await served.calls_ended(lambda records: set(names) <= {record["conversation_id"] for record in records})
@@ -331,7 +331,7 @@ async def test_a_drain_ends_the_calls_of_every_worker_and_the_gateway_with_0(tmp
 
 
 @asynccontextmanager
-async def _door(served: Fleet, pid: int, path: str) -> AsyncGenerator[httpx.AsyncClient]:
+async def _door(served: WorkerManager, pid: int, path: str) -> AsyncGenerator[httpx.AsyncClient]:
     """A client of one worker."""
     base = f"{served.base_url}{path}"
     with served.only(pid):
@@ -344,7 +344,7 @@ def _delta(line: str) -> str:
     return str(choices[0]["delta"].get("content") or "") if choices else ""
 
 
-def _shared_folder(served: Fleet) -> Path:
+def _shared_folder(served: WorkerManager) -> Path:
     [pid, *_] = served.pids
     variables = Path(f"/proc/{pid}/maps").read_text()
     return Path(re.findall(r"(/\S*pallas-workers-\w+)/", variables)[0])
@@ -369,7 +369,7 @@ def _read_to_the_end(connection: socket.socket) -> str:
         return stream.read().decode()
 
 
-async def _status(served: Fleet, path: str, status: int) -> bool:
+async def _status(served: WorkerManager, path: str, status: int) -> bool:
     return (await served.get(path)).status_code == status
 
 
@@ -380,12 +380,12 @@ async def _cancel(client: RawClient, call: RawCall, *, bearer: str) -> None:
         assert response.status_code == 202
 
 
-def _ready_in_all(served: Fleet) -> int:
+def _ready_in_all(served: WorkerManager) -> int:
     """How many workers have been ready so far: `root` starts last."""
     return served.log_text.count('"message": "agent ready", "agent": "root"')
 
 
-async def _until_metric(served: Fleet, name: str, value: float, **labels: str) -> None:
+async def _until_metric(served: WorkerManager, name: str, value: float, **labels: str) -> None:
     async def is_so() -> bool:
         return await served.metric(name, **labels) == value
 

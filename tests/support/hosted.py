@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import State, Surroundings
+from pallas_gateway.agents.agent_state import HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.model.schema import AgentSettings
@@ -23,7 +23,7 @@ async def hosted(
     """The agent `echo` with room for so many calls, which run in `tasks`."""
     running = RunningCalls()
     async with TaskOwner() if tasks is None else tasks as owner:
-        around = Surroundings(running, owner, Metrics(CollectorRegistry()), 8, NEVER)
+        around = HostContext(running, owner, Metrics(CollectorRegistry()), 8, NEVER)
         admission = Admission(own=Limit(calls), gateway=Limit(None), queue_seconds=0)
         agent = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
         agent.enter(State.READY, runtime=MemoryAgentRuntime(memory))

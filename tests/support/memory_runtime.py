@@ -12,7 +12,7 @@ from mcp_types import ContentBlock, TextContent
 
 from pallas_gateway.calls.assistant_stream import Emitter, Payload, TurnEnded
 from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
-from pallas_gateway.calls.channel import Channel, Hearer, Wishes
+from pallas_gateway.calls.channel import Channel, EventSink, StreamOptions
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.calls.progress import ProgressEvent, agent_step
 from pallas_gateway.errors import AgentStartError
@@ -22,7 +22,7 @@ from pallas_gateway.runtime.protocols import AgentPlan, Downstream, LlmProvider,
 from .waiting import Changes, Gate
 
 type Answer = Callable[[Call], Reply]
-type Tell = Callable[[Call, Hearer], None]
+type Tell = Callable[[Call, EventSink], None]
 MODEL = ModelFacts("memory-model")
 NEVER = 3600.0
 TURN = TurnUsage(MODEL.name, Usage(input=3, output=2))
@@ -52,7 +52,7 @@ def fail(
     return lambda _: failed
 
 
-def tell_a_turn(call: Call, channel: Hearer) -> None:
+def tell_a_turn(call: Call, channel: EventSink) -> None:
     """What fast-agent's `passthrough` tells of its one turn."""
     channel.progress(agent_step(call.agent, 1, "llm"))
     emitter = Emitter(call.agent, call.conversation_id)
@@ -61,7 +61,7 @@ def tell_a_turn(call: Call, channel: Hearer) -> None:
 
 @dataclass
 class RecordingOutlet:
-    """An `Outlet` that keeps what it is sent."""
+    """An `NotificationSender` that keeps what it is sent."""
 
     events: list[ProgressEvent] = field(default_factory=list)
     payloads: list[Payload] = field(default_factory=list)
@@ -77,7 +77,7 @@ class RecordingOutlet:
 
 def a_channel(outlet: RecordingOutlet | None = None) -> Channel:
     """A channel without a heartbeat; it sends nothing before somebody opens it."""
-    wishes = Wishes(progress=outlet is not None)
+    wishes = StreamOptions(progress=outlet is not None)
     return Channel("echo", outlet or RecordingOutlet(), wishes, heartbeat_seconds=NEVER)
 
 
@@ -217,7 +217,7 @@ class MemoryAgentRuntime:
         return ()
 
     @asynccontextmanager
-    async def open(self, call: Call, credentials: Credentials, channel: Hearer) -> AsyncGenerator["MemoryInstance"]:
+    async def open(self, call: Call, credentials: Credentials, channel: EventSink) -> AsyncGenerator["MemoryInstance"]:
         """An instance that lives as long as the block."""
         self.agent.credentials.append(credentials)
         with self._counted():
@@ -240,7 +240,7 @@ class MemoryInstance:
     """The `Instance` of one call."""
 
     agent: MemoryAgent
-    channel: Hearer
+    channel: EventSink
     turns: tuple[TurnUsage, ...] = ()
     tools: tuple[str, ...] = ()
 

@@ -13,14 +13,14 @@ import anyio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pallas_gateway.agent_server.outlet import ClientOutlet, wishes_of
+from pallas_gateway.agent_server.outlet import ClientNotifications, stream_options_of
 from pallas_gateway.agent_server.requests import cancel_request
-from pallas_gateway.agent_server.server import AgentServer, Face
+from pallas_gateway.agent_server.server import AgentServer, ServerInfo
 from pallas_gateway.agent_server.tools import clamped_to_bytes
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import State, Surroundings
+from pallas_gateway.agents.agent_state import HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
-from pallas_gateway.calls.channel import Wishes
+from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.calls.progress import ProgressEvent
 from pallas_gateway.config.model.schema import AgentSettings
@@ -89,21 +89,25 @@ def test_a_text_is_clamped_to_whole_words_and_the_bytes_of_its_json(text: str, s
 @pytest.mark.parametrize(
     ("version", "meta", "wishes"),
     [
-        (OLDER, None, Wishes()),
-        (OLDER, {"progress_token": "t"}, Wishes(progress=True)),
-        (OLDER, {"progress_token": 0}, Wishes(progress=True)),
-        (OLDER, {"pallas/stream": "delta"}, Wishes(deltas=True)),
-        (OLDER, {"pallas/stream": "everything"}, Wishes()),
-        (MODERN, {"progress_token": "t"}, Wishes(progress=True)),
-        (MODERN, {"pallas/stream": "delta"}, Wishes()),  # messages were not asked for
-        (MODERN, {"pallas/stream": "delta", LEVEL: "warning"}, Wishes()),
-        (MODERN, {"pallas/stream": "delta", LEVEL: "info", "progress_token": 1}, Wishes(progress=True, deltas=True)),
+        (OLDER, None, StreamOptions()),
+        (OLDER, {"progress_token": "t"}, StreamOptions(progress=True)),
+        (OLDER, {"progress_token": 0}, StreamOptions(progress=True)),
+        (OLDER, {"pallas/stream": "delta"}, StreamOptions(deltas=True)),
+        (OLDER, {"pallas/stream": "everything"}, StreamOptions()),
+        (MODERN, {"progress_token": "t"}, StreamOptions(progress=True)),
+        (MODERN, {"pallas/stream": "delta"}, StreamOptions()),  # messages were not asked for
+        (MODERN, {"pallas/stream": "delta", LEVEL: "warning"}, StreamOptions()),
+        (
+            MODERN,
+            {"pallas/stream": "delta", LEVEL: "info", "progress_token": 1},
+            StreamOptions(progress=True, deltas=True),
+        ),
     ],
 )
 def test_a_client_is_told_what_its_request_asks_for(
-    version: str, meta: Mapping[str, Any] | None, wishes: Wishes
+    version: str, meta: Mapping[str, Any] | None, wishes: StreamOptions
 ) -> None:
-    assert wishes_of(request(version, meta)) == wishes
+    assert stream_options_of(request(version, meta)) == wishes
 
 
 @pytest.mark.parametrize(
@@ -123,7 +127,7 @@ async def test_messages_are_for_older_clients_and_for_those_that_ask_for_their_l
     version: str, level: str | None, told: bool
 ) -> None:
     context = request(version, {LEVEL: level} if level else None)
-    await ClientOutlet(context).send_payload(PAYLOAD)
+    await ClientNotifications(context).send_payload(PAYLOAD)
     message = {
         "method": "notifications/message",
         "params": {"level": "info", "logger": "pallas.assistant_stream", "data": PAYLOAD},
@@ -135,7 +139,7 @@ async def test_messages_are_for_older_clients_and_for_those_that_ask_for_their_l
 @pytest.mark.parametrize("total", [None, 3.0])
 async def test_progress_goes_out_under_the_clients_token(version: str, total: float | None) -> None:
     context = request(version, {"progress_token": "t-1"})
-    await ClientOutlet(context).send_progress(ProgressEvent(3.0, total, "tools/add: started"))
+    await ClientNotifications(context).send_progress(ProgressEvent(3.0, total, "tools/add: started"))
     params = {"progressToken": "t-1", "progress": 3.0, "message": "tools/add: started"}
     params |= {"total": total} if total else {}
     assert context.session.sent == [({"method": "notifications/progress", "params": params}, 7)]
@@ -144,7 +148,7 @@ async def test_progress_goes_out_under_the_clients_token(version: str, total: fl
 @pytest.mark.parametrize("version", [OLDER, MODERN])
 async def test_without_a_token_there_is_no_progress(version: str) -> None:
     context = request(version)
-    await ClientOutlet(context).send_progress(ProgressEvent(1.0, None, "tools/add: started"))
+    await ClientNotifications(context).send_progress(ProgressEvent(1.0, None, "tools/add: started"))
     assert context.session.sent == []
 
 
@@ -157,14 +161,14 @@ class Serving:
     def __init__(self) -> None:
         """Start the agent."""
         self.gate, self.tasks, self.running = Gate(), TaskOwner(), RunningCalls()
-        around = Surroundings(self.running, self.tasks, Metrics(CollectorRegistry()), 8, NEVER)
+        around = HostContext(self.running, self.tasks, Metrics(CollectorRegistry()), 8, NEVER)
         admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
         self.agent = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
         self.memory = MemoryAgent(answering=self.gate)
         self.agent.enter(State.READY, runtime=MemoryAgentRuntime(self.memory))
         self.server = AgentServer(
             self.agent,
-            face=Face("1.0.0", (), ("send_message",)),
+            face=ServerInfo("1.0.0", (), ("send_message",)),
             running=self.running,
             check_health=cast("Any", None),
             max_body_bytes=1000,

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import State, Surroundings
+from pallas_gateway.agents.agent_state import HostContext, State
 from pallas_gateway.agents.call_log import (
     LONGEST_TOOL,
     MOST_TOOLS,
@@ -49,7 +49,7 @@ def line(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
 
 
 def hosted(agent: MemoryAgent | None, *, queue: int | None = None) -> HostedAgent:
-    around = Surroundings(RunningCalls(), TaskOwner(), Metrics(CollectorRegistry()), 8, NEVER)
+    around = HostContext(RunningCalls(), TaskOwner(), Metrics(CollectorRegistry()), 8, NEVER)
     admission = Admission(own=Limit(queue), gateway=Limit(None), queue_seconds=0)
     one = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
     if agent is not None:
@@ -128,7 +128,7 @@ async def test_a_cancelled_call_says_who_ended_it_and_what_it_had_used(
     draining: bool, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     running = RunningCalls()
-    around = Surroundings(running, TaskOwner(), Metrics(CollectorRegistry()), 8, NEVER)
+    around = HostContext(running, TaskOwner(), Metrics(CollectorRegistry()), 8, NEVER)
     admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
     agent = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
     memory = MemoryAgent(answering=(gate := Gate()), turns_so_far=(TURN, TURN), tools_so_far=("a/x", "a/x"))

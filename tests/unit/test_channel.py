@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pallas_gateway.calls import channel as channels
 from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, Emitter, Payload, TurnEnded
-from pallas_gateway.calls.channel import LONGEST_BACKLOG, LONGEST_DELTA, Channel, Wishes
+from pallas_gateway.calls.channel import LONGEST_BACKLOG, LONGEST_DELTA, Channel, StreamOptions
 from pallas_gateway.calls.progress import ProgressEvent
 from pallas_gateway.tasks import TaskOwner
 from tests.support.waiting import Changes, Gate, eventually, tick
@@ -23,7 +23,7 @@ from tests.support.waiting import Changes, Gate, eventually, tick
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-EVERYTHING = Wishes(progress=True, deltas=True)
+EVERYTHING = StreamOptions(progress=True, deltas=True)
 NEVER = 3600.0  # heartbeat_seconds of tests about something else
 HARPER, SCOUT = Emitter("harper", None), Emitter("scout", None)
 
@@ -74,7 +74,7 @@ class FakeOutlet:
 
 def a_channel(
     outlet: FakeOutlet,
-    wishes: Wishes = EVERYTHING,
+    wishes: StreamOptions = EVERYTHING,
     *,
     heartbeat_seconds: float = NEVER,
     on_heartbeat: Callable[[], None] = lambda: None,
@@ -232,7 +232,7 @@ async def test_what_a_call_says_while_its_last_notifications_leave_is_not_sent()
 
 async def test_progress_and_live_text_are_sent_only_to_those_who_asked() -> None:
     outlet = FakeOutlet()
-    channel = a_channel(outlet, Wishes(), heartbeat_seconds=0.001)
+    channel = a_channel(outlet, StreamOptions(), heartbeat_seconds=0.001)
     async with TaskOwner() as tasks, channel.open(tasks):
         channel.progress("harper step 1 (llm)")
         channel.live_text(HARPER, 1, "It")

@@ -11,7 +11,7 @@ from fast_agent.types import LlmStopReason, PromptMessageExtended, RequestParams
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, ImageContent, TextContent
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from pallas_gateway.runtime.fast_paths.copying import copied_plainly
+from pallas_gateway.runtime.fast_paths.copying import fast_deepcopy
 
 
 class Loose(BaseModel):
@@ -63,7 +63,7 @@ MODELS = [
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
 def test_a_copy_is_equal_and_shares_nothing_that_can_change(model: BaseModel) -> None:
-    theirs, ours = BaseModel.__deepcopy__(model), copied_plainly(model)
+    theirs, ours = BaseModel.__deepcopy__(model), fast_deepcopy(model)
 
     assert ours == theirs
     assert type(ours) is type(model)
@@ -93,7 +93,7 @@ def test_what_occurs_twice_occurs_twice_in_the_copy() -> None:
     whole = [Loose(inner=[items, {"items": items}, message, message])]
 
     copy = deepcopy(whole)[0]
-    model = copied_plainly(whole[0])
+    model = fast_deepcopy(whole[0])
 
     for made in (copy, model):
         assert made.inner[0] is made.inner[1]["items"]
@@ -106,7 +106,7 @@ def test_what_contains_itself_does_so_in_the_copy() -> None:
     endless: dict[str, Any] = {"list": []}
     endless["list"].append(endless)
 
-    copy = copied_plainly(Loose(inner=endless))
+    copy = fast_deepcopy(Loose(inner=endless))
 
     assert copy.inner["list"][0] is copy.inner
     assert copy.inner is not endless

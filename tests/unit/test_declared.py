@@ -16,7 +16,7 @@ from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.downstreams.tool_filters import guarded, passes
 from pallas_gateway.runtime.loading import factory
 from pallas_gateway.runtime.loading.declared import make, tool_filters
-from pallas_gateway.runtime.loading.factory import Making
+from pallas_gateway.runtime.loading.factory import AgentFactory
 from pallas_gateway.runtime.protocols import AgentPlan, Declared
 
 HOSTED = {"http://localhost:8201/mcp": ("helper", "http://127.0.0.1:24200/agents/helper/mcp")}
@@ -235,7 +235,7 @@ def test_of_several_cards_one_must_be_chosen_unless_it_is_the_root() -> None:
 async def test_one_that_is_wrong_is_worth_another_try_once_a_file_behind_it_is_another(folder: Path) -> None:
     declared = Declared(instruction_file=folder / "a.md")
     with pytest.raises(AgentStartError) as raised:
-        await Making(None).make(plan(declared))
+        await AgentFactory(None).make(plan(declared))
     assert not raised.value.may_be_mended()
     write("a.md", "You are a.")
     assert raised.value.may_be_mended()
@@ -245,7 +245,7 @@ async def test_one_that_was_made_and_could_not_start_is_worth_another_try_after_
     declared = Declared(card=folder / "cards")
     write("cards/a.yaml", "name: a\n")
     failure = AgentStartError("no key")
-    Making(None).start_failed(plan(declared), failure, ValueError())
+    AgentFactory(None).start_failed(plan(declared), failure, ValueError())
     assert not failure.may_be_mended()
     write("cards/b.yaml", "name: b\n")
     assert failure.may_be_mended()
@@ -256,7 +256,7 @@ async def test_one_that_takes_too_long_to_be_made_is_not_waited_for(monkeypatch:
     monkeypatch.setattr(factory, "MAKING_SECONDS", 0.01)
     monkeypatch.setattr(factory, "make", lambda *_: released.wait(20))
     with pytest.raises(AgentStartError, match="agent 'echo' is still being made after 0 s"):
-        await Making(None).make(plan(Declared(instruction="hi")))
+        await AgentFactory(None).make(plan(Declared(instruction="hi")))
     released.set()
 
 

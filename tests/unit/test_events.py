@@ -22,7 +22,7 @@ from pallas_gateway.calls.assistant_stream import (
     TurnEnded,
 )
 from pallas_gateway.calls.call import Call, Reply
-from pallas_gateway.calls.channel import Hearer
+from pallas_gateway.calls.channel import EventSink
 from pallas_gateway.calls.events import (
     Admitted,
     Event,
@@ -210,7 +210,7 @@ async def events_of(agent: HostedAgent, running: RunningCalls, text: str = "hell
         return [event async for event in events]
 
 
-def tell_hello(call: Call, channel: Hearer) -> None:
+def tell_hello(call: Call, channel: EventSink) -> None:
     channel.live_text(Emitter(call.agent, None), 1, "Hel")
 
 

@@ -12,9 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agent_server import exchange
-from pallas_gateway.agent_server.server import AgentServer, Face
+from pallas_gateway.agent_server.server import AgentServer, ServerInfo
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import State, Surroundings
+from pallas_gateway.agents.agent_state import HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.model.schema import AgentSettings
@@ -199,11 +199,11 @@ async def serving(agent: MemoryAgent, *, health_fails: bool = False) -> AsyncIte
 
     async with TaskOwner() as calls, TaskOwner() as serving:
         running = RunningCalls()
-        around = Surroundings(running, calls, Metrics(CollectorRegistry()), max_nesting=8, heartbeat_seconds=60)
+        around = HostContext(running, calls, Metrics(CollectorRegistry()), max_nesting=8, heartbeat_seconds=60)
         admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
         hosted = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
         hosted.enter(State.READY, runtime=MemoryAgentRuntime(agent))
-        face = Face("1", (), ("send_message", "{agent}"))
+        face = ServerInfo("1", (), ("send_message", "{agent}"))
         server = AgentServer(hosted, face=face, running=running, check_health=check, max_body_bytes=LIMIT)
         serving.spawn(server.transport.run(), name="server")
         yield server

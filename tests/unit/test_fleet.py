@@ -21,7 +21,7 @@ import pytest
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.telemetry import logs
 from pallas_gateway.workers import fleet as fleet_module
-from pallas_gateway.workers.fleet import Fleet, WorkersError
+from pallas_gateway.workers.fleet import WorkerManager, WorkersError
 from pallas_gateway.workers.messages import MOST_UNREAD
 from pallas_gateway.workers.plan import Plan
 from pallas_gateway.workers.process import WorkerProcess
@@ -65,7 +65,7 @@ class Run:
             start,
             self.sockets,
         )
-        self.fleet = Fleet(
+        self.fleet = WorkerManager(
             plan,
             on_ready=self.announced.append,
             on_stop=lambda: self.stopping.append(True),

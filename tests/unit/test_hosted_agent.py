@@ -10,11 +10,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import State, Status, Surroundings
+from pallas_gateway.agents.agent_state import HostContext, State, Status
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.agents.images import fit_to_model
 from pallas_gateway.calls.call import Call, Image, Message, Reply, TurnUsage, Usage
-from pallas_gateway.calls.channel import Wishes
+from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
@@ -77,7 +77,7 @@ def pending(
         "echo",
         settings or AgentSettings(module="agents.echo"),
         admission or Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0),
-        Surroundings(running, tasks, metrics, max_nesting, heartbeat_seconds),
+        HostContext(running, tasks, metrics, max_nesting, heartbeat_seconds),
     )
     return Hosting(agent, tasks, running, metrics)
 
@@ -423,7 +423,7 @@ async def test_a_call_that_was_begun_is_one_the_gateway_waits_for() -> None:
 async def test_a_call_tells_its_client_through_the_agents_channel_and_nothing_after_it() -> None:
     outlet = RecordingOutlet()
     async with ready(MemoryAgent(tells=tell_a_turn)) as hosting:
-        async with hosting.agent.channel(outlet, Wishes(progress=True)) as channel:
+        async with hosting.agent.channel(outlet, StreamOptions(progress=True)) as channel:
             await hosting.agent.answer(a_call("hi"), channel)
         tell_a_turn(a_call("too late"), channel)
         await tick()
@@ -434,14 +434,17 @@ async def test_a_call_tells_its_client_through_the_agents_channel_and_nothing_af
 
 async def test_a_client_that_asked_for_no_progress_gets_none_but_the_assistant_stream() -> None:
     outlet = RecordingOutlet()
-    async with ready(MemoryAgent(tells=tell_a_turn)) as hosting, hosting.agent.channel(outlet, Wishes()) as channel:
+    async with (
+        ready(MemoryAgent(tells=tell_a_turn)) as hosting,
+        hosting.agent.channel(outlet, StreamOptions()) as channel,
+    ):
         await hosting.agent.answer(a_call("hi"), channel)
     assert (outlet.events, len(outlet.payloads)) == ([], 1)
 
 
 async def test_heartbeats_are_the_agents_and_are_counted() -> None:
     hosting, outlet = pending(heartbeat_seconds=0.001), RecordingOutlet()
-    async with hosting.tasks, hosting.agent.channel(outlet, Wishes(progress=True)):
+    async with hosting.tasks, hosting.agent.channel(outlet, StreamOptions(progress=True)):
         await eventually(lambda: len(outlet.events) >= 2, what="two heartbeats")
     assert {event.message for event in outlet.events} == {"echo working (0s)"}
     assert hosting.metric("heartbeats_total") == len(outlet.events)

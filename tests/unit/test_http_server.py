@@ -21,7 +21,7 @@ from pallas_gateway.errors import PlatformError
 from pallas_gateway.serving.http_connections import limits
 from pallas_gateway.serving.http_connections.connection import Connection, Settings
 from pallas_gateway.serving.http_connections.platform import require
-from pallas_gateway.serving.hypercorn_server import Accepting
+from pallas_gateway.serving.hypercorn_server import HypercornServer
 from pallas_gateway.serving.sockets import bind
 from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.asgi import plain_lifespan, respond_json, until_disconnect
@@ -55,13 +55,13 @@ class Page:
 
 
 @asynccontextmanager
-async def accepting(page: ASGIApp, path: Path, **gateway: Any) -> AsyncGenerator[tuple[Accepting, int]]:
+async def accepting(page: ASGIApp, path: Path, **gateway: Any) -> AsyncGenerator[tuple[HypercornServer, int]]:
     """`page` accepting connections, and the port. The test ends it; the sockets are closed at the latest after it."""
     write_project(path, {"echo": Agent()}, gateway=gateway)
     configuration = load_deployment(path / "agents.yaml", environ={})
     with ExitStack() as sockets:
         listeners = bind(configuration, sockets)
-        accepting = Accepting(page, listeners, configuration)
+        accepting = HypercornServer(page, listeners, configuration)
         serving = await accepting.__aenter__()
         yield accepting, next(iter(listeners.sockets))
         assert serving.done()

@@ -17,7 +17,7 @@ from fast_agent.mcp_server_registry import ServerRegistry
 
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.downstreams import catalog, connecting, manager
-from pallas_gateway.runtime.downstreams.catalog import Offers
+from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.leaks import assert_nothing_left, snapshot
@@ -51,11 +51,11 @@ def context_of(settings: Settings) -> Context:
 
 
 @asynccontextmanager
-async def asking(url: str) -> AsyncIterator[Offers]:
+async def asking(url: str) -> AsyncIterator[ToolCatalog]:
     """The offers of an agent with the downstream `tools`, not asked yet."""
     settings = settings_of(url)
     assert settings.mcp is not None
-    open_offers = Offers("agent", settings.mcp.servers, context_of(settings))
+    open_offers = ToolCatalog("agent", settings.mcp.servers, context_of(settings))
     try:
         yield open_offers
     finally:
@@ -78,7 +78,7 @@ def names(offer: Offer | None) -> list[str] | None:
     return None if offer is None else [tool.tool.name for tool in offer.tools]
 
 
-async def known(asked: Offers, *expected: str) -> Offer:
+async def known(asked: ToolCatalog, *expected: str) -> Offer:
     """The offer, once it holds these tools."""
     await eventually(lambda: names(asked.of("tools")) == list(expected), what=f"{expected} known")
     offer = asked.of("tools")

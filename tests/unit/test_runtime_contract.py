@@ -13,7 +13,7 @@ import pytest
 
 from pallas_gateway.calls.call import Message, Reply
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.agent import FastAgentAgentRuntime
+from pallas_gateway.runtime.agent import FastAgentHost
 from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts, Runtime
 from pallas_gateway.runtime.runtime import FastAgentRuntime, _Entered
 from pallas_gateway.tasks import TaskOwner
@@ -380,7 +380,7 @@ async def test_what_cannot_be_closed_keeps_nothing_else_of_an_agent_open(
     async with on_fast_agent(folder) as subject:
         starting = subject.start("echo")
         agent = await starting.__aenter__()
-        assert isinstance(agent, FastAgentAgentRuntime)
+        assert isinstance(agent, FastAgentHost)
         monkeypatch.setattr(agent._spare, "close", fail_to_close)
         with pytest.raises(ZeroDivisionError):
             await starting.__aexit__(None, None, None)

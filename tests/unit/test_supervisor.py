@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents import supervisor as lives
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import State, Surroundings
+from pallas_gateway.agents.agent_state import HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.agents.supervisor import Successor, Supervisor, retry_seconds
 from pallas_gateway.calls.nesting import RunningCalls
@@ -37,7 +37,7 @@ NO_KEY = "agent failed to start: no key"
 
 
 @dataclass(frozen=True)
-class Fleet:
+class WorkerManager:
     """Hosted agents, how they behave, and their supervisor."""
 
     memory: dict[str, MemoryAgent]
@@ -57,17 +57,15 @@ def fleet(
     *,
     depends_on: Mapping[str, Sequence[str]] | None = None,
     after: asyncio.Task[None] | None = None,
-) -> Fleet:
-    around = Surroundings(
-        RunningCalls(), TaskOwner(), Metrics(CollectorRegistry()), max_nesting=8, heartbeat_seconds=15
-    )
+) -> WorkerManager:
+    around = HostContext(RunningCalls(), TaskOwner(), Metrics(CollectorRegistry()), max_nesting=8, heartbeat_seconds=15)
     agents = {}
     for name in memory:
         settings = AgentSettings(module=f"agents.{name}", depends_on=tuple((depends_on or {}).get(name, ())))
         admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
         agents[name] = HostedAgent(name, settings, admission, around)
 
-    return Fleet(dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), a_plan, after=after))
+    return WorkerManager(dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), a_plan, after=after))
 
 
 def failing(times: int, sentence: str = NO_KEY) -> MemoryAgent:
@@ -277,7 +275,7 @@ def use(agent: HostedAgent, text: str) -> "asyncio.Task[object]":
     return asyncio.create_task(agent.answer(a_call(text, agent=agent.name), a_channel()))
 
 
-def take(some: Fleet, successor: Successor) -> None:
+def take(some: WorkerManager, successor: Successor) -> None:
     agent = some.agents["a"]
     admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
     agent.take_over(agent.settings, admission, successor.runtime)

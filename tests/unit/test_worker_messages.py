@@ -18,11 +18,11 @@ from pallas_gateway.workers.messages import (
     Cancelled,
     Close,
     Failed,
-    Garbled,
     Message,
     Ready,
     Sender,
     Stopped,
+    Unreadable,
     line_of,
     message_of,
     messages_on,
@@ -32,7 +32,7 @@ LONG = "\N{GRINNING FACE}" * (2 << 20)
 KEY = RequestKey.of("root", "session-1", Secret("token-1"), 7)
 
 
-async def read(data: bytes) -> list[Message | Garbled]:
+async def read(data: bytes) -> list[Message | Unreadable]:
     """Everything that a channel with these bytes gives."""
     reader = asyncio.StreamReader(limit=LONGEST_LINE)
     reader.feed_data(data)
@@ -75,7 +75,7 @@ async def test_a_long_text_is_cut_so_that_its_line_can_be_read(kind: type[Ready 
     ids=range(9),
 )
 async def test_after_a_line_that_is_no_message_nothing_is_read(line: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    assert await read(line_of(Stopped()) + line + b"\n" + line_of(Stopped())) == [Stopped(), Garbled()]
+    assert await read(line_of(Stopped()) + line + b"\n" + line_of(Stopped())) == [Stopped(), Unreadable()]
     [record] = caplog.records
     assert (record.levelno, record.message) == (logging.ERROR, "message between workers cannot be read")
 

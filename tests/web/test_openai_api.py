@@ -35,7 +35,7 @@ from tests.support.waiting import Gate
 if TYPE_CHECKING:
     from starlette.types import Message as AsgiMessage
 
-    from pallas_gateway.calls.channel import Hearer
+    from pallas_gateway.calls.channel import EventSink
 
 SCOPE = {"type": "http", "headers": [], "method": "GET", "path": "/"}
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -231,7 +231,7 @@ async def test_a_mistake_of_the_gateways_is_a_sentence_and_its_traceback_stays_i
 
 
 async def test_an_answer_for_a_program_is_streamed_in_one_piece_without_what_was_said_on_the_way() -> None:
-    def think(call: Call, channel: Hearer) -> None:
+    def think(call: Call, channel: EventSink) -> None:
         emitter = Emitter(call.agent, None)
         search = ToolCall("c-1", "web", "search", {})
         channel.event(TurnEnded(emitter, 1, "Let me see.", [search], "toolUse"))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolRequest, CallToolResult
 
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.calls.channel import Hearer
+    from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.runtime.protocols import AgentPlan
 
 _log = logging.getLogger("pallas.runtime")
@@ -66,7 +66,7 @@ class _Loop:
 class Observer:
     """Watches one call; see the module."""
 
-    def __init__(self, call: Call, channel: Hearer, plan: AgentPlan, served: str) -> None:
+    def __init__(self, call: Call, channel: EventSink, plan: AgentPlan, served: str) -> None:
         self._call = call
         self._channel = channel
         self._plan = plan

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
     from pallas_gateway.calls.assistant_stream import ToolCall
-    from pallas_gateway.calls.channel import Hearer
+    from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.telemetry.traces import CallSpans
 
 _log = logging.getLogger("pallas.runtime")
@@ -30,7 +30,7 @@ peer_call: ContextVar[PeerCall | None] = ContextVar("pallaspeer_call", default=N
 class ToolEvents(NoOpToolExecutionHandler):
     """Downstream tool calls as progress; everything about approval and display is left as it is."""
 
-    def __init__(self, channel: Hearer, seconds_of: dict[str, float], spans: CallSpans) -> None:
+    def __init__(self, channel: EventSink, seconds_of: dict[str, float], spans: CallSpans) -> None:
         self._channel = channel
         self._spans = spans
         self._seconds_of = seconds_of

@@ -51,7 +51,7 @@ KEPT_SOCKETS = 100
 _log = logging.getLogger("pallas.runtime")
 
 
-class Offers:
+class ToolCatalog:
     """Those of one hosted agent's downstreams; closed with the agent."""
 
     def __init__(
@@ -163,14 +163,14 @@ class _Inquiry:
         self._failed_at = float("-inf")
 
     def known(self) -> Offer | None:
-        """See `Offers.of`."""
+        """See `ToolCatalog.of`."""
         age = monotonic() - self._asked_at
         if age > FRESH_SECONDS:
             self.begin()
         return self._offer if age <= CERTAIN_SECONDS else None
 
     def doubt(self) -> None:
-        """See `Offers.doubt`."""
+        """See `ToolCatalog.doubt`."""
         self.doubts += 1
         self._offer = None
         self._asked_at = float("-inf")

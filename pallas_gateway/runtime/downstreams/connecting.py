@@ -23,7 +23,7 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
-from pallas_gateway.runtime.downstreams.manager import CallConnections
+from pallas_gateway.runtime.downstreams.manager import LazyConnectionManager
 
 if TYPE_CHECKING:
     import ssl
@@ -197,9 +197,9 @@ def _connect_knowingly() -> None:
     async def get_server_instructions(self: MCPAggregator) -> dict[str, tuple[str | None, list[str]]]:
         instructions = await original(self)
         manager = self._persistent_connection_manager
-        for name, offer in (manager.offers if isinstance(manager, CallConnections) else {}).items():
+        for name, offer in (manager.offers if isinstance(manager, LazyConnectionManager) else {}).items():
             instructions[self.server_display_name(name)] = (offer.instructions, [one.tool.name for one in offer.tools])
         return instructions
 
     MCPAggregator.get_server_instructions = get_server_instructions  # type: ignore[method-assign]
-    mcp_aggregator.MCPConnectionManager = CallConnections  # type: ignore[attr-defined]
+    mcp_aggregator.MCPConnectionManager = LazyConnectionManager  # type: ignore[attr-defined]

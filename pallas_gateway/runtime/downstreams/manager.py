@@ -23,7 +23,7 @@ from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from pallas_gateway.runtime.downstreams.shutdown import BoundedGoodbyes
+from pallas_gateway.runtime.downstreams.shutdown import BoundedShutdown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -105,7 +105,7 @@ class Offer:
                 self._validators[tool] = validator
 
 
-class CallConnections(BoundedGoodbyes):
+class LazyConnectionManager(BoundedShutdown):
     """The connections of one agent of an instance, in place of fast-agent's own manager.
 
     `offers`: what is known of downstreams, by server.
@@ -154,10 +154,10 @@ class CallConnections(BoundedGoodbyes):
         offer = self.offers.get(options["server_name"])
         if offer is None:
             return super()._client_connection_factory(server_conn_holder, **options)
-        return lambda: _KnowingConnection(server_conn_holder[0], offer)
+        return lambda: PrimedConnection(server_conn_holder[0], offer)
 
 
-class _KnowingConnection(MCPClientConnection):
+class PrimedConnection(MCPClientConnection):
     """One connection of one call to a downstream whose offer is known."""
 
     def __init__(self, server: ServerConnection, offer: Offer) -> None:
@@ -209,10 +209,10 @@ def _sender(offer: Offer) -> httpx2.AsyncClient:
     return client
 
 
-def connections_of(aggregator: MCPAggregator) -> CallConnections:
+def connections_of(aggregator: MCPAggregator) -> LazyConnectionManager:
     """The connections of an aggregator that has been entered."""
     manager = aggregator._persistent_connection_manager
-    if not isinstance(manager, CallConnections):  # runtime/downstreams/connecting.py sees to it
+    if not isinstance(manager, LazyConnectionManager):  # runtime/downstreams/connecting.py sees to it
         raise TypeError("the aggregator's connections are not the gateway's")
     return manager
 

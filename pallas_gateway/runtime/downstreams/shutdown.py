@@ -31,7 +31,7 @@ RELIED_ON: ReliedOn = (
 _log = logging.getLogger("pallas.runtime")
 
 
-class BoundedGoodbyes(MCPConnectionManager):
+class BoundedShutdown(MCPConnectionManager):
     """Connections that are cut off when their server does not let them end."""
 
     async def disconnect_server(self, server_name: str) -> None:

@@ -20,7 +20,7 @@ _NEVER_CHANGING = frozenset({str, int, float, bool, bytes, type(None), datetime}
 _set = object.__setattr__
 
 
-def copied_plainly[T: BaseModel](model: T, memo: dict[int, Any] | None = None) -> T:
+def fast_deepcopy[T: BaseModel](model: T, memo: dict[int, Any] | None = None) -> T:
     """`BaseModel.__deepcopy__`, for models of ordinary values and without private attributes."""
     return _model(model, {} if memo is None else memo)
 
@@ -58,7 +58,7 @@ def _is_ordinary(model: BaseModel) -> bool:
     return type(model).__deepcopy__ in _ORDINARY and model.__pydantic_private__ is None
 
 
-_ORDINARY = {BaseModel.__deepcopy__, copied_plainly}
+_ORDINARY = {BaseModel.__deepcopy__, fast_deepcopy}
 
 
 def _model[T: BaseModel](model: T, memo: dict[int, Any]) -> T:

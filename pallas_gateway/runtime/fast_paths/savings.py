@@ -28,7 +28,7 @@ from mcp_types import TextContent
 from pydantic import BaseModel
 
 from pallas_gateway.runtime.compat import engine_log
-from pallas_gateway.runtime.fast_paths.copying import copied_plainly
+from pallas_gateway.runtime.fast_paths.copying import fast_deepcopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -209,7 +209,7 @@ def timed_in_place(
 
 def _copy_plainly() -> None:
     for model in (PromptMessageExtended, TextContent, RequestParams):
-        model.__deepcopy__ = copied_plainly  # type: ignore[method-assign,assignment]
+        model.__deepcopy__ = fast_deepcopy  # type: ignore[method-assign,assignment]
 
 
 def _count_quietly() -> None:

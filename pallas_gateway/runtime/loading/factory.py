@@ -29,7 +29,7 @@ MAKING_SECONDS = 60.0
 """How long a declared agent may take to be made; its instruction may name a URL."""
 
 
-class Making:
+class AgentFactory:
     """Makes the agents of one project, and knows the files behind each."""
 
     def __init__(
