@@ -154,7 +154,7 @@ def for_this_machine(configuration: Configuration) -> str:
     return configuration.public_base_url
 
 
-def keep_off_proxies(hosts: Iterable[str]) -> None:
+def bypass_proxies(hosts: Iterable[str]) -> None:
     """Have HTTP clients of this process reach these hosts directly, whatever `HTTP_PROXY` says.
 
     A proxy cannot reach this machine's loopback address, and it must not see nested-call tokens.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.agent_server.outlet import ClientNotifications, stream_options_of
+from pallas_gateway.agent_server.client_notifications import ClientNotifications, stream_options_of
 from pallas_gateway.agent_server.requests import caller_of, headers_of, key_of
 from pallas_gateway.agent_server.tools import call_result, conversation_id_of, parse_call
 from pallas_gateway.agents.answering import Arrival, serve_call

@@ -1,4 +1,4 @@
-"""Streamable HTTP for an MCP server, without sessions: what the SDK answers, and what `exchange` does."""
+"""Streamable HTTP for an MCP server, without sessions: what the SDK answers, and what `stateless_call` does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pallas_gateway.agent_server import exchange
+from pallas_gateway.agent_server import stateless_call
 from pallas_gateway.agents.version import UseCount
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 
@@ -79,14 +79,14 @@ class Transport:
         if has_too_many_values(body):
             await Response(TOO_MANY_VALUES, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)(scope, receive, send)
             return
-        call = exchange.call_in(body) if exchange.may_be_call(Request(scope)) else None
+        call = stateless_call.call_in(body) if stateless_call.may_be_call(Request(scope)) else None
         if call is None:
             await self._manager.handle_request(scope, _once_more(message, receive), send)
             return
         answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
         self._answering.add(answering)
         try:
-            await exchange.answer(self._manager.app, call, Request(scope, receive), send, answering)
+            await stateless_call.answer(self._manager.app, call, Request(scope, receive), send, answering)
         finally:
             self._answering.discard(answering)
 

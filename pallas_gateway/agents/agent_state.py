@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pallas_gateway.agents.version import UseCount, Version
+from pallas_gateway.agents.version import AgentVersion, UseCount
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.telemetry.redaction import shortened, without_numbers
 
@@ -73,7 +73,7 @@ class AgentState:
         self.settings = settings
         self._admission = admission
         self._around = around
-        self._version: Version | None = None
+        self._version: AgentVersion | None = None
         self._uses: dict[AgentRuntime, UseCount] = {}
         self.host()
 
@@ -125,7 +125,7 @@ class AgentState:
             extra = {"agent": self.name, **({"reason": reason} if reason else {})}
             _log.log(level, "agent %s", state.value, extra=extra)
 
-    def take_over(self, settings: AgentSettings, admission: Admission, runtime: AgentRuntime | None = None) -> None:
+    def update(self, settings: AgentSettings, admission: Admission, runtime: AgentRuntime | None = None) -> None:
         """From the next call on, run by these settings, and on this runtime if there is a new one.
 
         What runs goes on as it began. The agent's state stays what it is: it was up all the time.
@@ -137,7 +137,7 @@ class AgentState:
         elif self._version is not None:
             self._version = replace(self._version, settings=settings, admission=admission)
 
-    def move_to(self, around: HostContext) -> None:
+    def rebind(self, around: HostContext) -> None:
         """Share something else with the other agents from the next call on."""
         self._around = around
 
@@ -150,12 +150,12 @@ class AgentState:
         """The runtime was left."""
         self._uses.pop(runtime, None)
 
-    def _version_on(self, runtime: AgentRuntime | None) -> Version | None:
+    def _version_on(self, runtime: AgentRuntime | None) -> AgentVersion | None:
         if runtime is None:
             return None
         self._expect_use(runtime)
         uses = self._uses.setdefault(runtime, UseCount())
-        return Version(self.settings, self._admission, runtime, uses)
+        return AgentVersion(self.settings, self._admission, runtime, uses)
 
     def _expect_use(self, runtime: AgentRuntime) -> None:
         """Begin the series of the agent's model and downstreams at 0: what the first call adds is an increase then."""
@@ -170,7 +170,7 @@ class AgentState:
         self._tried.set()
         self._count_state()
 
-    async def version_for_call(self) -> Version:
+    async def version_for_call(self) -> AgentVersion:
         """Return what a call runs on; wait for an agent's first start as for a free place.
 
         Raises:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from pallas_gateway.agents.accounting import Account
-    from pallas_gateway.agents.version import Version
+    from pallas_gateway.agents.version import AgentVersion
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.channel import EventSink, NotificationSender, StreamOptions
     from pallas_gateway.runtime.protocols import Instance
@@ -82,7 +82,7 @@ class HostedAgent(AgentState):
 
     @asynccontextmanager
     async def _instance(
-        self, version: Version, call: Call, channel: EventSink, account: Account
+        self, version: AgentVersion, call: Call, channel: EventSink, account: Account
     ) -> AsyncIterator[Instance]:
         """Open an instance for an admitted call. It has the caller's token and one for calls of its own."""
         channel.admitted()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pallas_gateway.calls.parameters import clamped, resolved
 
 if TYPE_CHECKING:
-    from pallas_gateway.agents.version import Version
+    from pallas_gateway.agents.version import AgentVersion
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.runtime.protocols import ModelFacts
 
@@ -17,13 +17,13 @@ _WITHOUT_THINKING = ("temperature", "top_p", "top_k", "tool_choice")
 """Parameters for which a model may have to stop thinking."""
 
 
-def model_for(call: Call, version: Version) -> ModelFacts:
+def model_for(call: Call, version: AgentVersion) -> ModelFacts:
     """The model that answers: the one that the caller has chosen, else the agent's own."""
     chosen = call.parameters.model
     return version.runtime.model if chosen is None else version.runtime.model_named(chosen)
 
 
-def with_defaults(call: Call, version: Version) -> Call:
+def with_defaults(call: Call, version: AgentVersion) -> Call:
     """The call with every parameter as it will be asked for."""
     whole = resolved(call.parameters, version.settings.default_params)
     return replace(call, parameters=clamped(whole, model_for(call, version).max_output_tokens))

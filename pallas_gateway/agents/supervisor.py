@@ -22,7 +22,7 @@ from pallas_gateway.telemetry.redaction import shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from pallas_gateway.runtime.protocols import AgentPlan, AgentRuntime, Runtime
+    from pallas_gateway.runtime.protocols import AgentRuntime, AgentSpec, Runtime
 
 DEPENDENCY_SECONDS = 60.0
 """How long an agent waits for those it depends on before it starts without them."""
@@ -77,7 +77,7 @@ class Supervisor:
         self,
         agents: Mapping[str, HostedAgent],
         runtime: Runtime,
-        plan_for: Callable[[str], AgentPlan],
+        plan_for: Callable[[str], AgentSpec],
         *,
         after: asyncio.Task[None] | None = None,
     ) -> None:
@@ -129,7 +129,7 @@ class Supervisor:
         life.end()
         return life.task
 
-    async def start_beside(self, agent: HostedAgent, plan: AgentPlan) -> Successor:
+    async def start_beside(self, agent: HostedAgent, plan: AgentSpec) -> StandbyRuntime:
         """Start another version of an agent that is up; the present one goes on until the new one is taken.
 
         Raises:
@@ -147,7 +147,7 @@ class Supervisor:
             tried.cancel()
         if life.runtime is None:
             raise _failure_of(starting)
-        return Successor(life.runtime, life, self._lives)
+        return StandbyRuntime(life.runtime, life, self._lives)
 
     async def _note_when_all_are_tried(self) -> None:
         while waiting := [life for life in self._lives.values() if not life.tried.is_set()]:
@@ -200,7 +200,7 @@ class Supervisor:
         finally:
             life.left()
 
-    async def _live_beside(self, life: _Life, plan: AgentPlan) -> None:
+    async def _live_beside(self, life: _Life, plan: AgentSpec) -> None:
         try:
             async with self._runtime.start(plan, anew=True) as runtime:
                 life.runtime = runtime
@@ -235,7 +235,7 @@ class Supervisor:
 
 
 @dataclass(frozen=True, slots=True)
-class Successor:
+class StandbyRuntime:
     """A started version of an agent that nobody uses yet."""
 
     runtime: AgentRuntime

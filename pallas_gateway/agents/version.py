@@ -44,7 +44,7 @@ class UseCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class AgentVersion:
     """What a call runs on from its beginning to its end; `uses` goes with the runtime, whatever settings change."""
 
     settings: AgentSettings

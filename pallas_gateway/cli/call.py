@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pallas_gateway.agent_server.outlet import STREAM_META_KEY
+from pallas_gateway.agent_server.client_notifications import STREAM_META_KEY
 from pallas_gateway.agent_server.tools import PARAMS_META_KEY
 from pallas_gateway.calls.conversation import parse_history
 from pallas_gateway.cli.address import UrlOption, gateway_url

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from pallas_gateway.cli.doors import doors
+from pallas_gateway.cli.exposure import doors
 from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.config.loading.rules import OF_INSTRUCTIONS
 from pallas_gateway.config.model.schema import MAKINGS

@@ -16,7 +16,7 @@ from pallas_gateway.cli.address import DEFAULT_URL, URL_VARIABLE
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.urls import WELL_KNOWN, keep_off_proxies
+from pallas_gateway.urls import WELL_KNOWN, bypass_proxies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -106,7 +106,7 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
     # Imported here, as below: they take a second that `--help`, `serve` and `check` should not cost.
     import httpx  # noqa: PLC0415
 
-    keep_off_proxies(("127.0.0.1", "localhost", "::1"))
+    bypass_proxies(("127.0.0.1", "localhost", "::1"))
     base_url = base_url.rstrip("/")
     try:
         async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pallas_gateway.cli.address import DEFAULT_URL
-from pallas_gateway.cli.doors import warn_of_doors
+from pallas_gateway.cli.exposure import warn_of_exposure
 from pallas_gateway.cli.output import result, say_how_to_stop_at_once, stdout_for_results_only, table
 from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.config.loading.loader import Overrides
@@ -110,7 +110,7 @@ def _warn(configuration: Configuration) -> None:
         if ".headers." in f".{unset.path}.":
             extra = {"variable": unset.variable, "key": unset.path, "file": unset.file, "line": unset.line}
             _log.warning("a downstream header names a variable that is not set", extra=extra)
-    warn_of_doors(configuration)
+    warn_of_exposure(configuration)
 
 
 def announcement(gateway: Gateway) -> str:

@@ -58,7 +58,7 @@ async def _serve(start: Start) -> None:
     from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
     from pallas_gateway.serving import server  # noqa: PLC0415
     from pallas_gateway.serving.reload import Reloads  # noqa: PLC0415
-    from pallas_gateway.workers.member import WorkerSide  # noqa: PLC0415
+    from pallas_gateway.workers.worker_side import WorkerSide  # noqa: PLC0415
 
     stop, again, configuration = asyncio.Event(), start.rereading, start.configuration
     reread = partial(read_again, again.config, again.overrides, warn=False)

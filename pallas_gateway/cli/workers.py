@@ -21,7 +21,7 @@ from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind_public, wants_same_ports
-from pallas_gateway.workers.fleet import WorkerManager
+from pallas_gateway.workers.manager import WorkerManager
 from pallas_gateway.workers.plan import Plan
 from pallas_gateway.workers.start import Start
 

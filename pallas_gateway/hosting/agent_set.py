@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from pallas_gateway.agents.supervisor import Successor
+    from pallas_gateway.agents.supervisor import StandbyRuntime
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.model.schema import AgentSettings
     from pallas_gateway.health.preflight import Preflight
     from pallas_gateway.health.verdict import Verdict
-    from pallas_gateway.runtime.protocols import AgentPlan, Runtime
+    from pallas_gateway.runtime.protocols import AgentSpec, Runtime
     from pallas_gateway.telemetry.metrics import Metrics
     from pallas_gateway.urls import Addresses
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class GatewayServices:
     """What all agents of the gateway use, whatever is configured; `calls` owns the calls, `background` the rest."""
 
     runtime: Runtime
@@ -72,19 +72,19 @@ class Prepared:
 
     configuration: Configuration
     addresses: Addresses
-    successors: dict[str, Successor]
+    standbys: dict[str, StandbyRuntime]
     failures: dict[str, AgentStartError]
 
     def drop(self) -> None:
         """It is not put in place after all."""
-        for successor in self.successors.values():
+        for successor in self.standbys.values():
             successor.drop()
 
 
 class AgentSet:
     """Every hosted agent by name; an async context manager in which their servers take requests."""
 
-    def __init__(self, configuration: Configuration, addresses: Addresses, shared: Shared) -> None:
+    def __init__(self, configuration: Configuration, addresses: Addresses, shared: GatewayServices) -> None:
         self._configuration = configuration
         self._addresses = addresses
         self._shared = shared
@@ -141,7 +141,7 @@ class AgentSet:
             raise
         return prepared
 
-    def go_over(self, prepared: Prepared) -> Changes:
+    def apply(self, prepared: Prepared) -> Changes:
         """Put a prepared configuration in place, without an await: no request sees half of it."""
         before = dict(self.agents)
         plans_before = {name: self._present_plan(name) for name in before}
@@ -162,21 +162,21 @@ class AgentSet:
         for name in kept:
             self._go_on(name, plans_before[name], prepared)
         self._coming_up = {name for name in kept if self.agents[name].runtime is None}
-        changed = [n for n in kept if n in prepared.successors or self.agents[n].settings != settings_before[n]]
+        changed = [n for n in kept if n in prepared.standbys or self.agents[n].settings != settings_before[n]]
         return Changes(tuple(added), tuple(changed), tuple(removed), prepared.failures)
 
-    def _go_on(self, name: str, plan_before: AgentPlan, prepared: Prepared) -> None:
+    def _go_on(self, name: str, plan_before: AgentSpec, prepared: Prepared) -> None:
         """An agent that was there and still is: on its new version, the one it has, or with another try to start."""
         agent = self.agents[name]
-        agent.move_to(self._surroundings())
+        agent.rebind(self._surroundings())
         wanted = self._configuration.hosted_agents[name]
         settings = agent.settings if name in prepared.failures else wanted  # what runs goes on as it was started
-        successor = prepared.successors.get(name)
+        successor = prepared.standbys.get(name)
         was_other = agent.settings != settings or not agent_specs.same(plan_before, self._present_plan(name))
         self._tell_port(name, wanted)
         if successor is not None:
             self._health[name].forget([one.name for one in successor.runtime.downstreams])
-        agent.take_over(settings, self._admission(name, settings), successor.runtime if successor else None)
+        agent.update(settings, self._admission(name, settings), successor.runtime if successor else None)
         if successor is not None:
             successor.take()
         elif agent.status.state is State.FAILED or (agent.runtime is None and was_other):
@@ -198,26 +198,26 @@ class AgentSet:
     def _open(self, name: str) -> None:
         self._serving.spawn(self.servers[name].transport.run(), name=f"server of {name}", report=True)
 
-    def _outdated(self, prepared: Prepared) -> list[AgentPlan]:
+    def _outdated(self, prepared: Prepared) -> list[AgentSpec]:
         """How to start agents that are up and would be another if they were started now, as far as not yet tried."""
         wanted = prepared.configuration.hosted_agents.keys() & self.agents.keys()
-        unknown = wanted - prepared.successors.keys() - prepared.failures.keys()
+        unknown = wanted - prepared.standbys.keys() - prepared.failures.keys()
         wanted_now = (self._plan(prepared.configuration, prepared.addresses, name) for name in sorted(unknown))
         up = ((plan, self.agents[plan.name].runtime) for plan in wanted_now)
         return [plan for plan, runtime in up if runtime is not None and not runtime.is_current(plan)]
 
-    async def _start_beside(self, plan: AgentPlan, prepared: Prepared) -> None:
+    async def _start_beside(self, plan: AgentSpec, prepared: Prepared) -> None:
         try:
             if self._supervisor is None:
                 raise AgentStartError("the gateway is not up")
-            prepared.successors[plan.name] = await self._supervisor.start_beside(self.agents[plan.name], plan)
+            prepared.standbys[plan.name] = await self._supervisor.start_beside(self.agents[plan.name], plan)
         except AgentStartError as error:
             prepared.failures[plan.name] = error
 
-    def _present_plan(self, name: str) -> AgentPlan:
+    def _present_plan(self, name: str) -> AgentSpec:
         return self._plan(self._configuration, self._addresses, name)
 
-    def _plan(self, configuration: Configuration, addresses: Addresses, name: str) -> AgentPlan:
+    def _plan(self, configuration: Configuration, addresses: Addresses, name: str) -> AgentSpec:
         count = partial(self._shared.metrics.count_operation, name)
         return replace(agent_specs.agent_plan(configuration, addresses, name), on_operation=count)
 
@@ -254,8 +254,8 @@ class AgentSet:
         admission = self._admission(name, settings)
         if (agent := self._departures.agent(name)) is None:
             return HostedAgent(name, settings, admission, self._surroundings())
-        agent.move_to(self._surroundings())
-        agent.take_over(settings, admission)
+        agent.rebind(self._surroundings())
+        agent.update(settings, admission)
         agent.host()
         return agent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pallas_gateway.runtime.protocols import AgentPlan, Declared
+from pallas_gateway.runtime.protocols import AgentSpec, Declared
 
 if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from pallas_gateway.urls import Addresses
 
 
-def agent_plan(configuration: Configuration, addresses: Addresses, name: str) -> AgentPlan:
+def agent_plan(configuration: Configuration, addresses: Addresses, name: str) -> AgentSpec:
     """What a runtime is told about one agent."""
     agent = configuration.deployment.agents[name]
-    return AgentPlan(
+    return AgentSpec(
         name=name,
         module=agent.module,
         max_iterations=agent.max_iterations,
@@ -47,6 +47,6 @@ def _declared(configuration: Configuration, agent: AgentSettings) -> Declared:
     )
 
 
-def same(one: AgentPlan, other: AgentPlan) -> bool:
+def same(one: AgentSpec, other: AgentSpec) -> bool:
     """Whether two plans say the same, whoever is told of operations."""
     return replace(one, on_operation=other.on_operation) == other

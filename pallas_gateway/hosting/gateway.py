@@ -20,7 +20,7 @@ from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.health.preflight import Preflight
-from pallas_gateway.hosting.agent_set import AgentSet, Shared
+from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.tasks import TaskOwner
@@ -72,7 +72,7 @@ class Gateway:
         self.authenticator = self._authenticator()
         self.threads = _threads(configuration)
         tasks = (self._calls, self._background)
-        shared = Shared(runtime, self.metrics, self.running, *tasks, self._http, self._preflight)
+        shared = GatewayServices(runtime, self.metrics, self.running, *tasks, self._http, self._preflight)
         self._roster = AgentSet(configuration, addresses, shared)
         self.all_agents = AllAgentsServer(lambda: self.servers, configuration.deployment, self.running)
         self._note_load(successful=True)
@@ -137,7 +137,7 @@ class Gateway:
         if self._runtime.llm_providers() != self._providers:
             self._ask_providers()
         self.all_agents.present(configuration.deployment)
-        return self._roster.go_over(prepared)
+        return self._roster.apply(prepared)
 
     def note_reload(self, *, successful: bool) -> None:
         """Count a reload, and say how it came out."""

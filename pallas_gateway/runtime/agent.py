@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.runtime.files import Files
-    from pallas_gateway.runtime.loading.fingerprint import Origin
-    from pallas_gateway.runtime.protocols import AgentPlan, Downstream, LlmProvider
+    from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint
+    from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider
 
 
 class FastAgentHost:
@@ -47,14 +47,14 @@ class FastAgentHost:
 
     def __init__(
         self,
-        origin: Origin,
+        fingerprint: AgentFingerprint,
         harness: AgentHarness,
         fast: FastAgent,
         downstreams: Mapping[str, Downstream],
         exchanger: TokenExchanger,
     ) -> None:
-        self._origin = origin
-        self._plan = plan = origin.plan
+        self._fingerprint = fingerprint
+        self._plan = plan = fingerprint.plan
         self._harness = harness
         self._exchanger = exchanger
         self._served = served_agent(fast, plan)
@@ -69,7 +69,7 @@ class FastAgentHost:
         self._log = DownstreamLog(plan.name, self._filters)
         self._offers = ToolCatalog(plan.name, alike, fast.app.context, peers, self._log)
         self._connections = Connections(plan.name, self._offers, self._log)
-        self._operations = Operations(plan.on_operation, server_names(fast), self._offers.doubt)
+        self._operations = Operations(plan.on_operation, server_names(fast), self._offers.invalidate)
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._spare = Spare(self._create, self._tasks)
@@ -126,11 +126,11 @@ class FastAgentHost:
     @property
     def files(self) -> Files:
         """The project's files that it was made of."""
-        return self._origin.files
+        return self._fingerprint.files
 
-    def is_current(self, plan: AgentPlan) -> bool:
+    def is_current(self, plan: AgentSpec) -> bool:
         """Whether a start by `plan` would make the same agent."""
-        return self._origin.is_still(plan)
+        return self._fingerprint.is_still(plan)
 
     async def rehearse(self) -> None:
         """Make and dispose of one unconnected instance: what would fail in every call fails at start."""

@@ -64,8 +64,8 @@ _guard_log = logging.getLogger("pallas.loop_guard")
 class Connections:
     """Connects the aggregators of one hosted agent and logs which downstreams are down, on the change."""
 
-    def __init__(self, agent: str, offers: ToolCatalog, log: DownstreamLog | None = None) -> None:
-        self._offers = offers
+    def __init__(self, agent: str, listings: ToolCatalog, log: DownstreamLog | None = None) -> None:
+        self._offers = listings
         self._log = log or DownstreamLog(agent)
         self._timed_out_at: dict[str, float] = {}
 
@@ -75,8 +75,8 @@ class Connections:
         servers = config.mcp.servers if config and config.mcp else {}
         unknown = []
         for name in aggregator.server_names:
-            if (offer := self._offers.of(name)) is not None:
-                offer.give_to(aggregator, name)
+            if (listing := self._offers.of(name)) is not None:
+                listing.install(aggregator, name)
                 self._is_there(name)
             elif (server := servers.get(name)) is None or server.load_on_start:
                 unknown.append(name)

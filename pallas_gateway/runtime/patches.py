@@ -30,7 +30,7 @@ from fast_agent.ui import console as consoles
 
 from pallas_gateway.runtime.compat import engine_log
 from pallas_gateway.runtime.compat.engine import get_settings_apart
-from pallas_gateway.runtime.compat.requirements import check_names, check_reads, mismatch
+from pallas_gateway.runtime.compat.requirements import check_names, check_reads, incompatible
 from pallas_gateway.runtime.downstreams import connecting, manager, shutdown, tool_filters
 from pallas_gateway.runtime.downstreams.operations import timed
 from pallas_gateway.runtime.fast_paths import savings
@@ -120,7 +120,7 @@ def check_openai() -> None:
     try:
         from pallas_gateway.runtime.llm import openai_client, runs, sockets  # noqa: PLC0415  not before an LLM is used
     except ImportError as error:
-        raise mismatch(str(error)) from error
+        raise incompatible(str(error)) from error
     for module in (client_cache, openai_requests, openai_client, runs, sockets):
         check_names(module.RELIED_ON)
 

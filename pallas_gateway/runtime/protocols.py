@@ -140,7 +140,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentPlan:
+class AgentSpec:
     """What a runtime needs to start one agent, and whom to tell of its downstream operations.
 
     It has either a `module` or is `declared`; `agent` is the one of its agents to serve, None for the default one or
@@ -211,7 +211,7 @@ class AgentRuntime(Protocol):
     def problems(self) -> tuple[str, ...]:
         """What its downstreams show to be wrong with its definition, such as a filter that matches no tool."""
 
-    def is_current(self, plan: AgentPlan) -> bool:
+    def is_current(self, plan: AgentSpec) -> bool:
         """Whether a start by `plan` would make the same agent: neither the plan nor a file behind it has changed."""
 
     def open(self, call: Call, credentials: Credentials, channel: EventSink) -> AbstractAsyncContextManager[Instance]:
@@ -224,7 +224,7 @@ class Runtime(Protocol):
     def llm_providers(self) -> tuple[LlmProvider, ...]:
         """The active provider, if the project has a default model, and others that preflight can ask with a key."""
 
-    def start(self, plan: AgentPlan, *, anew: bool = False) -> AbstractAsyncContextManager[AgentRuntime]:
+    def start(self, plan: AgentSpec, *, anew: bool = False) -> AbstractAsyncContextManager[AgentRuntime]:
         """Import and start one agent; it is left when the block ends.
 
         Args:

@@ -16,7 +16,7 @@ from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.failures import is_about_the_model, told
 from pallas_gateway.runtime.llm.loading import load_providers
 from pallas_gateway.runtime.loading.factory import AgentFactory
-from pallas_gateway.runtime.loading.fingerprint import Origin, SettingsDigests
+from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint, SettingsDigests
 from pallas_gateway.runtime.settings.hosting import (
     declare_peers,
     forget_unset_placeholders,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fast_agent.core.fastagent import FastAgent
     from fast_agent.core.harness import AgentHarness
 
-    from pallas_gateway.runtime.protocols import AgentPlan, Downstream, LlmProvider
+    from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider
 
 _log = logging.getLogger("pallas.runtime")
 START_SECONDS = 60.0
@@ -97,7 +97,7 @@ class FastAgentRuntime:
         return review(written, self._config_file)
 
     @asynccontextmanager
-    async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncIterator[FastAgentHost]:
+    async def start(self, plan: AgentSpec, *, anew: bool = False) -> AsyncIterator[FastAgentHost]:
         """Make and start one agent; see `Runtime.start`."""
         with self._making.starting(plan):
             fast = await self._made(plan, anew=anew)
@@ -112,14 +112,14 @@ class FastAgentRuntime:
             finally:
                 await entered.leave()
 
-    async def _made(self, plan: AgentPlan, *, anew: bool) -> FastAgent:
+    async def _made(self, plan: AgentSpec, *, anew: bool) -> FastAgent:
         try:
             return await self._making.make(plan, anew=anew)
         except AgentStartError as error:
             error.settings = blamed_settings(error)
             raise
 
-    async def _started(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentHost:
+    async def _started(self, fast: FastAgent, plan: AgentSpec, entered: _Entered) -> FastAgentHost:
         try:
             async with asyncio.timeout(START_SECONDS):
                 return await self._enter(fast, plan, entered)
@@ -131,10 +131,10 @@ class FastAgentRuntime:
             self._making.start_failed(plan, failure, error)
             raise failure from error
 
-    async def _enter(self, fast: FastAgent, plan: AgentPlan, entered: _Entered) -> FastAgentHost:
+    async def _enter(self, fast: FastAgent, plan: AgentSpec, entered: _Entered) -> FastAgentHost:
         settings = settings_for_hosting(fast, config_file=self._config_file)
         declare_peers(settings, plan.peer_servers)
-        origin = self._origin(fast, plan, settings)
+        fingerprint = self._fingerprint(fast, plan, settings)
         downstreams = prepare_servers(settings, plan.peers)
         register_unknown_models(fast, settings, plan.model_capabilities, plan.models)
         await load_providers(fast, settings, plan.models)
@@ -142,17 +142,17 @@ class FastAgentRuntime:
         fast.args.quiet = True
         engine.keep_globals_when_leaving(fast)
         harness = await entered.enter()
-        runtime = FastAgentHost(origin, harness, fast, downstreams, self._exchanger)
+        runtime = FastAgentHost(fingerprint, harness, fast, downstreams, self._exchanger)
         await runtime.rehearse()
         runtime.ask_downstreams()
         return runtime
 
-    def _origin(self, fast: FastAgent, plan: AgentPlan, settings: Settings) -> Origin:
+    def _fingerprint(self, fast: FastAgent, plan: AgentSpec, settings: Settings) -> AgentFingerprint:
         config_file = Path(fast.config_path) if fast.config_path else self._config_file
         servers = server_names(fast)
         configured = settings.mcp.servers if settings.mcp else {}
         addresses = frozenset((configured[name].url or "").rstrip("/") for name in servers & configured.keys())
-        return Origin(
+        return AgentFingerprint(
             plan,
             self._making.files_behind(fast),
             config_file,
@@ -195,12 +195,12 @@ def _say_which_are_peers(agent: str, downstreams: Iterable[Downstream]) -> None:
             _log.info("server is an agent of this gateway, reached at its own address", extra=extra)
 
 
-def _blamed_keys(plan: AgentPlan, error: BaseException, why: str) -> tuple[tuple[str, str], ...]:
+def _blamed_keys(plan: AgentSpec, error: BaseException, why: str) -> tuple[tuple[str, str], ...]:
     has_model = plan.declared is not None and plan.declared.model is not None
     return (("model", why),) if has_model and is_about_the_model(error) else ()
 
 
-def _start_failure(plan: AgentPlan, error: BaseException, blamed: Iterable[tuple[str, str]]) -> str:
+def _start_failure(plan: AgentSpec, error: BaseException, blamed: Iterable[tuple[str, str]]) -> str:
     if isinstance(error, TimeoutError):
         return f"agent '{plan.name}' did not start within {START_SECONDS:.0f} s"
     if isinstance(error, AgentStartError):

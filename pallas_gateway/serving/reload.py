@@ -98,7 +98,7 @@ class Reloader:
         try:
             configuration = self._applicable(self._reloads.read())
             self._awaited = stamps(configuration.declared_files)
-            changes = await self._go_over(configuration)
+            changes = await self._apply(configuration)
         except ConfigurationError as error:
             for problem in error.problems:
                 _log.error("problem in the configuration", extra={"problem": str(problem)})
@@ -121,7 +121,7 @@ class Reloader:
             _log.warning("setting needs a restart to change", extra={"key": key})
         return configuration
 
-    async def _go_over(self, configuration: Configuration) -> Changes:
+    async def _apply(self, configuration: Configuration) -> Changes:
         check_tls(configuration)
         async with self._listening.steady():
             return await self._exchange(configuration)

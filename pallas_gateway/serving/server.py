@@ -23,7 +23,7 @@ from pallas_gateway.serving.reload import Reloader
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind, keep_shared, share
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.urls import Addresses, keep_off_proxies
+from pallas_gateway.urls import Addresses, bypass_proxies
 from pallas_gateway.web.app import create_app
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ServingError(GatewayError):
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedListeners:
     """What one of several processes that serve the same ports has in common with the others.
 
     Attributes:
@@ -67,7 +67,7 @@ async def serve(  # noqa: PLR0913  what it needs, and each way in which it is to
     stop: asyncio.Event,
     on_ready: Callable[[Gateway], None] = lambda _: None,
     reloads: Reloads | None = None,
-    shared: Shared | None = None,
+    shared: SharedListeners | None = None,
 ) -> None:
     """Run the gateway until `stop` is set.
 
@@ -92,7 +92,7 @@ async def serve(  # noqa: PLR0913  what it needs, and each way in which it is to
         if not configuration.per_port:
             configuration = configuration.with_bound_port(next(iter(listeners.sockets)))
         addresses = Addresses(configuration, listeners.nested, listeners.host)
-        keep_off_proxies(addresses.internal_hosts)
+        bypass_proxies(addresses.internal_hosts)
         gateway = Gateway(configuration, addresses, runtime, shared.running if shared else None)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)

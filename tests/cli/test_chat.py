@@ -17,18 +17,18 @@ import pytest
 
 from pallas_gateway.calls.assistant_stream import LOGGER
 from pallas_gateway.cli.chat.actions import QuitError
-from pallas_gateway.cli.chat.opening import begun
+from pallas_gateway.cli.chat.options import Wanted
 from pallas_gateway.cli.chat.repl import answer
+from pallas_gateway.cli.chat.startup import begun
 from pallas_gateway.cli.chat.store import opened
-from pallas_gateway.cli.chat.wanted import Wanted
 from tests.cli.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
 from tests.support.listener import reserved_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from pallas_gateway.cli.chat.conversation import Conversation
     from pallas_gateway.cli.chat.store import Store
-    from pallas_gateway.cli.chat.talk import Talk
     from tests.cli.odd_server import Answers
     from tests.cli.program import Command
 
@@ -278,7 +278,7 @@ def test_an_interrupted_turn_is_cancelled_and_kept_so(run: Command, data: Path) 
 
 
 @asynccontextmanager
-async def talking(server: Answers) -> AsyncGenerator[Talk]:
+async def talking(server: Answers) -> AsyncGenerator[Conversation]:
     wanted = Wanted("echo", server.url, None, thread=None, resume=False, images=(), settings=())
     with opened(":memory:") as store:
         yield await begun(wanted, store)
@@ -287,7 +287,7 @@ async def talking(server: Answers) -> AsyncGenerator[Talk]:
 class Said:
     """What a line brings to the screen."""
 
-    def __init__(self, talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, talk: Conversation, capsys: pytest.CaptureFixture[str]) -> None:
         self._talk = talk
         self._capsys = capsys
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pallas_gateway.cli.doors import doors
+from pallas_gateway.cli.exposure import doors
 from pallas_gateway.config.loading.configuration import EVERYWHERE
 from pallas_gateway.config.loading.loader import Overrides, load_deployment
 from tests.e2e.certificates import TLS_FILES

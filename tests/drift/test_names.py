@@ -38,7 +38,10 @@ def test_every_misfit_is_one_line() -> None:
     assert ran.stdout.splitlines() == [
         f"{kind}: pallas_gateway.{rest}"
         for kind, rest in (
-            ("required", "agent_server.exchange: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'"),
+            (
+                "required",
+                "agent_server.stateless_call: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'",
+            ),
             (
                 "required",
                 "runtime.downstreams.connecting: fast_agent.mcp.client_gateway._http_timeout is missing or has changed",

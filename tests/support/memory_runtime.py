@@ -17,7 +17,7 @@ from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.calls.progress import ProgressEvent, agent_step
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.files import Files
-from pallas_gateway.runtime.protocols import AgentPlan, Downstream, LlmProvider, ModelFacts
+from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider, ModelFacts
 
 from .waiting import Changes, Gate
 
@@ -81,9 +81,9 @@ def a_channel(outlet: RecordingOutlet | None = None) -> Channel:
     return Channel("echo", outlet or RecordingOutlet(), wishes, heartbeat_seconds=NEVER)
 
 
-def a_plan(name: str, module: str | None = None) -> AgentPlan:
+def a_plan(name: str, module: str | None = None) -> AgentSpec:
     """How to start `name`, with the defaults of `agents.yaml`."""
-    return AgentPlan(name, module or f"agents.{name}", 15, 3, 3, None, {})
+    return AgentSpec(name, module or f"agents.{name}", 15, 3, 3, None, {})
 
 
 def text_of(reply: Reply) -> str:
@@ -151,7 +151,7 @@ class MemoryRuntime:
     def __init__(self, agents: Mapping[str, MemoryAgent]) -> None:
         """Start `agents` when asked to."""
         self.agents = agents
-        self.plans: list[AgentPlan] = []
+        self.plans: list[AgentSpec] = []
         self.providers: tuple[LlmProvider, ...] = ()
 
     def llm_providers(self) -> tuple[LlmProvider, ...]:
@@ -159,7 +159,7 @@ class MemoryRuntime:
         return self.providers
 
     @asynccontextmanager
-    async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncGenerator["MemoryAgentRuntime"]:
+    async def start(self, plan: AgentSpec, *, anew: bool = False) -> AsyncGenerator["MemoryAgentRuntime"]:
         """Start one agent, unless it is to fail."""
         self.plans.append(plan)
         agent = self.agents.get(plan.name)
@@ -184,7 +184,7 @@ class MemoryAgentRuntime:
     """The `AgentRuntime` of one started agent."""
 
     agent: MemoryAgent
-    plan: AgentPlan | None = None
+    plan: AgentSpec | None = None
     instances_live: int = 0
 
     @property
@@ -192,7 +192,7 @@ class MemoryAgentRuntime:
         """None."""
         return {}
 
-    def is_current(self, plan: AgentPlan) -> bool:
+    def is_current(self, plan: AgentSpec) -> bool:
         """Whether the test has not said otherwise, and the plan is the same."""
         began = self.plan or plan
         return not self.agent.edited and replace(plan, on_operation=began.on_operation) == began

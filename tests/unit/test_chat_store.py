@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.cli.chat import store as store_module
-from pallas_gateway.cli.chat.owner import is_running, this_process
+from pallas_gateway.cli.chat.process_id import is_running, this_process
 from pallas_gateway.cli.chat.schema import APPLICATION_ID, MIGRATIONS, SchemaError, migrate
 from pallas_gateway.cli.chat.store import (
     GONE,

@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from pallas_gateway.runtime.compat.daemon_threads import Shared, begin
+from pallas_gateway.runtime.compat.daemon_threads import SharedWork, begin
 from tests.support.waiting import eventually
 
 
@@ -23,7 +23,7 @@ async def test_what_work_raises_is_raised_where_it_is_waited_for() -> None:
 
 
 async def test_who_asks_while_work_runs_gets_its_result_also_when_the_first_one_has_left() -> None:
-    let_go, begun, shared = Event(), [], Shared("test")
+    let_go, begun, shared = Event(), [], SharedWork("test")
 
     def work() -> int:
         begun.append(1)
@@ -39,7 +39,7 @@ async def test_who_asks_while_work_runs_gets_its_result_also_when_the_first_one_
 
 
 async def test_a_failure_is_not_kept() -> None:
-    shared = Shared("test")
+    shared = SharedWork("test")
     with pytest.raises(ZeroDivisionError):
         await shared.result(lambda: 1 // 0)
     assert await shared.result(lambda: 1) == 1

@@ -17,7 +17,7 @@ from pallas_gateway.runtime.downstreams.tool_filters import guarded, passes
 from pallas_gateway.runtime.loading import factory
 from pallas_gateway.runtime.loading.declared import make, tool_filters
 from pallas_gateway.runtime.loading.factory import AgentFactory
-from pallas_gateway.runtime.protocols import AgentPlan, Declared
+from pallas_gateway.runtime.protocols import AgentSpec, Declared
 
 HOSTED = {"http://localhost:8201/mcp": ("helper", "http://127.0.0.1:24200/agents/helper/mcp")}
 KNOWS = "fast-agent knows no such model or provider; write provider.model, such as openai.gpt-4o"
@@ -36,8 +36,8 @@ def configure(**settings: Any) -> None:
     Path("fastagent.config.yaml").write_text(yaml.safe_dump(settings))
 
 
-def plan(declared: Declared, **peer_servers: str) -> AgentPlan:
-    return AgentPlan("echo", None, 15, 3, 3, None, HOSTED, declared=declared, peer_servers=peer_servers)
+def plan(declared: Declared, **peer_servers: str) -> AgentSpec:
+    return AgentSpec("echo", None, 15, 3, 3, None, HOSTED, declared=declared, peer_servers=peer_servers)
 
 
 def made(declared: Declared, **peer_servers: str) -> FastAgent:

@@ -10,7 +10,7 @@ from fast_agent.llm.internal.passthrough import PassthroughLLM
 from fast_agent.types import RequestParams
 
 from pallas_gateway.calls.parameters import Parameters
-from pallas_gateway.runtime.call.provider_parameters import dialect_of
+from pallas_gateway.runtime.call.provider_parameters import parameter_mapping_of
 from pallas_gateway.runtime.llm.anthropic import takes_one_of_two
 from pallas_gateway.runtime.llm.requests import REQUEST_BUILDERS, seen_in, watch_requests
 
@@ -53,24 +53,24 @@ def test_of_other_models_no_request_is_seen() -> None:
     llm = PassthroughLLM.__new__(PassthroughLLM)
     watch_requests(llm, lambda _: None)
     assert vars(llm) == {}
-    assert dialect_of(llm).said_in_prompt(EVERYTHING) == set()
+    assert parameter_mapping_of(llm).said_in_prompt(EVERYTHING) == set()
 
 
 def test_a_schema_is_taken_where_plain_json_is_not() -> None:
-    dialect, plain = dialect_of(an_llm("AnthropicLLM")), Parameters(response_format={"type": "json_object"})
+    dialect, plain = parameter_mapping_of(an_llm("AnthropicLLM")), Parameters(response_format={"type": "json_object"})
     assert dialect.request_params(EVERYTHING, RequestParams(), is_first_turn=True)["structured_schema"] == SCHEMA
     assert dialect.request_params(plain, RequestParams(), is_first_turn=True)["structured_schema"] is None
 
 
 def test_what_clears_a_default_clears_the_modules_own_but_for_the_length_that_some_providers_demand() -> None:
     cleared = Parameters(cleared=frozenset({"temperature", "max_tokens", "seed"}))
-    fields = dialect_of(an_llm("OpenAILLM")).request_params(cleared, RequestParams(), is_first_turn=True)
+    fields = parameter_mapping_of(an_llm("OpenAILLM")).request_params(cleared, RequestParams(), is_first_turn=True)
     assert fields == {"temperature": None, "sampling_tool_choice": None, "metadata": None}
 
 
 def test_a_modules_own_arguments_for_its_provider_stay() -> None:
     present = RequestParams(metadata={"user": "u-1", "tool_choice": {"old": 1}})
-    fields = dialect_of(an_llm("OpenAILLM")).request_params(EVERYTHING, present, is_first_turn=False)
+    fields = parameter_mapping_of(an_llm("OpenAILLM")).request_params(EVERYTHING, present, is_first_turn=False)
     assert fields["metadata"] == {"user": "u-1", "extra_body": {"stop": ["x"], "seed": 1, "a": 1}}
     assert fields["sampling_tool_choice"] is None
 

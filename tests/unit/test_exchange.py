@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pallas_gateway.agent_server import exchange
+from pallas_gateway.agent_server import stateless_call
 from pallas_gateway.agent_server.server import AgentServer, ServerInfo
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.agent_state import HostContext, State
@@ -59,7 +59,7 @@ async def test_everything_is_answered_as_the_sdk_does(what: str, monkeypatch: py
     content, headers = REQUESTS[what]
     async with serving(MemoryAgent(tells=tell_a_turn)) as server:
         ours = await Http(content, headers).answered_by(server)
-        monkeypatch.setattr(exchange, "may_be_call", lambda _: False)
+        monkeypatch.setattr(stateless_call, "may_be_call", lambda _: False)
         theirs = await Http(content, headers).answered_by(server)
 
     assert ours == theirs
@@ -93,7 +93,7 @@ async def test_client_that_leaves_cancels_its_call_and_hears_no_more() -> None:
 async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
     trouble: Exception, said: list[str], way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(exchange, "PING_SECONDS", 0.01 if way == "send" else 3600)
+    monkeypatch.setattr(stateless_call, "PING_SECONDS", 0.01 if way == "send" else 3600)
     agent = MemoryAgent(answering=Gate())
     async with serving(agent) as server:
         http = Http({**CALL, "params": HELLO}, {})
@@ -114,7 +114,7 @@ async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
 
 
 async def test_silent_stream_is_kept_alive_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "PING_SECONDS", 0.01)
+    monkeypatch.setattr(stateless_call, "PING_SECONDS", 0.01)
     agent = MemoryAgent(answering=Gate())
     async with serving(agent) as server:
         http = Http({**CALL, "params": HELLO}, {})
@@ -149,7 +149,7 @@ async def test_failure_of_a_handler_is_said_and_logged(
         content = {**CALL, "params": {"name": "get_health"}}
         ours = await Http(content, {}).answered_by(server)
         assert [record.message for record in caplog.records if record.exc_info] == ["a request failed"]
-        monkeypatch.setattr(exchange, "may_be_call", lambda _: False)
+        monkeypatch.setattr(stateless_call, "may_be_call", lambda _: False)
         theirs = await Http(content, {}).answered_by(server)
 
     assert ours == theirs

@@ -20,8 +20,8 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.telemetry import logs
-from pallas_gateway.workers import fleet as fleet_module
-from pallas_gateway.workers.fleet import WorkerManager, WorkersError
+from pallas_gateway.workers import manager as fleet_module
+from pallas_gateway.workers.manager import WorkerManager, WorkersError
 from pallas_gateway.workers.messages import MOST_UNREAD
 from pallas_gateway.workers.plan import Plan
 from pallas_gateway.workers.process import WorkerProcess

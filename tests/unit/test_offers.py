@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult
 
-    from pallas_gateway.runtime.downstreams.manager import Offer
+    from pallas_gateway.runtime.downstreams.manager import ServerListing
 
 LISTEN = "subscriptions/listen"
 
@@ -63,22 +63,22 @@ async def asking(url: str) -> AsyncIterator[ToolCatalog]:
 
 
 @asynccontextmanager
-async def calling(url: str, offer: Offer) -> AsyncIterator[Callable[[], Coroutine[Any, Any, CallToolResult]]]:
+async def calling(url: str, offer: ServerListing) -> AsyncIterator[Callable[[], Coroutine[Any, Any, CallToolResult]]]:
     """Uses of the tool `one` within one call that knows `offer`."""
 
     async def give(aggregator: MCPAggregator) -> None:
-        offer.give_to(aggregator, "tools")
+        offer.install(aggregator, "tools")
 
     with connecting.connecting(give):
         async with MCPAggregator(["tools"], context=context_of(settings_of(url)), name="agent") as aggregator:
             yield lambda: aggregator.call_tool("tools__one", {})
 
 
-def names(offer: Offer | None) -> list[str] | None:
+def names(offer: ServerListing | None) -> list[str] | None:
     return None if offer is None else [tool.tool.name for tool in offer.tools]
 
 
-async def known(asked: ToolCatalog, *expected: str) -> Offer:
+async def known(asked: ToolCatalog, *expected: str) -> ServerListing:
     """The offer, once it holds these tools."""
     await eventually(lambda: names(asked.of("tools")) == list(expected), what=f"{expected} known")
     offer = asked.of("tools")
@@ -133,18 +133,18 @@ async def test_server_that_tells_is_asked_afresh_after_doubt_and_again_over_anot
     async with changing_downstream("one", tells=True) as server, asking(server.url) as asked:
         asked.ask()
         await known(asked, "one")
-        asked.doubt("tools")
+        asked.invalidate("tools")
         assert asked.of("tools") is None
         assert (await known(asked, "one")).discovered is not None
         await server.stop()
         server.era = "initialize"
         await server.start()
-        asked.doubt("tools")
+        asked.invalidate("tools")
         assert (await known(asked, "one")).discovered is None
         await server.stop()
         server.era = "modern"
         await server.start()
-        asked.doubt("tools")
+        asked.invalidate("tools")
         assert (await known(asked, "one")).discovered is not None
 
 
@@ -153,7 +153,7 @@ async def test_answer_from_before_a_calls_trouble_is_not_taken_for_news() -> Non
         gate = server.gates["tools/list"] = Gate()
         asked.ask()
         await gate.wait_for_entered()
-        asked.doubt("tools")
+        asked.invalidate("tools")
         gate.let_through()
         await eventually(lambda: asked.of("tools") is None and len(gate.entered) == 2, what="another question")
         gate.open()
@@ -233,7 +233,7 @@ async def test_asking_takes_a_bounded_time_and_ends_its_session_if_it_can(
         await server.recorder.until(lambda seen: not seen.sessions)
         monkeypatch.setattr(catalog, "ASK_SECONDS", 0.3)
         gate = server.gates[hangs_at] = Gate()
-        asked.doubt("tools")
+        asked.invalidate("tools")
         await gate.wait_for_entered()
         await nobody_asks()
         assert names(asked.of("tools")) == (["one"] if hangs_at == "DELETE" else None)
@@ -245,7 +245,7 @@ async def test_nothing_is_asked_after_the_end() -> None:
             before = snapshot()
             asked.ask()
         asked.ask()
-        asked.doubt("tools")
+        asked.invalidate("tools")
         assert asked.of("tools") is None
         await assert_nothing_left(before)
 
@@ -304,15 +304,15 @@ async def test_compiled_schemas_are_shared_as_long_as_they_are_those_that_are_kn
         asked.ask()
         offer = await known(asked, "one")
     first, second, third, fourth = (cast("Any", SimpleNamespace()) for _ in range(4))
-    offer.be_known_to(first)
-    offer.be_known_to(second)
+    offer.prime(first)
+    offer.prime(second)
     compiled = SimpleNamespace(schema=first._tool_output_schemas["one"])
     first._tool_output_validators["one"] = compiled
     second._tool_output_validators["one"] = SimpleNamespace(schema={"type": "object", "required": ["t"]})
-    offer.learn_from(first)
-    offer.learn_from(second)
-    offer.be_known_to(third)
+    offer.absorb(first)
+    offer.absorb(second)
+    offer.prime(third)
     assert third._tool_output_validators == {"one": compiled}
     third._tool_output_validators.clear()
-    offer.be_known_to(fourth)
+    offer.prime(fourth)
     assert fourth._tool_output_validators == {"one": compiled}

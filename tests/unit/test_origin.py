@@ -11,8 +11,8 @@ import yaml
 
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.files import stamp
-from pallas_gateway.runtime.loading.fingerprint import Origin, SettingsDigests
-from pallas_gateway.runtime.protocols import AgentPlan, Declared
+from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint, SettingsDigests
+from pallas_gateway.runtime.protocols import AgentSpec, Declared
 from tests.support.memory_runtime import a_plan
 
 PLAN = a_plan("lead")
@@ -34,11 +34,13 @@ def servers(**urls: str) -> dict[str, Any]:
     return {"servers": {name: {"url": url} for name, url in urls.items()}}
 
 
-def origin(*, used: tuple[str, ...] = (), files: tuple[Path, ...] = (), addresses: tuple[str, ...] = ()) -> Origin:
+def origin(
+    *, used: tuple[str, ...] = (), files: tuple[Path, ...] = (), addresses: tuple[str, ...] = ()
+) -> AgentFingerprint:
     digests = SettingsDigests()
     stamps = {path: stamp(path) for path in files}
     now = digests.of(None, used)
-    return Origin(PLAN, stamps, None, frozenset(used), frozenset(addresses), now, digests)
+    return AgentFingerprint(PLAN, stamps, None, frozenset(used), frozenset(addresses), now, digests)
 
 
 def test_nothing_changed_as_long_as_nothing_did(tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ def test_nothing_changed_as_long_as_nothing_did(tmp_path: Path) -> None:
         replace(PLAN, module=None, declared=Declared(instruction="You are lead.")),
     ],
 )
-def test_another_plan_is_a_change(plan: AgentPlan) -> None:
+def test_another_plan_is_a_change(plan: AgentSpec) -> None:
     assert not origin().is_still(plan)
 
 

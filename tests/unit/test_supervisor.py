@@ -15,11 +15,11 @@ from pallas_gateway.agents import supervisor as lives
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.agent_state import HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
-from pallas_gateway.agents.supervisor import Successor, Supervisor, retry_seconds
+from pallas_gateway.agents.supervisor import StandbyRuntime, Supervisor, retry_seconds
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.protocols import AgentPlan
+from pallas_gateway.runtime.protocols import AgentSpec
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.memory_runtime import (
@@ -275,10 +275,10 @@ def use(agent: HostedAgent, text: str) -> "asyncio.Task[object]":
     return asyncio.create_task(agent.answer(a_call(text, agent=agent.name), a_channel()))
 
 
-def take(some: WorkerManager, successor: Successor) -> None:
+def take(some: WorkerManager, successor: StandbyRuntime) -> None:
     agent = some.agents["a"]
     admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
-    agent.take_over(agent.settings, admission, successor.runtime)
+    agent.update(agent.settings, admission, successor.runtime)
     successor.take()
 
 
@@ -385,7 +385,7 @@ async def test_a_start_that_will_not_be_interrupted_does_not_come_up_any_more() 
 
     class Stubborn(MemoryRuntime):
         @asynccontextmanager
-        async def start(self, plan: AgentPlan, *, anew: bool = False) -> AsyncGenerator[MemoryAgentRuntime]:
+        async def start(self, plan: AgentSpec, *, anew: bool = False) -> AsyncGenerator[MemoryAgentRuntime]:
             entered.set()
             while not going_on.is_set():
                 with contextlib.suppress(asyncio.CancelledError):

@@ -26,7 +26,7 @@ from pallas_gateway.cli.usage import UsageError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from pallas_gateway.cli.chat.talk import Talk
+    from pallas_gateway.cli.chat.conversation import Conversation
     from pallas_gateway.cli.chat.turns import Thread
 
 _OFF = "off"
@@ -36,7 +36,7 @@ class QuitError(Exception):
     """The user is done."""
 
 
-async def carry_out(order: Order, talk: Talk) -> None:
+async def carry_out(order: Order, talk: Conversation) -> None:
     """Do it.
 
     Raises:
@@ -47,7 +47,7 @@ async def carry_out(order: Order, talk: Talk) -> None:
     await _ACTIONS[order.command.name](talk, order.rest)
 
 
-def resumed(talk: Talk, name: str | None) -> None:
+def resumed(talk: Conversation, name: str | None) -> None:
     """Go on with a thread and show its end; without a name with the one that was talked in last, but not the present.
 
     Raises:
@@ -66,7 +66,7 @@ def resumed(talk: Talk, name: str | None) -> None:
         talk.screen.note(f"Its parameters: {_shown(talk.parameters)}")
 
 
-def _found(talk: Talk, name: str | None) -> Thread:
+def _found(talk: Conversation, name: str | None) -> Thread:
     summaries = talk.store.summaries(talk.place)
     if name:
         found = talk.store.find(talk.place, name)
@@ -80,9 +80,9 @@ def _found(talk: Talk, name: str | None) -> Thread:
     return others[0]
 
 
-async def _set(talk: Talk, rest: str) -> None:
+async def _set(talk: Conversation, rest: str) -> None:
     name, value = two_words(rest)
-    offered = talk.offer.parameters
+    offered = talk.capabilities.parameters
     if not name:
         rows = table_of(talk.parameters, offered)
         if not rows:
@@ -98,7 +98,7 @@ async def _set(talk: Talk, rest: str) -> None:
     talk.screen.note(_shown({name: talk.parameters[name]}))
 
 
-async def _unset(talk: Talk, rest: str) -> None:
+async def _unset(talk: Conversation, rest: str) -> None:
     if not rest:
         talk.parameters.clear()
     elif rest in talk.parameters:
@@ -108,7 +108,7 @@ async def _unset(talk: Talk, rest: str) -> None:
     talk.screen.note(f"Set now: {_shown(talk.parameters) or 'nothing'}")
 
 
-async def _system(talk: Talk, rest: str) -> None:
+async def _system(talk: Conversation, rest: str) -> None:
     first, text = two_words(rest)
     kind = first if first in SYSTEM_PARAMETERS and text else None
     text = text if kind else rest
@@ -116,15 +116,15 @@ async def _system(talk: Talk, rest: str) -> None:
         for name in [SYSTEM_PARAMETERS[kind]] if kind else SYSTEM_PARAMETERS.values():
             talk.parameters.pop(name, None)
     elif text:
-        talk.parameters[system_parameter(kind, talk.offer.parameters)] = text
+        talk.parameters[system_parameter(kind, talk.capabilities.parameters)] = text
     present = {name: talk.parameters[name] for name in SYSTEM_PARAMETERS.values() if name in talk.parameters}
     talk.screen.note(_shown(present) or "The agent's own instruction, as it is.")
 
 
-async def _tools(talk: Talk, _rest: str) -> None:
+async def _tools(talk: Conversation, _rest: str) -> None:
     began = monotonic()
     async with talk.line.open() as connection:
-        talk.offer = connection.offer
+        talk.capabilities = connection.capabilities
         tools = await connection.tools()
         document = await connection.health()
     table("TOOL", "DOES", rows=[(harmless(tool.name), harmless(_in_a_line(tool.description))) for tool in tools])
@@ -140,7 +140,7 @@ def _in_a_line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-async def _image(talk: Talk, rest: str) -> None:
+async def _image(talk: Conversation, rest: str) -> None:
     if rest == _OFF:
         talk.images = []
         talk.screen.note("No image will go with your next message.")
@@ -155,14 +155,14 @@ async def _image(talk: Talk, rest: str) -> None:
     talk.screen.note(f"{images_told(len(talk.images))} will go with your next message.")
 
 
-async def _clear(talk: Talk, _rest: str) -> None:
+async def _clear(talk: Conversation, _rest: str) -> None:
     before = talk.thread
     talk.turn_to(None)
     kept = f" The one before is kept: /resume {before.label}" if before is not None else ""
     talk.screen.note(f"A new thread begins with your next message.{kept}")
 
 
-async def _save(talk: Talk, rest: str) -> None:
+async def _save(talk: Conversation, rest: str) -> None:
     name = name_in(rest)
     if talk.thread is not None:
         talk.thread = talk.store.name_thread(talk.place, talk.thread, name)
@@ -173,7 +173,7 @@ async def _save(talk: Talk, rest: str) -> None:
     talk.screen.note(f"This thread is '{name}'; `--resume {name}` goes on with it.")
 
 
-async def _threads(talk: Talk, _rest: str) -> None:
+async def _threads(talk: Conversation, _rest: str) -> None:
     summaries = talk.store.summaries(talk.place)
     if not summaries:
         talk.screen.note(f"No threads with {talk.line.agent} yet.")
@@ -181,11 +181,11 @@ async def _threads(talk: Talk, _rest: str) -> None:
     table("", "THREAD", "TURNS", "LAST (UTC)", "BEGINS", rows=export.listed(summaries, talk.thread))
 
 
-async def _resume(talk: Talk, rest: str) -> None:
+async def _resume(talk: Conversation, rest: str) -> None:
     resumed(talk, rest or None)
 
 
-async def _export(talk: Talk, rest: str) -> None:
+async def _export(talk: Conversation, rest: str) -> None:
     if talk.thread is None:
         raise UsageError("Nothing has been said yet.")
     if not rest:
@@ -204,12 +204,12 @@ async def _export(talk: Talk, rest: str) -> None:
     talk.screen.note(f"Written to {path}.")
 
 
-async def _help(_talk: Talk, _rest: str) -> None:
+async def _help(_talk: Conversation, _rest: str) -> None:
     rows = [(command.usage, command.does) for command in COMMANDS.values()]
     table("COMMAND OR KEY", "DOES", rows=[*rows, *KEYS])
 
 
-async def _quit(_talk: Talk, _rest: str) -> None:
+async def _quit(_talk: Conversation, _rest: str) -> None:
     raise QuitError
 
 
@@ -222,7 +222,7 @@ def images_told(count: int) -> str:
     return "1 image" if count == 1 else f"{count} images"
 
 
-_ACTIONS: dict[str, Callable[[Talk, str], Awaitable[None]]] = {
+_ACTIONS: dict[str, Callable[[Conversation, str], Awaitable[None]]] = {
     "set": _set,
     "unset": _unset,
     "system": _system,

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pallas_gateway.cli.address import UrlOption, gateway_url
-from pallas_gateway.cli.chat.wanted import CANCELLED, Wanted
+from pallas_gateway.cli.chat.options import CANCELLED, Wanted
 from pallas_gateway.cli.output import problem
 from pallas_gateway.cli.parameters import SettingsOption
 from pallas_gateway.cli.remote import BearerOption
 from pallas_gateway.cli.usage import UsageError, refuse_empty
 
 if TYPE_CHECKING:
-    from pallas_gateway.cli.chat.talk import Talk
+    from pallas_gateway.cli.chat.conversation import Conversation
 
 STORE_VARIABLE = "PALLAS_CHAT_DB"
 
@@ -72,7 +72,7 @@ def chat(
 async def _chat(wanted: Wanted, db: str | None, message: str | None) -> bool:
     """Whether all went well."""
     # Imported here: nobody else pays for the terminal and the database.
-    from pallas_gateway.cli.chat.opening import begun  # noqa: PLC0415
+    from pallas_gateway.cli.chat.startup import begun  # noqa: PLC0415
     from pallas_gateway.cli.chat.store import IN_MEMORY, default_path, opened  # noqa: PLC0415
 
     path = db or str(default_path(os.environ, Path.home()))
@@ -86,7 +86,7 @@ async def _chat(wanted: Wanted, db: str | None, message: str | None) -> bool:
     return True
 
 
-async def _say_once(talk: Talk, message: str) -> bool:
+async def _say_once(talk: Conversation, message: str) -> bool:
     from pallas_gateway.cli.chat.repl import interruptible  # noqa: PLC0415
 
     try:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.cli.chat.actions import QuitError, carry_out, images_told
 from pallas_gateway.cli.chat.commands import read
+from pallas_gateway.cli.chat.options import CANCELLED
 from pallas_gateway.cli.chat.prompt import Choices, prompt_session
-from pallas_gateway.cli.chat.wanted import CANCELLED
 from pallas_gateway.cli.parameters import described
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.errors import GatewayError
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from prompt_toolkit import PromptSession
 
-    from pallas_gateway.cli.chat.talk import Talk
+    from pallas_gateway.cli.chat.conversation import Conversation
 
 
-async def converse(talk: Talk, inputs: Path | None) -> None:
+async def converse(talk: Conversation, inputs: Path | None) -> None:
     """Until the user leaves. Whatever goes wrong with a turn is one line, and the next may be better."""
     session = prompt_session(inputs, _choices(talk))
     talk.screen.note(f"Talking to {talk.line.agent}. /help shows what there is, Ctrl-D leaves.")
@@ -37,7 +37,7 @@ async def converse(talk: Talk, inputs: Path | None) -> None:
             return
 
 
-async def answer(talk: Talk, line: str) -> None:
+async def answer(talk: Conversation, line: str) -> None:
     """One input: a command or a message.
 
     Raises:
@@ -60,7 +60,7 @@ async def answer(talk: Talk, line: str) -> None:
         _tell_images(talk)
 
 
-def _tell_images(talk: Talk) -> None:
+def _tell_images(talk: Conversation) -> None:
     if talk.images:
         told = images_told(len(talk.images))
         talk.screen.note(f"({told} will go with your next message; /image off takes that back)")
@@ -85,7 +85,7 @@ def interruptible() -> Iterator[None]:
             task.uncancel()
 
 
-async def _next_input(session: PromptSession[str], talk: Talk) -> str:
+async def _next_input(session: PromptSession[str], talk: Conversation) -> str:
     while True:
         try:
             return await session.prompt_async(_prompt(talk))
@@ -93,14 +93,14 @@ async def _next_input(session: PromptSession[str], talk: Talk) -> str:
             continue  # the line was given up; Ctrl-D leaves
 
 
-def _prompt(talk: Talk) -> str:
+def _prompt(talk: Conversation) -> str:
     thread = talk.thread.name if talk.thread is not None else talk.name
     images = f" +{len(talk.images)} image{'s' if len(talk.images) > 1 else ''}" if talk.images else ""
     return f"{talk.line.agent}{f' [{thread}]' if thread else ''}{images}> "
 
 
-def _choices(talk: Talk) -> Choices:
+def _choices(talk: Conversation) -> Choices:
     return Choices(
-        parameters=lambda: {name: described(schema) for name, schema in talk.offer.parameters.items()},
+        parameters=lambda: {name: described(schema) for name, schema in talk.capabilities.parameters.items()},
         threads=lambda: [one.thread.label for one in talk.store.summaries(talk.place)],
     )

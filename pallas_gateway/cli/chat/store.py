@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.cli.chat.owner import is_running, this_process
+from pallas_gateway.cli.chat.process_id import is_running, this_process
 from pallas_gateway.cli.chat.schema import SchemaError, migrate
 from pallas_gateway.cli.chat.turns import Place, Summary, Thread, Turn
 from pallas_gateway.errors import GatewayError

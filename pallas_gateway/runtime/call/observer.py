@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.channel import EventSink
-    from pallas_gateway.runtime.protocols import AgentPlan
+    from pallas_gateway.runtime.protocols import AgentSpec
 
 _log = logging.getLogger("pallas.runtime")
 _guard_log = logging.getLogger("pallas.loop_guard")
@@ -66,7 +66,7 @@ class _Loop:
 class Observer:
     """Watches one call; see the module."""
 
-    def __init__(self, call: Call, channel: EventSink, plan: AgentPlan, served: str) -> None:
+    def __init__(self, call: Call, channel: EventSink, plan: AgentSpec, served: str) -> None:
         self._call = call
         self._channel = channel
         self._plan = plan

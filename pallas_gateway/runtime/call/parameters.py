@@ -14,7 +14,7 @@ from fast_agent.agents.agent_types import AgentType
 from fast_agent.agents.tool_runner import ToolRunnerHooks
 
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
-from pallas_gateway.runtime.call.provider_parameters import Dialect, dialect_of
+from pallas_gateway.runtime.call.provider_parameters import ParameterMapping, parameter_mapping_of
 from pallas_gateway.runtime.call.tool_narrowing import narrow_tools
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.llm.anthropic import has_stopped_thinking
@@ -68,26 +68,26 @@ class AppliedParameters:
         agent: Any = runner.agent
         if runner.request_params is None or "[" in agent.name:  # a clone, at work as somebody's tool
             return
-        dialect = dialect_of(agent.llm)
-        self._watch(agent.llm, dialect)
+        mapping = parameter_mapping_of(agent.llm)
+        self._watch(agent.llm, mapping)
         self._instruct(agent, runner.request_params)
         is_first = runner.iteration == 0 and runner.last_message is None
-        fields = dialect.request_params(self._parameters, runner.request_params, is_first_turn=is_first)
+        fields = mapping.request_params(self._parameters, runner.request_params, is_first_turn=is_first)
         for name, value in fields.items():
             setattr(runner.request_params, name, value)
         answer_in_last_turn(runner)
 
-    def _watch(self, llm: Any, dialect: Dialect) -> None:
+    def _watch(self, llm: Any, mapping: ParameterMapping) -> None:
         """See what the provider's class makes of it: some drop what their model does not take."""
         if id(llm) in self._watched:
             return
         self._watched.add(id(llm))
-        watch_requests(llm, partial(self._saw, llm, dialect))
+        watch_requests(llm, partial(self._saw, llm, mapping))
 
-    def _saw(self, llm: object, dialect: Dialect, request: Mapping[str, Any]) -> None:
+    def _saw(self, llm: object, mapping: ParameterMapping, request: Mapping[str, Any]) -> None:
         if has_stopped_thinking(llm):
             self._changed["thinking"] = "off"
-        self._honoured |= seen_in(request, self._parameters) | dialect.said_in_prompt(self._parameters)
+        self._honoured |= seen_in(request, self._parameters) | mapping.said_in_prompt(self._parameters)
         sent = sent_max_tokens(request)
         if sent != self._parameters.max_tokens and sent is not None and self._parameters.max_tokens is not None:
             self._changed["max_tokens"] = sent

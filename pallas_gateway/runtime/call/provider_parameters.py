@@ -23,7 +23,7 @@ _FIELDS = {"stop": "stop_sequences"}
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class ParameterMapping:
     """One protocol: which parameters are fields of `RequestParams`, which go into the body, and how tools are chosen.
 
     `schema_field` says that a JSON schema for the answer goes by fast-agent's own `structured_schema`, which it
@@ -86,29 +86,33 @@ def _schema_of(parameters: Parameters) -> JsonObject | None:
 
 _SAMPLING = frozenset({"temperature", "top_p", "max_tokens"})
 _PENALTIES = frozenset({"presence_penalty", "frequency_penalty"})
-_CHAT = Dialect(
+_CHAT = ParameterMapping(
     fields=_SAMPLING | _PENALTIES | {"response_format"},
     body=frozenset({"stop", "seed", "extra"}),
     one_tool=lambda name: {"type": "function", "function": {"name": name}},
 )
-_CHAT_WITH_TOP_K = Dialect(_CHAT.fields, _CHAT.body | {"top_k"}, one_tool=_CHAT.one_tool)
-_RESPONSES = Dialect(
+_CHAT_WITH_TOP_K = ParameterMapping(_CHAT.fields, _CHAT.body | {"top_k"}, one_tool=_CHAT.one_tool)
+_RESPONSES = ParameterMapping(
     fields=_SAMPLING | {"response_format"},
     body=frozenset({"extra"}),
     one_tool=lambda name: {"type": "function", "name": name},
 )
-_CODEX = Dialect(_RESPONSES.fields - {"max_tokens"}, _RESPONSES.body)
+_CODEX = ParameterMapping(_RESPONSES.fields - {"max_tokens"}, _RESPONSES.body)
 """Its endpoint takes no limit, and fast-agent raises over one; it also writes the choice of tools, as a word."""
-_OPEN_RESPONSES = Dialect(_RESPONSES.fields, _RESPONSES.body | _PENALTIES | {"top_k"}, one_tool=_RESPONSES.one_tool)
-_MESSAGES = Dialect(
+_OPEN_RESPONSES = ParameterMapping(
+    _RESPONSES.fields, _RESPONSES.body | _PENALTIES | {"top_k"}, one_tool=_RESPONSES.one_tool
+)
+_MESSAGES = ParameterMapping(
     fields=_SAMPLING | {"top_k", "stop", "response_format"},
     body=frozenset({"extra"}),
     schema_field=True,
     one_tool=lambda name: {"type": "tool", "name": name},
 )
-_GOOGLE = Dialect(_SAMPLING | _PENALTIES | {"top_k", "stop", "response_format"}, schema_field=True)
-_BEDROCK = Dialect(_SAMPLING | {"stop", "response_format"}, schema_field=True, schema_in_prompt=True, runs_tools=False)
-_NONE = Dialect()
+_GOOGLE = ParameterMapping(_SAMPLING | _PENALTIES | {"top_k", "stop", "response_format"}, schema_field=True)
+_BEDROCK = ParameterMapping(
+    _SAMPLING | {"stop", "response_format"}, schema_field=True, schema_in_prompt=True, runs_tools=False
+)
+_NONE = ParameterMapping()
 """fast-agent's own test models, and whatever came after this table."""
 
 # By fast-agent's provider classes, of which the providers' own are made; a name does not import its SDK.
@@ -127,6 +131,6 @@ _BY_CLASS = {
 }
 
 
-def dialect_of(llm: object) -> Dialect:
+def parameter_mapping_of(llm: object) -> ParameterMapping:
     """The dialect of a provider's class."""
     return next((_BY_CLASS[kind.__name__] for kind in type(llm).__mro__ if kind.__name__ in _BY_CLASS), _NONE)

@@ -33,7 +33,7 @@ def begin[T](work: Callable[[], T], *, name: str) -> asyncio.Future[T]:
     return outcome
 
 
-class Shared:
+class SharedWork:
     """Work in a thread whose result is for all who ask while it runs."""
 
     def __init__(self, name: str) -> None:

@@ -29,17 +29,17 @@ def check_names(relied_on: ReliedOn) -> None:
     for owner, name, parameters in relied_on:
         holder = _imported(owner) if isinstance(owner, str) else owner
         if not _has(holder, name) or not _takes(getattr(holder, name, None), parameters):
-            raise mismatch(f"{getattr(holder, '__name__', owner)}.{name} is missing or has changed")
+            raise incompatible(f"{getattr(holder, '__name__', owner)}.{name} is missing or has changed")
 
 
 def check_reads(reads: Iterable[tuple[Any, str, str]]) -> None:
     """Raise `PlatformError` unless every method, as "class, method, attribute", still looks at the attribute."""
     for owner, method, name in reads:
         if name not in getattr(owner, method).__code__.co_names:
-            raise mismatch(f"{owner.__name__}.{method} does not read {name}")
+            raise incompatible(f"{owner.__name__}.{method} does not read {name}")
 
 
-def mismatch(why: str) -> PlatformError:
+def incompatible(why: str) -> PlatformError:
     """What to raise over it; `why` is a clause."""
     message = f"fast-agent {_version()} does not fit: {why}"
     return PlatformError(f"{message}. Install the versions of requirements.lock.")

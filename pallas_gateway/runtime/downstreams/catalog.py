@@ -20,7 +20,7 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.runtime.downstreams import connecting
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-from pallas_gateway.runtime.downstreams.manager import CONNECT_SECONDS, cut_off, offer_of, tools_of
+from pallas_gateway.runtime.downstreams.manager import CONNECT_SECONDS, cut_off, listing_of, tools_of
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.tasks import TaskOwner
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context as FastAgentContext
 
-    from pallas_gateway.runtime.downstreams.manager import Offer
+    from pallas_gateway.runtime.downstreams.manager import ServerListing
     from pallas_gateway.runtime.protocols import Downstream
 
     type OnRequest = Callable[[httpx2.Request], Awaitable[None]]
@@ -79,15 +79,15 @@ class ToolCatalog:
         for inquiry in self._inquiries.values():
             inquiry.begin()
 
-    def of(self, server: str) -> Offer | None:
+    def of(self, server: str) -> ServerListing | None:
         """What is known of `server`; if nothing certain is, it is asked beside the call that wants to know."""
         inquiry = self._inquiries.get(server)
         return None if inquiry is None else inquiry.known()
 
-    def doubt(self, server: str) -> None:
+    def invalidate(self, server: str) -> None:
         """A call had trouble with `server`: what is known may be true no more."""
         if (inquiry := self._inquiries.get(server)) is not None:
-            inquiry.doubt()
+            inquiry.invalidate()
 
     async def close(self) -> None:
         """End all connections; a call that runs still, because it does not stop, gets no new ones."""
@@ -157,22 +157,22 @@ class _Inquiry:
         self._has_answered = False  # over the present connection
         self._is_ended = False
         self._wanted = asyncio.Event()
-        self.doubts = 0
-        self._offer: Offer | None = None
+        self.invalidations = 0
+        self._listing: ServerListing | None = None
         self._asked_at = float("-inf")
         self._failed_at = float("-inf")
 
-    def known(self) -> Offer | None:
+    def known(self) -> ServerListing | None:
         """See `ToolCatalog.of`."""
         age = monotonic() - self._asked_at
         if age > FRESH_SECONDS:
             self.begin()
-        return self._offer if age <= CERTAIN_SECONDS else None
+        return self._listing if age <= CERTAIN_SECONDS else None
 
-    def doubt(self) -> None:
-        """See `ToolCatalog.doubt`."""
-        self.doubts += 1
-        self._offer = None
+    def invalidate(self) -> None:
+        """See `ToolCatalog.invalidate`."""
+        self.invalidations += 1
+        self._listing = None
         self._asked_at = float("-inf")
         self.begin()
 
@@ -189,20 +189,20 @@ class _Inquiry:
     def end(self) -> None:
         """Ask no more, and do not wait for a server that hangs; `http` is not closed by it."""
         self._is_ended = True
-        self._offer = None
+        self._listing = None
         if self._aggregator is not None:
             cut_off(self._aggregator)
 
-    def learn(self, aggregator: MCPAggregator, doubts: int) -> None:
-        """Take over what `aggregator` was answered to a question that was put after so many `doubts`."""
-        if doubts != self.doubts or self._is_ended:
+    def learn(self, aggregator: MCPAggregator, invalidations: int) -> None:
+        """Take over what `aggregator` was answered to a question that was put after so many `invalidations`."""
+        if invalidations != self.invalidations or self._is_ended:
             self._wanted.set()  # it may be an answer from before the trouble
             return
-        now = offer_of(aggregator, self._server, self.http, self.doubt)
+        now = listing_of(aggregator, self._server, self.http, self.invalidate)
         # Asked by a call, a peer leaves these out: they are long, and for clients.
-        before, self._offer = self._offer, now.without_argument("params") if self.is_peer else now
+        before, self._listing = self._listing, now.without_argument("params") if self.is_peer else now
         self._asked_at = monotonic()
-        self._say_what_changed(before, self._offer)
+        self._say_what_changed(before, self._listing)
         self.log.listed(self._server, tools_of(aggregator, self._server))
 
     async def _ask_and_listen(self) -> None:
@@ -213,7 +213,7 @@ class _Inquiry:
                     async with self._asking(aggregator):
                         await aggregator.refresh_subscription_state(self._server)
         except Exception as error:  # noqa: BLE001  only this shortcut is lost: calls connect by themselves and say why
-            self._offer, self._asked_at = None, float("-inf")
+            self._listing, self._asked_at = None, float("-inf")
             if not self._has_answered:
                 self._failed_at = monotonic()
                 if not self._is_ended:
@@ -234,11 +234,11 @@ class _Inquiry:
         with connecting.connecting(_later):
             async with aggregator:
                 try:
-                    doubts = self.doubts
+                    invalidations = self.invalidations
                     async with self._asking(aggregator):
                         await connecting.attach(aggregator, self._server)
                     self._has_answered = True
-                    self.learn(aggregator, doubts)
+                    self.learn(aggregator, invalidations)
                     yield aggregator
                 except BaseException:
                     cut_off(aggregator)
@@ -259,10 +259,10 @@ class _Inquiry:
             cutting.cancel()
             self._is_asking = False
 
-    def _say_what_changed(self, before: Offer | None, now: Offer) -> None:
+    def _say_what_changed(self, before: ServerListing | None, now: ServerListing) -> None:
         if before is None:
             return
-        names = [{tool.tool.name for tool in offer.tools} for offer in (before, now)]
+        names = [{tool.tool.name for tool in listing.tools} for listing in (before, now)]
         added, removed = sorted(names[1] - names[0]), sorted(names[0] - names[1])
         if added or removed:
             extra = {"agent": self._agent, "server": self._server, "added": added, "removed": removed}
@@ -278,9 +278,9 @@ class _Asking(MCPAggregator):
 
     async def refresh_subscription_state(self, server_name: str) -> tuple[str, ...]:
         """Ask again, because the gateway wants to know or because the server told of a change."""
-        doubts = self._inquiry.doubts
+        invalidations = self._inquiry.invalidations
         uris = await super().refresh_subscription_state(server_name)
-        self._inquiry.learn(self, doubts)
+        self._inquiry.learn(self, invalidations)
         return uris
 
 

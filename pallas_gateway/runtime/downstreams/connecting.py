@@ -69,7 +69,7 @@ def prepare() -> None:
     _let_calls_connect()
     _add_log_filters_once()
     _share_trust_store()
-    _connect_knowingly()
+    _use_primed_connections()
 
 
 @contextmanager
@@ -190,15 +190,18 @@ def _share_trust_store() -> None:
         setattr(module, "create_ssl_context", create_ssl_context)  # noqa: B010  the stubs do not export the name
 
 
-def _connect_knowingly() -> None:
+def _use_primed_connections() -> None:
     """Connections of a call know what is known of its servers, and so do instructions that quote them."""
     original = MCPAggregator.get_server_instructions
 
     async def get_server_instructions(self: MCPAggregator) -> dict[str, tuple[str | None, list[str]]]:
         instructions = await original(self)
         manager = self._persistent_connection_manager
-        for name, offer in (manager.offers if isinstance(manager, LazyConnectionManager) else {}).items():
-            instructions[self.server_display_name(name)] = (offer.instructions, [one.tool.name for one in offer.tools])
+        for name, listing in (manager.listings if isinstance(manager, LazyConnectionManager) else {}).items():
+            instructions[self.server_display_name(name)] = (
+                listing.instructions,
+                [one.tool.name for one in listing.tools],
+            )
         return instructions
 
     MCPAggregator.get_server_instructions = get_server_instructions  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
 """An instance's connections to its downstreams, opened by the first use of one of their tools.
 
-What a downstream offers is known beforehand (`Offer`), so a call asks for it neither when it begins nor when it
+What a downstream offers is known beforehand (`ServerListing`), so a call asks for it neither when it begins nor when it
 connects: in the 2026-07-28 era its first request is the tool call itself. Every call has connections of its own; what
 they share is the sockets and the list of what there is.
 """
@@ -57,7 +57,7 @@ RELIED_ON: ReliedOn = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Offer:
+class ServerListing:
     """What one downstream offers, to whomever.
 
     `discovered` is what it says of itself in the 2026-07-28 era, None in the older one, where each call makes a session
@@ -77,11 +77,11 @@ class Offer:
     header_maps: Mapping[str, Any]
     _validators: dict[str, Any] = field(default_factory=dict)  # compiled once, by the call that first needs one
 
-    def without_argument(self, argument: str) -> Offer:
+    def without_argument(self, argument: str) -> ServerListing:
         """The same, with tools that do not show an argument of this name."""
         return replace(self, tools=tuple(_without_argument(one, argument) for one in self.tools))
 
-    def give_to(self, aggregator: MCPAggregator, server: str) -> None:
+    def install(self, aggregator: MCPAggregator, server: str) -> None:
         """Have `aggregator` know all this as if it had connected to `server` and asked."""
         aggregator._server_to_tool_map[server] = list(self.tools)
         aggregator._namespaced_tool_map.update({tool.namespaced_tool_name: tool for tool in self.tools})
@@ -90,15 +90,15 @@ class Offer:
         if self.skills is not None:
             aggregator._mcp_skill_registries[server] = self.skills
         aggregator._attached_server_names.append(server)
-        connections_of(aggregator).offers[server] = self
+        connections_of(aggregator).listings[server] = self
 
-    def be_known_to(self, session: ClientSession) -> None:
+    def prime(self, session: ClientSession) -> None:
         """Spare `session` the listing it would make to check its first result."""
         session._tool_output_schemas = dict(self.schemas)
         session._x_mcp_header_maps = dict(self.header_maps)
         session._tool_output_validators = dict(self._validators)
 
-    def learn_from(self, session: ClientSession) -> None:
+    def absorb(self, session: ClientSession) -> None:
         """Keep what `session` has compiled for others, unless a listing of its own brought it another schema."""
         for tool, validator in session._tool_output_validators.items():
             if validator.schema is self.schemas.get(tool):
@@ -108,12 +108,12 @@ class Offer:
 class LazyConnectionManager(BoundedShutdown):
     """The connections of one agent of an instance, in place of fast-agent's own manager.
 
-    `offers`: what is known of downstreams, by server.
+    `listings`: what is known of downstreams, by server.
     """
 
     def __init__(self, server_registry: ServerRegistry, context: Context | None = None) -> None:
         super().__init__(server_registry, context=context)
-        self.offers: dict[str, Offer] = {}
+        self.listings: dict[str, ServerListing] = {}
         self._connecting: dict[str, asyncio.Lock] = {}
 
     async def get_server(self, server_name: str, **options: Any) -> ServerConnection:
@@ -137,7 +137,7 @@ class LazyConnectionManager(BoundedShutdown):
                 and a whole traceback. Not a `ConnectionError`, after which fast-agent would connect once more.
         """
         async with self._connecting.setdefault(server, asyncio.Lock()):
-            if server not in self.offers:
+            if server not in self.listings:
                 yield
                 return
             try:
@@ -151,33 +151,33 @@ class LazyConnectionManager(BoundedShutdown):
     def _client_connection_factory(
         self, server_conn_holder: list[ServerConnection], **options: Any
     ) -> Callable[[], MCPClientConnection]:
-        offer = self.offers.get(options["server_name"])
-        if offer is None:
+        listing = self.listings.get(options["server_name"])
+        if listing is None:
             return super()._client_connection_factory(server_conn_holder, **options)
-        return lambda: PrimedConnection(server_conn_holder[0], offer)
+        return lambda: PrimedConnection(server_conn_holder[0], listing)
 
 
 class PrimedConnection(MCPClientConnection):
     """One connection of one call to a downstream whose offer is known."""
 
-    def __init__(self, server: ServerConnection, offer: Offer) -> None:
+    def __init__(self, server: ServerConnection, listing: ServerListing) -> None:
         config = server.server_config
         super().__init__(
-            streamable_http_client(config.url or "", http_client=_sender(offer)),
+            streamable_http_client(config.url or "", http_client=_sender(listing)),
             server._callback_runtime,
             read_timeout_seconds=config.read_timeout_seconds,
             cache=False,
-            protocol_mode="legacy" if offer.discovered is None else "auto",
+            protocol_mode="legacy" if listing.discovered is None else "auto",
         )
-        self._offer = offer
-        if offer.discovered is not None:
+        self._listing = listing
+        if listing.discovered is not None:
             self.client.mode = LATEST_MODERN_VERSION
-            self.client.prior_discover = offer.discovered
+            self.client.prior_discover = listing.discovered
 
     async def __aenter__(self) -> MCPClientConnection:
         await super().__aenter__()
         session = self.client.session
-        self._offer.be_known_to(session)
+        self._listing.prime(session)
         check = session.validate_tool_result
 
         async def validate_tool_result(name: str, result: CallToolResult) -> None:
@@ -186,25 +186,25 @@ class PrimedConnection(MCPClientConnection):
             except RuntimeError:  # the SDK's, of a result that is not as announced; what is known may be old
                 await session.list_tools()
                 await check(name, result)
-                self._offer.on_outdated()
+                self._listing.on_outdated()
 
         session.validate_tool_result = validate_tool_result  # type: ignore[method-assign]
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        self._offer.learn_from(self.client.session)
+        self._listing.absorb(self.client.session)
         await super().__aexit__(*error)
 
 
-def _sender(offer: Offer) -> httpx2.AsyncClient:
+def _sender(listing: ServerListing) -> httpx2.AsyncClient:
     """What sends the requests of one connection.
 
     A session of the older era may live in one of several servers, behind a balancer that finds it again by a cookie:
     such a cookie ends with the session, hence with the call.
     """
-    if offer.discovered is not None:
-        return offer.http_client
-    client = copy(offer.http_client)  # the same sockets
+    if listing.discovered is not None:
+        return listing.http_client
+    client = copy(listing.http_client)  # the same sockets
     client.cookies = httpx2.Cookies()
     return client
 
@@ -217,9 +217,9 @@ def connections_of(aggregator: MCPAggregator) -> LazyConnectionManager:
     return manager
 
 
-def offer_of(
+def listing_of(
     aggregator: MCPAggregator, server: str, http_client: httpx2.AsyncClient, on_outdated: Callable[[], object]
-) -> Offer:
+) -> ServerListing:
     """What `server`, to which `aggregator` is connected, offers.
 
     Raises:
@@ -230,7 +230,7 @@ def offer_of(
         raise ConnectionError(f"the connection to '{server}' has ended")
     session = connection.client.session
     discovered = session.discover_result
-    return Offer(
+    return ServerListing(
         http_client,
         on_outdated,
         _without_subscriptions(discovered) if discovered is not None else None,

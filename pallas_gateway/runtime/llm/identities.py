@@ -11,7 +11,7 @@ from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.runtime.compat.daemon_threads import Shared
+from pallas_gateway.runtime.compat.daemon_threads import SharedWork
 from pallas_gateway.runtime.llm.attempts import ProviderError
 from pallas_gateway.telemetry.redaction import hide_in_this_call
 
@@ -53,7 +53,7 @@ class GoogleIdentity:
         self._request = partial(Request(), timeout=FETCH_SECONDS)
         self._errors: tuple[type[Exception], ...] = (google.auth.exceptions.GoogleAuthError,)
         self._unreached = google.auth.exceptions.TransportError
-        self._fetching = Shared("pallas-google-login")
+        self._fetching = SharedWork("pallas-google-login")
 
     async def ready(self) -> None:
         """Fetch a token if there is none that is still good.
@@ -77,7 +77,7 @@ class AzureIdentity:
     def __init__(self, make_credential: Callable[[], Any]) -> None:
         self._credential = make_credential()
         self._token: Any = None
-        self._fetching = Shared("pallas-azure-login")
+        self._fetching = SharedWork("pallas-azure-login")
 
     def get_token(self, *scopes: str) -> Any:
         """As the library's; fast-agent keeps it for clients that are made here."""

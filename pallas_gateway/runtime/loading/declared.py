@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from fast_agent.config import Settings
 
-    from pallas_gateway.runtime.protocols import AgentPlan, Declared
+    from pallas_gateway.runtime.protocols import AgentSpec, Declared
 
 type Place = tuple[str, str]
 """A key of the agent in `agents.yaml`, and what is wrong there."""
@@ -41,7 +41,7 @@ type Place = tuple[str, str]
 _NO_MODEL = "no model is configured; set it here, or `default_model` in fastagent.config.yaml"
 
 
-def make(plan: AgentPlan, declared: Declared, config_file: Path | None) -> FastAgent:
+def make(plan: AgentSpec, declared: Declared, config_file: Path | None) -> FastAgent:
     """The agent of a declaration, with fast-agent's settings of `config_file`, else of the working directory.
 
     Not for the event loop: it reads files, and what an instruction names as `{{url:…}}`.
@@ -78,7 +78,7 @@ def files_of(declared: Declared) -> list[Path]:
     return [declared.card, *(path for path in declared.card.glob("*") if is_agent_card_path(path))]
 
 
-def missing_files(plan: AgentPlan) -> list[Place]:
+def missing_files(plan: AgentSpec) -> list[Place]:
     """Return the problems of the files that the agent watches."""
     return [("watch", f"no file to watch: {path}") for path in plan.watch if not path.is_file()]
 
@@ -98,7 +98,7 @@ def tool_filters(declared: Declared) -> dict[str, list[str]]:
     return filters
 
 
-def _of_instruction(fast: FastAgent, declared: Declared, settings: Settings, plan: AgentPlan) -> Iterator[Place]:
+def _of_instruction(fast: FastAgent, declared: Declared, settings: Settings, plan: AgentSpec) -> Iterator[Place]:
     """Add the one agent; what is wrong with it."""
     key = "instruction" if declared.instruction is not None else "instruction_file"
     try:
@@ -152,7 +152,7 @@ def _why_unreadable(error: Exception) -> str:
     return str(error) if type(error) is ValueError else told(error)
 
 
-def _of_card(fast: FastAgent, card: Path, settings: Settings, plan: AgentPlan) -> Iterator[Place]:
+def _of_card(fast: FastAgent, card: Path, settings: Settings, plan: AgentSpec) -> Iterator[Place]:
     """Add the agents of the card or cards; what is wrong with them."""
     unreadable = [("card", why) for why in read_card(fast, card, settings)]
     yield from unreadable
@@ -165,7 +165,7 @@ def _of_card(fast: FastAgent, card: Path, settings: Settings, plan: AgentPlan) -
         yield from (("card", f"agent '{name}': {why}") for why in wrong if why is not None)
 
 
-def _why_none_is_served(fast: FastAgent, plan: AgentPlan) -> Sequence[Place]:
+def _why_none_is_served(fast: FastAgent, plan: AgentSpec) -> Sequence[Place]:
     try:
         served_agent(fast, plan)
     except AgentStartError as error:
@@ -173,7 +173,7 @@ def _why_none_is_served(fast: FastAgent, plan: AgentPlan) -> Sequence[Place]:
     return ()
 
 
-def _why_unknown(server: str, settings: Settings, plan: AgentPlan) -> str | None:
+def _why_unknown(server: str, settings: Settings, plan: AgentSpec) -> str | None:
     known = _server_names(settings)
     if server in known:
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fast_agent.core.fastagent import FastAgent
 
     from pallas_gateway.runtime.files import Files
-    from pallas_gateway.runtime.protocols import AgentPlan, Declared
+    from pallas_gateway.runtime.protocols import AgentSpec, Declared
 
 MAKING_SECONDS = 60.0
 """How long a declared agent may take to be made; its instruction may name a URL."""
@@ -45,7 +45,7 @@ class AgentFactory:
         self._starts: Counter[str] = Counter()
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
 
-    async def make(self, plan: AgentPlan, *, anew: bool = False) -> FastAgent:
+    async def make(self, plan: AgentSpec, *, anew: bool = False) -> FastAgent:
         """The agent that `plan` says, not started yet; see `Runtime.start`.
 
         Raises:
@@ -69,7 +69,7 @@ class AgentFactory:
         return fast
 
     @contextmanager
-    def starting(self, plan: AgentPlan) -> Iterator[None]:
+    def starting(self, plan: AgentSpec) -> Iterator[None]:
         """Count the starts of a module, from making until leaving."""
         module = plan.module or ""
         self._starts[module] += 1
@@ -78,7 +78,7 @@ class AgentFactory:
         finally:
             self._starts[module] -= 1
 
-    def start_failed(self, plan: AgentPlan, failure: AgentStartError, cause: BaseException) -> None:
+    def start_failed(self, plan: AgentSpec, failure: AgentStartError, cause: BaseException) -> None:
         """It was made and could not be started: let `failure` know when a file behind it changes."""
         if plan.declared is not None:
             _watch(failure, self._stamps(plan, plan.declared))
@@ -95,7 +95,7 @@ class AgentFactory:
         """Wait for none that is still being made."""
         self._imports.give_up()
 
-    async def _make_declared(self, plan: AgentPlan, declared: Declared) -> FastAgent:
+    async def _make_declared(self, plan: AgentSpec, declared: Declared) -> FastAgent:
         before = stamps((*files_of(declared), *plan.watch))
         watched = self._stamps(plan, declared)
         work = in_thread(partial(make, plan, declared, self._config_file))
@@ -110,7 +110,7 @@ class AgentFactory:
         self._files[fast] = before
         return fast
 
-    def _stamps(self, plan: AgentPlan, declared: Declared) -> Files:
+    def _stamps(self, plan: AgentSpec, declared: Declared) -> Files:
         return stamps((*files_of(declared), *plan.watch, *settings_files(self._config_file)))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fast_agent.config import Settings
 
     from pallas_gateway.runtime.files import Files
-    from pallas_gateway.runtime.protocols import AgentPlan
+    from pallas_gateway.runtime.protocols import AgentSpec
 
 type Digests = Mapping[str, str]
 
@@ -53,13 +53,13 @@ class SettingsDigests:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class AgentFingerprint:
     """Of one start: the plan, the files behind the module, and the settings in digests (they hold secrets).
 
     `addresses` are those that the agent's servers are configured with; a peer matters to it only if it is one of them.
     """
 
-    plan: AgentPlan
+    plan: AgentSpec
     files: Files
     config_file: Path | None
     servers: frozenset[str]
@@ -67,7 +67,7 @@ class Origin:
     settings: Digests
     settings_now: SettingsDigests = field(compare=False)
 
-    def is_still(self, plan: AgentPlan) -> bool:
+    def is_still(self, plan: AgentSpec) -> bool:
         """Whether nothing has changed since; settings that cannot be read any more are a change."""
         if have_changed(self.files) or self._what_matters(plan) != self._what_matters(self.plan):
             return False
@@ -76,7 +76,7 @@ class Origin:
         except Exception:  # noqa: BLE001  the next start says what is wrong with them
             return False
 
-    def _what_matters(self, plan: AgentPlan) -> AgentPlan:
+    def _what_matters(self, plan: AgentSpec) -> AgentSpec:
         peers = {address: peer for address, peer in plan.peers.items() if address in self.addresses}
         servers = {name: url for name, url in plan.peer_servers.items() if name in self.servers}
         return replace(plan, peers=peers, peer_servers=servers, on_operation=self.plan.on_operation)

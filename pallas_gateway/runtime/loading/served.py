@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from fast_agent.core.agent_card_types import AgentCardData
     from fast_agent.core.fastagent import FastAgent
 
-    from pallas_gateway.runtime.protocols import AgentPlan
+    from pallas_gateway.runtime.protocols import AgentSpec
 
 
-def served_agent(fast: FastAgent, plan: AgentPlan) -> str:
+def served_agent(fast: FastAgent, plan: AgentSpec) -> str:
     """The agent that `plan` names, else the default one, else the only one, else the only one that no other one uses.
 
     Raises:
@@ -56,14 +56,14 @@ def _used(agents: Mapping[str, AgentCardData]) -> set[str]:
     return {used for name, data in agents.items() for used in get_agent_dependencies(data) if used != name}
 
 
-def _named(plan: AgentPlan, name: str, candidates: Collection[str]) -> str:
+def _named(plan: AgentSpec, name: str, candidates: Collection[str]) -> str:
     if name in candidates:
         return name
     message = f"{_source(plan)} defines no agent '{name}'{did_you_mean(name, candidates)}; it has {_listed(candidates)}"
     raise AgentStartError(message, reason="no_agent", places=[("agent", message)])
 
 
-def _none_served(plan: AgentPlan, why: str, candidates: Collection[str] = ()) -> AgentStartError:
+def _none_served(plan: AgentSpec, why: str, candidates: Collection[str] = ()) -> AgentStartError:
     message = why
     if candidates:
         names = _listed(candidates, "or")
@@ -72,7 +72,7 @@ def _none_served(plan: AgentPlan, why: str, candidates: Collection[str] = ()) ->
     return AgentStartError(message, reason="no_agent", places=[(key, message)])
 
 
-def _source(plan: AgentPlan) -> str:
+def _source(plan: AgentSpec) -> str:
     if plan.declared is not None and plan.declared.card is not None:
         return f"card '{plan.declared.card}'"
     return f"module '{plan.module}'"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fast_agent.core.fastagent import FastAgent
 
-    from pallas_gateway.runtime.protocols import AgentPlan
+    from pallas_gateway.runtime.protocols import AgentSpec
 
 
 class SharedModules:
@@ -31,7 +31,7 @@ class SharedModules:
     def __init__(self) -> None:
         self._arguments: WeakKeyDictionary[FastAgent, Namespace] = WeakKeyDictionary()  # as before its first start
 
-    async def for_start(self, fast: FastAgent, plan: AgentPlan) -> FastAgent:
+    async def for_start(self, fast: FastAgent, plan: AgentSpec) -> FastAgent:
         """The object to start: `fast` itself, or a copy for which fast-agent's settings are read again.
 
         An entry that chooses its agent gets that agent and those that it uses, and connects to no server of the others.

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pallas_gateway.agent_server.outlet import STREAM_META_KEY
+from pallas_gateway.agent_server.client_notifications import STREAM_META_KEY
 from pallas_gateway.agent_server.tools import GET_HEALTH, META_KEY, PARAMS_META_KEY
 from pallas_gateway.cli.chat.trimming import Window, window_of
 from pallas_gateway.cli.live import stream_payload
@@ -32,7 +32,7 @@ class Hearer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ChatCapabilities:
     """What the agent offers now: its message tool, the parameters callers may set by name, what its model can read."""
 
     tool: str
@@ -56,7 +56,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AgentClient:
     """One agent of one gateway, and the token to show it."""
 
     url: str
@@ -80,8 +80,8 @@ class Line:
 
         async with connected(agent, bearer=self.bearer, on_message=on_message) as client:
             tool = await message_tool(client, self.agent)
-            offer = Offer(tool.name, offered_by(tool.input_schema), window_of(agent.document))
-            yield Connection(client, offer, hearer)
+            capabilities = ChatCapabilities(tool.name, offered_by(tool.input_schema), window_of(agent.document))
+            yield Connection(client, capabilities, hearer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Connection:
     """An agent that can be asked."""
 
     _client: Client
-    offer: Offer
+    capabilities: ChatCapabilities
     _hearer: Hearer | None
 
     async def ask(self, arguments: dict[str, Any], *, live: bool) -> Answer:
@@ -101,7 +101,9 @@ class Connection:
                 self._hearer.progress(message)
 
         meta: Any = {STREAM_META_KEY: "delta"} if live else {}
-        result = await self._client.call_tool(self.offer.tool, arguments, progress_callback=on_progress, meta=meta)
+        result = await self._client.call_tool(
+            self.capabilities.tool, arguments, progress_callback=on_progress, meta=meta
+        )
         return _answer(result)
 
     async def tools(self) -> list[Tool]:

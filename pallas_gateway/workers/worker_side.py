@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.agent_server.requests import end_cancelled
 from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.serving.server import Shared
+from pallas_gateway.serving.server import SharedListeners
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.workers.messages import (
     LONGEST_LINE,
@@ -74,9 +74,9 @@ class WorkerSide:
         await self._writer.wait_closed()  # everything said has been sent
 
     @property
-    def shared(self) -> Shared:
+    def shared(self) -> SharedListeners:
         """What this worker has in common with the others."""
-        return Shared(self._listeners, self, self._running)
+        return SharedListeners(self._listeners, self, self._running)
 
     def keep_telling(self, gateway: Gateway) -> None:
         """Say from now on, every few seconds, that this worker is alive and how it is."""

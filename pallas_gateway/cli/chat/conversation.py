@@ -6,17 +6,17 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.cli.chat.line import Offer
+from pallas_gateway.cli.chat.agent_client import ChatCapabilities
+from pallas_gateway.cli.chat.options import CANCELLED
 from pallas_gateway.cli.chat.screen import harmless
 from pallas_gateway.cli.chat.store import StoreError
 from pallas_gateway.cli.chat.trimming import Trimmed, trimmed
 from pallas_gateway.cli.chat.turns import Place, rows_of
-from pallas_gateway.cli.chat.wanted import CANCELLED
 from pallas_gateway.cli.parameters import without_effect
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from pallas_gateway.cli.chat.line import Answer, Line
+    from pallas_gateway.cli.chat.agent_client import AgentClient, Answer
     from pallas_gateway.cli.chat.screen import Screen
     from pallas_gateway.cli.chat.store import Store
     from pallas_gateway.cli.chat.turns import Thread, Turn
@@ -31,17 +31,17 @@ class TurnFailedError(GatewayError):
 
 
 @dataclass
-class Talk:
+class Conversation:
     """Whom one talks to, the thread it goes into, and what goes along with the next message.
 
     `name` is for a thread that has no turns yet. `known` is the last turn that this chat has shown or sent;
     `left_out` turns and `told_params` have been told already.
     """
 
-    line: Line
+    line: AgentClient
     store: Store
     screen: Screen
-    offer: Offer
+    capabilities: ChatCapabilities
     thread: Thread | None = None
     name: str | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -92,8 +92,8 @@ class Talk:
         earlier = [turn for turn in self.store.turns(thread) if turn.number < number]
         self._tell_foreign(number)
         async with self.line.open(self.screen) as connection:
-            self.offer = connection.offer
-            sent = trimmed(earlier, self.offer.window, message=message, images=len(self.images))
+            self.capabilities = connection.capabilities
+            sent = trimmed(earlier, self.capabilities.window, message=message, images=len(self.images))
             self._tell_left_out(sent)
             arguments = {**self._arguments(message, sent), "conversation_id": thread.conversation_id}
             answer = await connection.ask(arguments, live=self.screen.is_live)
@@ -131,11 +131,11 @@ class Talk:
 
     def tell_what_fits(self) -> None:
         """Say of a thread that is resumed how many of its turns are left out of the next call."""
-        self._tell_left_out(trimmed(self.turns(), self.offer.window, message="", images=0))
+        self._tell_left_out(trimmed(self.turns(), self.capabilities.window, message="", images=0))
 
     def _tell_left_out(self, sent: Trimmed) -> None:
-        if sent.dropped > self.left_out and self.offer.window is not None:
-            tokens = f"{self.offer.window.context_window:,} tokens"
+        if sent.dropped > self.left_out and self.capabilities.window is not None:
+            tokens = f"{self.capabilities.window.context_window:,} tokens"
             why = f"the model's context window of {tokens} has no room for more"
             self.screen.note(f"(the oldest {_turns(sent.dropped)} of this thread no longer go along: {why})")
         self.left_out = sent.dropped

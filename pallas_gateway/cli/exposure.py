@@ -62,7 +62,7 @@ type Kind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ExposureWarning:
     """One of them: its place in the files, and the fields of its log record."""
 
     kind: Kind
@@ -77,7 +77,7 @@ class Door:
         return Problem(self.file, self.line, self.path, _SAID[self.kind])
 
 
-def warn_of_doors(configuration: Configuration) -> None:
+def warn_of_exposure(configuration: Configuration) -> None:
     """Log each, once; those that let in everybody are said on stderr whatever the log is set to."""
     shown = _log.isEnabledFor(logging.WARNING) and any(
         isinstance(handler, StderrOutput) for handler in logging.getLogger().handlers
@@ -88,7 +88,7 @@ def warn_of_doors(configuration: Configuration) -> None:
             problem(_SAID[door.kind])
 
 
-def doors(configuration: Configuration) -> Iterator[Door]:
+def doors(configuration: Configuration) -> Iterator[ExposureWarning]:
     """All of them."""
     if not is_loopback(configuration.bind_host):
         yield from _beyond_this_machine(configuration)
@@ -99,7 +99,7 @@ def doors(configuration: Configuration) -> Iterator[Door]:
     yield from _handed_on(configuration)
 
 
-def _beyond_this_machine(configuration: Configuration) -> Iterator[Door]:
+def _beyond_this_machine(configuration: Configuration) -> Iterator[ExposureWarning]:
     gateway = configuration.deployment.gateway
     fields = {"host": configuration.bind_host}
     if gateway.auth is None:
@@ -114,7 +114,7 @@ def _beyond_this_machine(configuration: Configuration) -> Iterator[Door]:
         yield _door(configuration, "local_urls", "gateway.public_url", at="gateway.host", **fields)
 
 
-def _unbound(configuration: Configuration) -> Iterator[Door]:
+def _unbound(configuration: Configuration) -> Iterator[ExposureWarning]:
     """`host` names another machine's view of this one, where only loopback is bound."""
     gateway = configuration.deployment.gateway
     fields = {"host": configuration.deployment.host, "bound": configuration.bind_host}
@@ -124,7 +124,7 @@ def _unbound(configuration: Configuration) -> Iterator[Door]:
         yield _door(configuration, "unbound_urls", "host", **fields)
 
 
-def _proxied(configuration: Configuration) -> Iterator[Door]:
+def _proxied(configuration: Configuration) -> Iterator[ExposureWarning]:
     gateway = configuration.deployment.gateway
     for index, network in enumerate(gateway.trusted_proxies):
         if is_wider_than_any_site(network):
@@ -135,7 +135,7 @@ def _proxied(configuration: Configuration) -> Iterator[Door]:
         yield _door(configuration, "plain_urls", "gateway.public_url")
 
 
-def _closed(configuration: Configuration) -> Iterator[Door]:
+def _closed(configuration: Configuration) -> Iterator[ExposureWarning]:
     auth = configuration.deployment.gateway.auth
     if auth is None:
         return
@@ -146,7 +146,7 @@ def _closed(configuration: Configuration) -> Iterator[Door]:
             yield _door(configuration, "idle_key", f"gateway.auth.tokens.{index}", holder=key.name)
 
 
-def _handed_on(configuration: Configuration) -> Iterator[Door]:
+def _handed_on(configuration: Configuration) -> Iterator[ExposureWarning]:
     """The servers beyond this gateway that get the very token that the gateway verified for itself."""
     auth = configuration.deployment.gateway.auth
     if auth is None or auth.jwt is None:
@@ -156,7 +156,7 @@ def _handed_on(configuration: Configuration) -> Iterator[Door]:
         is_handed = server.forward_inbound_auth and server.token_exchange is None
         if is_handed and (server.url or "").rstrip("/") not in peers:
             file, path = str(configuration.fastagent.path), f"mcp.servers.{server.name}"
-            yield Door("handed_on", file, server.line, path, {"server": server.name})
+            yield ExposureWarning("handed_on", file, server.line, path, {"server": server.name})
 
 
 def _served(configuration: Configuration) -> list[str]:
@@ -164,9 +164,13 @@ def _served(configuration: Configuration) -> list[str]:
     return list(configuration.deployment.agents) if only is None else [only]
 
 
-def _door(configuration: Configuration, kind: Kind, path: str, *, at: str | None = None, **fields: str) -> Door:
+def _door(
+    configuration: Configuration, kind: Kind, path: str, *, at: str | None = None, **fields: str
+) -> ExposureWarning:
     """A door of `agents.yaml`, with the line of `at` (else of `path`) or of the nearest section around it."""
     place = at or path
     while place and place not in configuration.lines:
         place = place.rpartition(".")[0]
-    return Door(kind, str(configuration.path), configuration.lines.get(place), path, {**fields, "setting": path})
+    return ExposureWarning(
+        kind, str(configuration.path), configuration.lines.get(place), path, {**fields, "setting": path}
+    )
