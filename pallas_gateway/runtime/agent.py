@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
+from weakref import WeakMethod
 
 from pallas_gateway.runtime.call.observer import Observer
+from pallas_gateway.runtime.call_scope import CallScope, Operations, Presented, entered
 from pallas_gateway.runtime.compat import engine, engine_log
-from pallas_gateway.runtime.downstreams import connecting
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog, alike_for_all
-from pallas_gateway.runtime.downstreams.credentials import presenting
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings import tool_names
-from pallas_gateway.runtime.downstreams.operations import Operations
 from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
-from pallas_gateway.runtime.llm.attempts import repeats_told_to
-from pallas_gateway.runtime.llm.client_cache import while_waiting
 from pallas_gateway.runtime.llm.openrouter import models_known
 from pallas_gateway.runtime.loading.served import served_agent
 from pallas_gateway.runtime.protocols import ModelFacts
@@ -177,15 +174,15 @@ class FastAgentHost:
             self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}", report=True)
             raise
         for_llm = credentials.llm_bearer.reveal() if credentials.llm_bearer else None
-        with (
-            presenting(credentials, self._downstreams, self._exchanger),
-            self._harness.request_context(bearer_token=for_llm),
-            connecting.connecting(instance.connect_one),
-            engine.asking_for_logs(),
-            while_waiting(self._spare.make),
-            repeats_told_to(observer.note_repeat),
-            self._operations.told(),
-        ):
+        # Not a copy of the current scope: that may belong to the call that made this one.
+        scope = CallScope(
+            connect=instance.connect_one,
+            presented=Presented(credentials, self._downstreams, self._exchanger),
+            operations=self._operations,
+            on_llm_wait=WeakMethod(self._spare.make),
+            on_llm_repeat=WeakMethod(observer.note_repeat),
+        )
+        with entered(scope), self._harness.request_context(bearer_token=for_llm), engine.asking_for_logs():
             try:
                 yield instance
             finally:
@@ -201,7 +198,7 @@ class FastAgentHost:
         return there
 
     async def _create(self, session_id: str) -> HarnessSession:
-        with connecting.connecting(defer_connections), engine_log.making_for(self._plan.name):
+        with entered(CallScope(created_for=self._plan.name, connect=defer_connections)):
             return await self._harness.sessions.create(session_id)
 
     async def _dispose(self, instance: FastAgentInstance) -> None:

@@ -1,25 +1,39 @@
-"""Which call is being worked on, for log records: a ContextVar, so whatever the call starts inherits it.
+"""The call that a log record is written for: its ids and its secrets, inherited by every task that the call starts.
 
-Deliberately no more than its ids: nothing may be decided by what stands here.
+Only for records and messages: no decision may depend on it. What the runtime needs of a call is in
+`runtime/call_scope.py`.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_NO_CALL: Mapping[str, str | None] = MappingProxyType({})
-_ids: ContextVar[Mapping[str, str | None]] = ContextVar("pallas_ids_of_the_call", default=_NO_CALL)
+    from pallas_gateway.telemetry.redaction import KnownSecrets
+
+_NO_IDS: Mapping[str, str | None] = MappingProxyType({})
 
 
-def ids_of_the_call() -> Mapping[str, str | None]:
-    """What every record of the running call carries; empty outside of calls."""
-    return _ids.get()
+@dataclass(frozen=True, slots=True)
+class CurrentCall:
+    """The running call.
+
+    Attributes:
+        ids: fields of every record; empty outside of calls.
+        secrets: hidden in every record and message; one object for all tasks of the call, which may add to it.
+    """
+
+    ids: Mapping[str, str | None] = _NO_IDS
+    secrets: KnownSecrets | None = None
+
+
+current_call: ContextVar[CurrentCall] = ContextVar("pallas_current_call", default=CurrentCall())  # noqa: B039  frozen
 
 
 @contextmanager
@@ -28,8 +42,8 @@ def working_on(
 ) -> Iterator[None]:
     """Records written inside the block, and in tasks started in it, carry these; `trace_id` only if there is one."""
     ids = {"agent": agent, "call_id": call_id, "conversation_id": conversation_id}
-    token = _ids.set({**ids, "trace_id": trace_id} if trace_id else ids)
+    token = current_call.set(replace(current_call.get(), ids={**ids, "trace_id": trace_id} if trace_id else ids))
     try:
         yield
     finally:
-        _ids.reset(token)
+        current_call.reset(token)

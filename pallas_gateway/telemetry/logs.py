@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.telemetry.current_call import ids_of_the_call
+from pallas_gateway.telemetry.current_call import current_call
 from pallas_gateway.telemetry.log_outputs import FileOutput, StderrOutput
 from pallas_gateway.telemetry.log_relay import FILE, STDERR
 from pallas_gateway.telemetry.log_sizes import fitted, fitted_field, fitted_traceback
@@ -57,7 +57,7 @@ class CallFields(logging.Filter):
         """Whether the record is written."""
         if record.levelno < logging.WARNING and record.name.startswith(QUIET_LOGGERS) and _is_quiet(record.name):
             return False
-        for name, value in ids_of_the_call().items():
+        for name, value in current_call.get().ids.items():
             if not hasattr(record, name):
                 setattr(record, name, value)
         return True

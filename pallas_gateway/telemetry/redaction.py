@@ -15,11 +15,12 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
 from pallas_gateway.config.loading.secret_values import is_secret_name
+from pallas_gateway.telemetry.current_call import current_call
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -118,32 +119,29 @@ class KnownSecrets:
 configured = KnownSecrets()
 """Headers of downstreams, keys of providers, secret variables. Never a caller's token."""
 
-# The object is shared by all tasks of the call, so what one of them sends is hidden in what any other says.
-_of_the_call: ContextVar[KnownSecrets | None] = ContextVar("pallas_secrets_of_the_call", default=None)
-
 
 @contextmanager
 def hiding(*secrets: str | None) -> Iterator[None]:
     """Keep these, too, out of what is said inside the block and in tasks started in it."""
-    outer, inner = _of_the_call.get(), KnownSecrets()
-    inner.forms = outer.forms if outer is not None else ()
+    outer, inner = current_call.get(), KnownSecrets()
+    inner.forms = outer.secrets.forms if outer.secrets is not None else ()
     inner.add(secret for secret in secrets if secret)
-    token = _of_the_call.set(inner)
+    token = current_call.set(replace(outer, secrets=inner))
     try:
         yield
     finally:
-        _of_the_call.reset(token)
+        current_call.reset(token)
 
 
 def hide_in_this_call(secret: str) -> None:
     """Keep a token that the running call got meanwhile out of what it says from now on; outside of calls, nothing."""
-    known = _of_the_call.get()
+    known = current_call.get().secrets
     if known is not None and secret not in _known_here():
         known.add([secret])
 
 
 def _known_here() -> tuple[str, ...]:
-    of_the_call = _of_the_call.get()
+    of_the_call = current_call.get().secrets
     return (*of_the_call.forms, *configured.forms) if of_the_call is not None else configured.forms
 
 

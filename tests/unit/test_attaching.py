@@ -13,7 +13,7 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 
 from pallas_gateway.runtime import instance, patches
-from pallas_gateway.runtime.downstreams import connecting as making
+from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams import shutdown
 from pallas_gateway.runtime.instance import Connections
 from pallas_gateway.runtime.settings.hosting import prepare_servers
@@ -60,7 +60,7 @@ async def test_server_that_hangs_and_lets_no_session_end_costs_a_bounded_time(
         changing_downstream("two") as good,
     ):
         bad.gates.update({hangs_at: Gate(), "DELETE": Gate()})
-        with making.connecting(nothing):
+        with entered(CallScope(connect=nothing)):
             async with asyncio.timeout(PATIENT), an_aggregator(bad=bad.url, good=good.url) as aggregator:
                 await connections().connect(aggregator)
                 tools = [tool.name for tool in (await aggregator.list_tools()).tools]
@@ -79,7 +79,7 @@ async def test_server_that_hangs_does_not_hold_a_call_that_is_cancelled(monkeypa
     async with changing_downstream("one", stateless=False, era="initialize") as bad:
         listing = bad.gates["tools/list"] = Gate()
         bad.gates["DELETE"] = Gate()
-        with making.connecting(nothing):
+        with entered(CallScope(connect=nothing)):
             async with asyncio.timeout(PATIENT), an_aggregator(bad=bad.url) as aggregator:
                 connecting = asyncio.create_task(connections().connect(aggregator))
                 await listing.wait_for_entered()
@@ -94,7 +94,7 @@ async def test_server_that_is_only_slow_has_its_session_ended(monkeypatch: pytes
     monkeypatch.setattr(instance, "ATTACH_SECONDS", 0.5)
     async with changing_downstream("one", stateless=False, era="initialize") as slow:
         slow.gates["tools/list"] = Gate()
-        with making.connecting(nothing):
+        with entered(CallScope(connect=nothing)):
             async with asyncio.timeout(PATIENT), an_aggregator(slow=slow.url) as aggregator:
                 await connections().connect(aggregator)
                 assert [request.method for request in slow.recorder.requests].count("DELETE") == 1
@@ -108,7 +108,7 @@ async def test_server_that_lets_no_session_end_does_not_hold_what_a_call_had(
     before = snapshot()
     async with changing_downstream("one", stateless=False, era="initialize") as bad:
         bad.gates["DELETE"] = Gate()
-        with making.connecting(nothing):
+        with entered(CallScope(connect=nothing)):
             async with asyncio.timeout(PATIENT), an_aggregator(bad=bad.url) as aggregator:
                 await connections().connect(aggregator)
                 assert len((await aggregator.list_tools()).tools) == 1

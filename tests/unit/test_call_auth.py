@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs
 
@@ -16,7 +17,8 @@ from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
 from pallas_gateway.identity.token_exchanger import TokenExchanger
-from pallas_gateway.runtime.downstreams.credentials import CallAuth, presenting, why_without_token
+from pallas_gateway.runtime.call_scope import CallScope, Presented, entered
+from pallas_gateway.runtime.downstreams.credentials import CallAuth, why_without_token
 from pallas_gateway.runtime.protocols import Downstream
 from tests.support.downstreams import refusing
 
@@ -32,6 +34,13 @@ EXCHANGED_PEER = replace(EXCHANGED, peer="research")
 BOTH = Credentials(Secret("anns-token"), Secret("call-token"))
 BEARER, NESTED = {"authorization": "Bearer anns-token"}, {NESTED_CALL_HEADER: "call-token"}
 NEVER_ASKED = TokenExchanger()
+
+
+def presenting(
+    credentials: Credentials, downstreams: Mapping[str, Downstream], exchanger: TokenExchanger
+) -> AbstractContextManager[None]:
+    """The scope of a call with these credentials."""
+    return entered(CallScope(presented=Presented(credentials, downstreams, exchanger)))
 
 
 async def added(

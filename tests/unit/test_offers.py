@@ -16,7 +16,8 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.downstreams import catalog, connecting, manager
+from pallas_gateway.runtime.call_scope import CallScope, entered
+from pallas_gateway.runtime.downstreams import catalog, manager
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import ChangingTool, changing_downstream
@@ -69,7 +70,7 @@ async def calling(url: str, offer: ServerListing) -> AsyncIterator[Callable[[], 
     async def give(aggregator: MCPAggregator) -> None:
         offer.install(aggregator, "tools")
 
-    with connecting.connecting(give):
+    with entered(CallScope(connect=give)):
         async with MCPAggregator(["tools"], context=context_of(settings_of(url)), name="agent") as aggregator:
             yield lambda: aggregator.call_tool("tools__one", {})
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.runtime.downstreams.operations import Operations, contradicts_listing, timed
+from pallas_gateway.runtime.call_scope import CallScope, Operations, entered
+from pallas_gateway.runtime.downstreams.operations import contradicts_listing, timed
 from tests.support.waiting import Gate
 
 
@@ -24,9 +25,10 @@ class Heard:
         self.seconds.append(seconds)
 
 
-def told(server: str, operation_type: str) -> list[tuple[str, str, bool]]:
+async def told(server: str, operation_type: str) -> list[tuple[str, str, bool]]:
     heard = Heard()
-    Operations(heard, {"tools", "notes"}).ended(server, operation_type, ok=True, seconds=0.5)
+    with entered(CallScope(operations=Operations(heard, {"tools", "notes"}))):
+        await timed(fine)(object(), server, operation_type)
     return heard.operations
 
 
@@ -39,17 +41,17 @@ def told(server: str, operation_type: str) -> list[tuple[str, str, bool]]:
         ("resources/directory/read", "resource"),
     ],
 )
-def test_an_operation_is_told_by_its_kind(operation_type: str, kind: str) -> None:
-    assert told("tools", operation_type) == [("tools", kind, True)]
+async def test_an_operation_is_told_by_its_kind(operation_type: str, kind: str) -> None:
+    assert await told("tools", operation_type) == [("tools", kind, True)]
 
 
 @pytest.mark.parametrize("operation_type", ["tools/list", "prompts/list", "resources/list", "completion/complete"])
-def test_lists_and_completions_are_not_told_of(operation_type: str) -> None:
-    assert told("tools", operation_type) == []
+async def test_lists_and_completions_are_not_told_of(operation_type: str) -> None:
+    assert await told("tools", operation_type) == []
 
 
-def test_a_server_nobody_configured_is_another() -> None:
-    assert told("attached by a model", "tools/call") == [("other", "tool", True)]
+async def test_a_server_nobody_configured_is_another() -> None:
+    assert await told("attached by a model", "tools/call") == [("other", "tool", True)]
 
 
 async def fine(*_: object, **options: Any) -> str:
@@ -107,7 +109,7 @@ type Execute = Callable[..., Awaitable[Any]]
 
 
 async def run(execute: Execute, heard: Heard, **options: Any) -> Any:
-    with Operations(heard, {"tools"}).told():
+    with entered(CallScope(operations=Operations(heard, {"tools"}))):
         return await timed(execute)(object(), "tools", "tools/call", operation_name="add", **options)
 
 

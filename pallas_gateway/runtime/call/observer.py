@@ -25,8 +25,9 @@ from pallas_gateway.calls.assistant_stream import LOGGER, Emitter, FromPeer, Too
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.messages import STOPPED_AT_LIMIT, is_failure
-from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_missing_token, peer_call
+from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_missing_token
 from pallas_gateway.runtime.call.turn_spans import TurnSpans
+from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.telemetry.traces import CallSpans
 
 if TYPE_CHECKING:
@@ -262,7 +263,8 @@ class Observer:
         if not isinstance(notification, LoggingMessageNotification):
             return
         params = notification.params
-        payload = relay.relayed(params.logger, params.data, peer_call.get(), max_depth=self._plan.max_relay_depth)
+        behind = current_scope.get().peer_call
+        payload = relay.relayed(params.logger, params.data, behind, max_depth=self._plan.max_relay_depth)
         if payload is not None:
             self._channel.event(FromPeer(payload))
         elif params.logger == LOGGER:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextvars import ContextVar
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from mcp_types import TextContent
 
 from pallas_gateway.calls import progress
 from pallas_gateway.calls.relay import PeerCall
+from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.credentials import why_without_token
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from pallas_gateway.telemetry.traces import CallSpans
 
 _log = logging.getLogger("pallas.runtime")
-
-# The tool call behind which a peer is working, in the context of that call: its notifications come back in it.
-peer_call: ContextVar[PeerCall | None] = ContextVar("pallaspeer_call", default=None)
 
 
 class ToolEvents(NoOpToolExecutionHandler):
@@ -42,7 +40,7 @@ class ToolEvents(NoOpToolExecutionHandler):
         """A tool call began; what its server says from now on, in this context, belongs to it."""
         id_ = await super().on_tool_start(tool_name, server_name, arguments, tool_use_id)
         call = PeerCall(server_name, tool_name, tool_use_id or id_)
-        peer_call.set(call)
+        current_scope.set(replace(current_scope.get(), peer_call=call))
         self._running[id_] = (call, monotonic())
         self._spans.begin_tool(id_, server=server_name, tool=tool_name)
         self._channel.progress(progress.tool_started(server_name, tool_name))

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.telemetry.current_call import ids_of_the_call
+from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.telemetry.current_call import current_call
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
 _log = logging.getLogger("pallas.fast_agent")
 _trace_log = logging.getLogger("pallas.forward.trace")
@@ -41,18 +40,7 @@ _ABOUT_SETTINGS = (
     "Kimi K3 always reasons",
 )
 """Beginnings of warnings that fast-agent writes in every call, over what an agent is set up with."""
-_made_for: ContextVar[str | None] = ContextVar("pallas_llm_objects_of_agent", default=None)
 _warned: set[tuple[str | None, str]] = set()
-
-
-@contextmanager
-def making_for(agent: str) -> Iterator[None]:
-    """Objects of fast-agent that are made inside the block belong to `agent`."""
-    token = _made_for.set(agent)
-    try:
-        yield
-    finally:
-        _made_for.reset(token)
 
 
 def warn_again(agent: str) -> None:
@@ -75,7 +63,7 @@ def event(  # noqa: PLR0913, PLR0917  fast-agent's own parameters
     if not _log.isEnabledFor(level):
         return
     extra: dict[str, Any] = {"source": self.namespace}
-    if (agent := _made_for.get()) is not None and not ids_of_the_call():
+    if (agent := current_scope.get().created_for) is not None and not current_call.get().ids:
         extra["agent"] = agent
     if ename:
         extra["event"] = ename
@@ -92,7 +80,7 @@ def _is_warning(message: str) -> bool:
         return False
     if not message.startswith(_ABOUT_SETTINGS):
         return True
-    warning = (_made_for.get() or ids_of_the_call().get("agent"), message)
+    warning = (current_scope.get().created_for or current_call.get().ids.get("agent"), message)
     is_new = warning not in _warned
     _warned.add(warning)
     return is_new

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import httpx2
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
+from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams import connecting
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.manager import CONNECT_SECONDS, cut_off, listing_of, tools_of
@@ -231,7 +232,7 @@ class _Inquiry:
         """A connection over which the server has been asked once."""
         self._has_answered = False
         self._aggregator = aggregator = _Asking(self, self._server, self._agent, self._context)
-        with connecting.connecting(_later):
+        with entered(CallScope(connect=_later)):
             async with aggregator:
                 try:
                     invalidations = self.invalidations

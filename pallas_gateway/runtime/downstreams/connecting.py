@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,21 +20,17 @@ from fast_agent.mcp.client_gateway import PreparedHttpAuth
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 
+from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
 from pallas_gateway.runtime.downstreams.manager import LazyConnectionManager
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable
 
     from fast_agent.config import MCPServerSettings
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
-
-type Connect = Callable[[MCPAggregator], Awaitable[None]]
-
-# How aggregators made in this context get their connections; None leaves it to fast-agent.
-_connect: ContextVar[Connect | None] = ContextVar("pallas_connect_downstreams", default=None)
 
 # Each holds the function under a name of its own; providers' clients take that of the package.
 _TRUST_STORE_READERS: tuple[Any, ...] = (httpx, httpx_transports, httpx2, httpx2_transports)
@@ -70,16 +64,6 @@ def prepare() -> None:
     _add_log_filters_once()
     _share_trust_store()
     _use_primed_connections()
-
-
-@contextmanager
-def connecting(connect: Connect) -> Iterator[None]:
-    """Aggregators made inside the block are connected by `connect`, those of agents-as-tools clones included."""
-    token = _connect.set(connect)
-    try:
-        yield
-    finally:
-        _connect.reset(token)
 
 
 async def attach(aggregator: MCPAggregator, server: str) -> None:
@@ -138,7 +122,7 @@ def _let_calls_connect() -> None:
     original = MCPAggregator.load_servers
 
     async def load_servers(self: MCPAggregator, *, force_connect: bool = False) -> None:
-        connect = _connect.get()
+        connect = current_scope.get().connect
         if connect is None or force_connect:
             await original(self, force_connect=force_connect)
         elif not self.initialized:

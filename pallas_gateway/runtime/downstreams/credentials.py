@@ -1,6 +1,6 @@
 """Which request of a call carries which token: decided per request, from the context of the call that sends it.
 
-There is no table of tokens by server. The credentials of a call are a ContextVar of the task that runs it; an
+There is no table of tokens by server. The credentials of a call are in its `CallScope`; an
 `httpx2.Auth` on each connection reads it when a request leaves, and adds a header only if the request goes to the very
 origin that the downstream was configured with. A request without a call in its context, or to another origin, gets
 nothing, and what an earlier hop of it was given is taken off. Where a token has to be exchanged first and that fails,
@@ -9,55 +9,32 @@ no request leaves.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import httpx2
 
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, Credentials
+from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.token_exchange import endpoint_of
+from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.telemetry import traces
 from pallas_gateway.telemetry.redaction import hide_in_this_call
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Generator
 
+    from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.identity.token_exchange import TokenExchange
-    from pallas_gateway.identity.token_exchanger import TokenExchanger
+    from pallas_gateway.runtime.call_scope import Presented
     from pallas_gateway.runtime.protocols import Downstream
-
-
-@dataclass(frozen=True, slots=True)
-class _Presented:
-    credentials: Credentials
-    downstreams: Mapping[str, Downstream]
-    exchanger: TokenExchanger
-    failures: dict[str, TokenExchangeError] = field(default_factory=dict)  # of this call, by server
-
-
-_presented: ContextVar[_Presented | None] = ContextVar("pallas_presented_credentials", default=None)
-
-
-@contextmanager
-def presenting(
-    credentials: Credentials, downstreams: Mapping[str, Downstream], exchanger: TokenExchanger
-) -> Iterator[None]:
-    """Requests sent inside the block may carry `credentials`, each as its downstream allows."""
-    token = _presented.set(_Presented(credentials, downstreams, exchanger))
-    try:
-        yield
-    finally:
-        _presented.reset(token)
 
 
 def token_endpoint_waited_for(server_name: str) -> str | None:
     """The token endpoint that the current call is waiting for to reach this server, if it is."""
-    presented = _presented.get()
+    presented = current_scope.get().presented
     downstream = presented.downstreams.get(server_name) if presented else None
     if presented is None or downstream is None or downstream.token_exchange is None:
         return None
@@ -68,7 +45,7 @@ def token_endpoint_waited_for(server_name: str) -> str | None:
 
 def why_without_token(server_name: str) -> TokenExchangeError | None:
     """Why the latest request of the current call to this server was not sent, if for want of a token."""
-    presented = _presented.get()
+    presented = current_scope.get().presented
     return presented.failures.get(server_name) if presented else None
 
 
@@ -92,7 +69,7 @@ class CallAuth(httpx2.Auth):
         """
         self._take_off_what_was_added(request)
         traces.hand_on(request.headers)
-        presented = _presented.get()
+        presented = current_scope.get().presented
         downstream = self._downstream_at(request.url, presented)
         if presented is None or downstream is None:
             yield request
@@ -122,7 +99,7 @@ class CallAuth(httpx2.Auth):
         if not self._has_own_authorization:
             request.headers.pop("Authorization", None)
 
-    def _downstream_at(self, url: httpx2.URL, presented: _Presented | None) -> Downstream | None:
+    def _downstream_at(self, url: httpx2.URL, presented: Presented | None) -> Downstream | None:
         """The downstream, if the current call knows it and `url` is of its origin."""
         downstream = presented.downstreams.get(self._server_name) if presented else None
         if downstream is None or downstream.url is None or _origin(url) != _origin(httpx2.URL(downstream.url)):
@@ -136,7 +113,7 @@ class _Exchanging:
 
     bearer: Secret
     to: TokenExchange
-    presented: _Presented
+    presented: Presented
 
     async def begin(self) -> tuple[bool, Secret]:
         """Whether the token was kept from an earlier request, and the token."""

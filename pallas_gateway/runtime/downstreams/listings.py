@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
+from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams import connecting
 from pallas_gateway.runtime.downstreams.manager import cut_off
 from pallas_gateway.runtime.failures import one_line
@@ -28,7 +29,7 @@ async def tool_names(server: str, agent: str, context: Context | None) -> frozen
     cutting = asyncio.get_running_loop().call_later(LISTING_SECONDS, cut_off, aggregator)
     try:
         async with asyncio.timeout(LISTING_SECONDS):
-            with connecting.connecting(_by_name):
+            with entered(CallScope(connect=_by_name)):
                 async with aggregator:
                     await connecting.attach(aggregator, server)
                     return frozenset(tool.tool.name for tool in aggregator._server_to_tool_map.get(server, ()))

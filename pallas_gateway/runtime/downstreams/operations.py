@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator
+from pallas_gateway.runtime.call_scope import current_scope
 
-    from pallas_gateway.runtime.protocols import OnOperation
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 # fast-agent's operation types by the words of the metrics. Lists are not told of: every call makes them to connect.
 _KINDS = {
@@ -25,33 +22,6 @@ OTHER_SERVER = "other"
 """A server that no agent is configured with: a model may attach one (`@fast.smart`) under any name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operations:
-    """Those of one agent, configured with `servers`.
-
-    `on_trouble` is called with a server that gave no answer of its own, or whose answer shows that its tools are others
-    than those that were listed.
-    """
-
-    on_operation: OnOperation
-    servers: Collection[str]
-    on_trouble: Callable[[str], object] = lambda _: None
-
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """What is asked of downstreams inside the block is told to `on_operation`, cancelled operations included."""
-        token = _told.set(self)
-        try:
-            yield
-        finally:
-            _told.reset(token)
-
-    def ended(self, server: str, operation_type: str, *, ok: bool, seconds: float) -> None:
-        """Tell of one operation, by a name that is configured."""
-        if (kind := _KINDS.get(operation_type)) is not None:
-            self.on_operation(server if server in self.servers else OTHER_SERVER, kind, ok=ok, seconds=seconds)
-
-
 _OUTDATED = re.compile(
     r"(?:unknown|unsupported|no such) tool|tool\b.{0,200}\b(?:not found|does not exist)"
     r"|invalid (?:arguments|params)|validation error",
@@ -60,14 +30,12 @@ _OUTDATED = re.compile(
 _LONGEST_REPORT = 300
 """A server says at the beginning of a result what is wrong with the call."""
 
-_told: ContextVar[Operations | None] = ContextVar("pallas_operations", default=None)
-
 
 def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-    """`MCPAggregator._execute_on_server`, telling of what it does inside a `told` block."""
+    """`MCPAggregator._execute_on_server`, reporting to the `operations` of the call."""
 
     async def execute_on_server(self: Any, server_name: str, operation_type: str, *more: Any, **options: Any) -> Any:
-        operations = _told.get()
+        operations = current_scope.get().operations
         if operations is None:
             return await execute(self, server_name, operation_type, *more, **options)
         failures: list[str] = []
@@ -85,7 +53,9 @@ def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
             ok = not failures and not getattr(result, "is_error", False)
             return result
         finally:
-            operations.ended(server_name, operation_type, ok=ok, seconds=monotonic() - began)
+            if (kind := _KINDS.get(operation_type)) is not None:
+                server = server_name if server_name in operations.servers else OTHER_SERVER
+                operations.on_operation(server, kind, ok=ok, seconds=monotonic() - began)
             if failures or contradicts_listing(result):
                 operations.on_trouble(server_name)
 

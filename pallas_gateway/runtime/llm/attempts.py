@@ -10,27 +10,25 @@ import asyncio
 import logging
 import random
 import sys
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from functools import wraps
 from http import HTTPStatus
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
-from weakref import WeakMethod
 
 import httpx2
 from fast_agent.core.exceptions import walk_exception_chain
 from fast_agent.llm.fastagent_llm import FastAgentLLM
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime.call_scope import Requests, current_scope
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.provider_failures import explain, why_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
@@ -49,10 +47,6 @@ RELIED_ON: ReliedOn = (
 _REPEATING_LIBRARIES = ("openai", "anthropic")
 _PASSING = frozenset({408, 409, 429})
 _log = logging.getLogger("pallas.runtime")
-_asking: ContextVar[Any] = ContextVar("pallas_asking_llm", default=None)
-_current: ContextVar[Requests | None] = ContextVar("pallas_llm_requests", default=None)
-# Weak: a context may outlive its call, in whatever was scheduled in it.
-_told: ContextVar[WeakMethod[Callable[[Any], None]] | None] = ContextVar("pallas_llm_repeats", default=None)
 
 
 class ProviderError(CallFailedError):
@@ -72,30 +66,6 @@ class ProviderError(CallFailedError):
         self.status = status
         self.headers = headers or {}
         self.is_unreached = is_unreached
-
-
-@dataclass
-class Requests:
-    """Those of one turn that a provider's class counts, because it sends several by itself."""
-
-    sent: int = 0
-    is_answered: bool = False  # in this attempt
-    failure: Exception | None = None  # of this attempt
-
-    @classmethod
-    def of_turn(cls) -> Requests:
-        """Return those of the running turn."""
-        return _current.get() or cls()
-
-
-@contextmanager
-def repeats_told_to(hear: Callable[[Any], None]) -> Iterator[None]:
-    """`hear`, a method, is called with the LLM of this context that is about to send a request once more."""
-    token = _told.set(WeakMethod(hear))
-    try:
-        yield
-    finally:
-        _told.reset(token)
 
 
 def prepare() -> None:
@@ -140,11 +110,11 @@ def _logged(original: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable
 
 def say_repeated(why: str, attempt: int) -> None:
     """Log that a request failed and is sent again; `attempt` is the number of the one that failed."""
-    llm = _asking.get()
-    provider = getattr(getattr(llm, "provider", None), "config_name", None)
+    scope = current_scope.get()
+    provider = getattr(getattr(scope.llm, "provider", None), "config_name", None)
     _log.warning("LLM request repeated", extra={"provider": provider, "attempt": attempt, "error": why})
-    if llm is not None and (told := _told.get()) is not None and (hear := told()) is not None:
-        hear(llm)
+    if scope.llm is not None and scope.on_llm_repeat is not None and (hear := scope.on_llm_repeat()) is not None:
+        hear(scope.llm)
 
 
 @dataclass
@@ -163,7 +133,7 @@ class _Attempts:
             CallFailedError: `llm_timeout`; the provider was silent.
             Exception: what the last request raised.
         """
-        token, counting = _asking.set(self.llm), _current.set(self.requests)
+        token = current_scope.set(replace(current_scope.get(), llm=self.llm, requests=self.requests))
         forget = (self.llm.add_stream_listener(self._hear), self.llm.add_tool_stream_listener(self._hear_of_tool))
         try:
             for attempt in range(1, MOST_REQUESTS + 1):
@@ -180,8 +150,7 @@ class _Attempts:
                     say_repeated(why_failed(error) or one_line(error), attempt)
                 await asyncio.sleep(wait)
         finally:
-            _asking.reset(token)
-            _current.reset(counting)
+            current_scope.reset(token)
             for one in forget:
                 one()
         raise AssertionError  # the last attempt returns or raises

@@ -10,9 +10,10 @@ from fast_agent.llm.stream_types import StreamChunk
 from fast_agent.llm.usage_tracking import PromptTokenUsage, TurnUsage
 from fast_agent.types.llm_stop_reason import LlmStopReason
 
+from pallas_gateway.runtime.call_scope import Requests
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.llm.anthropic import takes_one_of_two
-from pallas_gateway.runtime.llm.attempts import MOST_REQUESTS, ProviderError, Requests, say_repeated
+from pallas_gateway.runtime.llm.attempts import MOST_REQUESTS, ProviderError, say_repeated
 from pallas_gateway.runtime.llm.bedrock_turns import Turn, current_turn, in_thread
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _send_live_text(llm_class: Any) -> None:
     @wraps(original)
     def handle(self: Any, text: str, *arguments: Any) -> None:
         original(self, text, *arguments)
-        if (turn := current_turn.get()) is not None and text:
+        if (turn := current_turn()) is not None and text:
             turn.loop.call_soon_threadsafe(self._notify_stream_listeners, StreamChunk(text=text))
 
     llm_class._handle_stream_text_delta = handle

@@ -20,7 +20,8 @@ from botocore.eventstream import ParserError
 from botocore.httpsession import URLLib3Session
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from pallas_gateway.runtime.llm.attempts import MOST_REQUESTS, ProviderError, Requests
+from pallas_gateway.runtime.call_scope import Requests
+from pallas_gateway.runtime.llm.attempts import MOST_REQUESTS, ProviderError
 from pallas_gateway.runtime.llm.bedrock_turns import current_turn
 from pallas_gateway.runtime.llm.endings import AFTER_LAST_SECONDS, ended_early, incomplete
 from pallas_gateway.runtime.llm.limits import LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES, too_long
@@ -83,12 +84,12 @@ class _Watched:
     """Goes before the class of a connection."""
 
     def request(self: Any, *arguments: Any, **options: Any) -> Any:
-        if (turn := current_turn.get()) is not None and self.sock is not None:
+        if (turn := current_turn()) is not None and self.sock is not None:
             turn.takes(self.sock)  # one that other turns have used
         return super().request(*arguments, **options)  # type: ignore[misc]
 
     def getresponse(self: Any, *arguments: Any, **options: Any) -> Any:
-        if (turn := current_turn.get()) is not None:
+        if (turn := current_turn()) is not None:
             self.timeout = turn.idle_seconds
             turn.takes(self.sock)
         response = super().getresponse(*arguments, **options)  # type: ignore[misc]
@@ -134,7 +135,7 @@ class Client:
         return {**response, "stream": _events(response["stream"])}
 
     def _ask(self, operation: str, request: dict[str, Any]) -> Any:
-        if (turn := current_turn.get()) is not None:
+        if (turn := current_turn()) is not None:
             turn.check()
         requests = Requests.of_turn()
         if self._refusal is not None:
@@ -180,7 +181,7 @@ def _events(stream: Any) -> Iterator[dict[str, Any]]:
 
 
 def _wait_briefly() -> None:
-    if (turn := current_turn.get()) is not None:
+    if (turn := current_turn()) is not None:
         turn.wait_at_most(AFTER_LAST_SECONDS)
 
 

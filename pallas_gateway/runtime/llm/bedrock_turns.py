@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from pallas_gateway.runtime.call_scope import current_scope, entered
 from pallas_gateway.runtime.compat.daemon_threads import begin
 from pallas_gateway.runtime.llm.attempts import ProviderError, say_repeated
 
@@ -62,7 +64,12 @@ class Turn:
 
 _owners: WeakKeyDictionary[socket.socket, Turn] = WeakKeyDictionary()
 _owning = Lock()
-current_turn: ContextVar[Turn | None] = ContextVar("pallas_bedrock_turn", default=None)
+
+
+def current_turn() -> Turn | None:
+    """Return the turn of the current thread."""
+    turn: Turn | None = current_scope.get().bedrock_turn
+    return turn
 
 
 def _shut_down(sock: socket.socket) -> None:
@@ -72,9 +79,8 @@ def _shut_down(sock: socket.socket) -> None:
 
 async def in_thread(turn: Turn, work: Coroutine[Any, Any, Any]) -> Any:
     """The result of `work`, which never waits for the event loop; cancelled, it is cut off."""
-    token = current_turn.set(turn)
-    context = copy_context()
-    current_turn.reset(token)
+    with entered(replace(current_scope.get(), bedrock_turn=turn)):
+        context = copy_context()
     try:
         return await begin(partial(context.run, _run_through, work), name="pallas-bedrock-turn")
     except asyncio.CancelledError:

@@ -12,20 +12,21 @@ import asyncio
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import contextmanager
-from contextvars import Context, ContextVar
+from contextvars import Context
+from dataclasses import replace
 from functools import partial
 from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakMethod
+from weakref import WeakKeyDictionary
 
 from fast_agent.mcp.auth.context import request_bearer_token
 
+from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.llm.openai_requests import transform_plainly
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import ModuleType
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
@@ -61,9 +62,6 @@ ANTHROPIC_RELIES_ON: ReliedOn = (
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[Any, Any]] = WeakKeyDictionary()
 _retired: WeakKeyDictionary[asyncio.AbstractEventLoop, set[Any]] = WeakKeyDictionary()
 _closing = TaskOwner()
-# Weak: a context may outlive its call, in whatever was scheduled in it, and must not keep an agent that has gone.
-_meanwhile: ContextVar[WeakMethod[Callable[[], None]] | None] = ContextVar("pallas_while_waiting", default=None)
-_responses: ContextVar[list[Any] | None] = ContextVar("pallas_llm_responses", default=None)
 
 
 def keep_clients_of(module: ModuleType) -> None:
@@ -75,16 +73,6 @@ def keep_clients_of(module: ModuleType) -> None:
             _keep_anthropic(module, name)
     if hasattr(module, "AsyncAzureOpenAI"):
         _keep_azure(module)
-
-
-@contextmanager
-def while_waiting(work: Callable[[], None]) -> Iterator[None]:
-    """`work`, a method, is called when a turn of this context has left for its model, which takes its time."""
-    token = _meanwhile.set(WeakMethod(work))
-    try:
-        yield
-    finally:
-        _meanwhile.reset(token)
 
 
 async def close_clients() -> None:
@@ -219,11 +207,11 @@ class Lent:
         """Nothing: others use it."""
 
     async def __aenter__(self) -> Any:
-        self._token = _responses.set(self._responses)
+        self._token = current_scope.set(replace(current_scope.get(), responses=self._responses))
         return self._client
 
     async def __aexit__(self, *_: object) -> None:
-        _responses.reset(self._token)
+        current_scope.reset(self._token)
         for response in self._responses:
             if not response.is_closed:
                 await response.aclose()
@@ -231,13 +219,13 @@ class Lent:
 
 async def use_the_wait(_: Any) -> None:
     """A hook of HTTP clients. The request leaves before the loop comes to this: a kept connection never waits."""
-    if (meanwhile := _meanwhile.get()) is not None and (work := meanwhile()) is not None:
+    if (meanwhile := current_scope.get().on_llm_wait) is not None and (work := meanwhile()) is not None:
         asyncio.get_running_loop().call_soon(work)
 
 
 async def remember(response: Any) -> None:
     """A hook of HTTP clients: the turn closes this response when it ends."""
-    if (responses := _responses.get()) is not None:
+    if (responses := current_scope.get().responses) is not None:
         responses.append(response)
 
 

@@ -1,0 +1,116 @@
+"""Everything that code deep inside fast-agent and the providers' libraries needs of the call that it works for.
+
+One frozen object in one ContextVar, inherited by every task that the call starts. `FastAgentHost.open` makes it; an LLM
+turn and a tool call work in a copy with their own fields added. Ids and secrets for log records are in
+`telemetry/current_call.py`, which lies below the runtime.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+    from weakref import WeakMethod
+
+    from fast_agent.mcp.mcp_aggregator import MCPAggregator
+
+    from pallas_gateway.calls.credentials import Credentials
+    from pallas_gateway.calls.relay import PeerCall
+    from pallas_gateway.errors import TokenExchangeError
+    from pallas_gateway.identity.token_exchanger import TokenExchanger
+    from pallas_gateway.runtime.protocols import Downstream, OnOperation
+
+    type Connect = Callable[[MCPAggregator], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """The credentials of a call, and the downstreams that may receive them."""
+
+    credentials: Credentials
+    downstreams: Mapping[str, Downstream]
+    exchanger: TokenExchanger
+    failures: dict[str, TokenExchangeError] = field(default_factory=dict)  # of this call, by server
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Reports of what an agent asks of its downstreams.
+
+    Attributes:
+        on_operation: is called with each operation, cancelled ones included.
+        servers: those that the agent is configured with.
+        on_trouble: is called with a server that failed to answer, or whose answer contradicts its listing.
+    """
+
+    on_operation: OnOperation
+    servers: Collection[str]
+    on_trouble: Callable[[str], object] = lambda _: None
+
+
+@dataclass
+class Requests:
+    """The requests of one LLM turn, counted by a provider's class that sends several by itself."""
+
+    sent: int = 0
+    is_answered: bool = False  # in this attempt
+    failure: Exception | None = None  # of this attempt
+
+    @classmethod
+    def of_turn(cls) -> Requests:
+        """Return those of the running turn."""
+        return current_scope.get().requests or cls()
+
+
+@dataclass(frozen=True, slots=True)
+class CallScope:
+    """The context of a call; empty outside of calls.
+
+    Methods are weak: a context may outlive its call in whatever was scheduled in it, and must not keep an agent that
+    has gone.
+
+    Attributes:
+        created_for: the agent whose instance is being created.
+        connect: connects aggregators; None leaves it to fast-agent.
+        presented: the call's credentials.
+        operations: receives reports of downstream operations.
+        on_llm_wait: is called when a request has left for a model.
+        on_llm_repeat: is called with an LLM that is about to repeat a request.
+        llm: runs the current turn.
+        requests: those of the current turn.
+        responses: of the current turn, closed at its end.
+        bedrock_turn: the `bedrock_turns.Turn` of the current thread.
+        peer_call: the running tool call; notifications of a peer arrive in its context.
+    """
+
+    created_for: str | None = None
+    connect: Connect | None = None
+    # The call. A question to its caller needs its field here.
+    presented: Presented | None = None
+    operations: Operations | None = None
+    on_llm_wait: WeakMethod[Callable[[], None]] | None = None
+    on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
+    # One LLM turn
+    llm: Any = None
+    requests: Requests | None = None
+    responses: list[Any] | None = None
+    bedrock_turn: Any = None
+    # One tool call
+    peer_call: PeerCall | None = None
+
+
+current_scope: ContextVar[CallScope] = ContextVar("pallas_call_scope", default=CallScope())  # noqa: B039  frozen
+
+
+@contextmanager
+def entered(scope: CallScope) -> Iterator[None]:
+    """Make `scope` the current one for the block."""
+    token = current_scope.set(scope)
+    try:
+        yield
+    finally:
+        current_scope.reset(token)
