@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 FILE, STDERR = b"F", b"E"
 READ_BYTES = 1 << 20
-GATHER_SECONDS = 0.02
-"""How long lines are left to gather in the pipe, which has room for hundreds: waking for each takes workers' time."""
 _HEADER = struct.Struct(">cI")
 
 
@@ -74,22 +72,13 @@ class _PipeOutput(logging.Handler):
                     sys.__stderr__.write(f"{line}\n")  # nobody is left to write it
 
 
-async def write_lines(pipe: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
-    """Write what comes through a worker's pipe to the outputs of this process, until the worker has ended.
-
-    Args:
-        pipe: what has come.
-        transport: brings it.
-    """
+async def write_lines(pipe: asyncio.StreamReader) -> None:
+    """Write the lines that a worker's pipe brings to the outputs of this process, until the worker has ended."""
     rest = b""  # in the end, a killed worker's last frame
     while received := await pipe.read(READ_BYTES):
-        transport.pause_reading()
         lines, rest = _taken_apart(rest + received)
         for kind in (STDERR, FILE):
             _write(kind, [line for of, line in lines if of == kind])
-        if not rest:  # else a worker may be waiting for room for what has not come
-            await asyncio.sleep(GATHER_SECONDS)
-        transport.resume_reading()
 
 
 def _taken_apart(received: bytes) -> tuple[list[tuple[bytes, str]], bytes]:

@@ -184,6 +184,6 @@ class WorkerProcess:
             lambda: protocol, os.fdopen(descriptor, "rb", 0)
         )
         try:
-            await write_lines(lines, transport)
+            await write_lines(lines)
         finally:
             transport.close()

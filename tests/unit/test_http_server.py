@@ -14,7 +14,7 @@ import hypercorn.asyncio.run
 import pytest
 from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.asyncio.tcp_server import TCPServer
-from hypercorn.events import Event, RawData, Updated
+from hypercorn.events import Updated
 
 from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.errors import PlatformError
@@ -109,31 +109,6 @@ def test_a_hypercorn_that_does_not_fit_is_named() -> None:
         require(TCPServer, "run", "_gone")
     with pytest.raises(PlatformError, match=r"hypercorn does not fit: .*run\._gone is missing"):
         require(hypercorn.asyncio.run, "_gone")
-
-
-async def test_the_end_of_an_answer_goes_out_with_the_last_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[bytes] = []
-    send = Connection.protocol_send
-
-    async def note(self: Connection, event: Event) -> None:
-        if isinstance(event, RawData):
-            written.append(event.data)
-        await send(self, event)
-
-    monkeypatch.setattr(Connection, "protocol_send", note)
-    request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    async with accepting(InPieces(b"one", b"two"), tmp_path) as (server, port):
-        reader, writer = await asyncio.open_connection(HOST, port)
-        writer.write(request + request)  # the second is answered after the first, on the same connection
-        for _ in range(2):
-            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-            assert await reader.readuntil(b"0\r\n\r\n") == b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
-        writer.close()
-        await server.__aexit__()
-    pieces = [b"3\r\none\r\n", b"3\r\ntwo\r\n0\r\n\r\n"]
-    assert [one for one in written if not one.startswith(b"HTTP/1.1")] == pieces * 2
 
 
 async def test_an_answer_comes_whole_though_nobody_reads_the_body_of_its_request(tmp_path: Path) -> None:

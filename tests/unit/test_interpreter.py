@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -65,47 +64,6 @@ print(kept, gone() is None, gc.get_freeze_count() > 0)
 """
 
     assert prints(program) == "True True True"
-
-
-SMAPS = """\
-55d0c0000000-55d0c0a00000 rw-p 00000000 00:00 0                          [heap]
-Size:              10240 kB
-Rss:                9900 kB
-7f0000000000-7f0000400000 rw-p 00000000 00:00 0
-Size:               4096 kB
-Rss:                4096 kB
-7f0000400000-7f0000c00000 rw-p 00000000 00:00 0
-Rss:                  24 kB
-7f0001000000-7f0001400000 rw-p 00000000 00:00 0                          [anon: glibc: malloc]
-Rss:                4000 kB
-7f0002000000-7f0002400000 r--p 00000000 00:00 0
-Rss:                4096 kB
-7f0003000000-7f0003400000 rw-p 00001000 fd:00 77                         /usr/lib/library.so
-Rss:                4096 kB
-7ffc00000000-7ffc00400000 rw-p 00000000 00:00 0                          [stack]
-Rss:                4096 kB
-"""
-
-
-def test_only_memory_that_is_in_use_from_end_to_end_is_laid_out_anew() -> None:
-    areas = [f"{begin:x}-{end:x}" for begin, end in process._full_areas(SMAPS)]
-
-    assert areas == ["55d0c0000000-55d0c0a00000", "7f0000000000-7f0000400000", "7f0001000000-7f0001400000"]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has what is asked for")
-def test_what_lies_in_large_pages_is_what_lay_there_before() -> None:
-    program = """
-numbers = [str(number) for number in range(300_000)]
-interpreter._lay_out_in_large_pages()
-print(numbers == [str(number) for number in range(300_000)])
-"""
-
-    assert prints(program) == "True"
-
-
-def test_a_system_that_does_not_say_what_lies_where_is_left_alone(tmp_path: Path) -> None:
-    process._lay_out_in_large_pages(tmp_path / "no-smaps")
 
 
 def test_what_serves_runs_on_libuvs_loop(monkeypatch: pytest.MonkeyPatch) -> None:

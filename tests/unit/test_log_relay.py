@@ -30,14 +30,6 @@ def logging_to(output: FileOutput) -> Iterator[None]:
         output.close()
 
 
-class Paused(asyncio.ReadTransport):
-    """What a test feeds comes all the same."""
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-
 def sent(*lines: tuple[bytes, str]) -> bytes:
     """What a worker's end writes into its pipe."""
     reading, writing = os.pipe()
@@ -54,7 +46,7 @@ async def test_lines_come_whole_and_in_order_however_the_pipe_cuts_them(tmp_path
     frames = sent(*((FILE, line) for line in lines), (STDERR, "for people"))
     pipe = asyncio.StreamReader()
     with logging_to(FileOutput(tmp_path / "log", max_bytes=10_000, backups=1)):
-        writing = asyncio.create_task(write_lines(pipe, Paused()))
+        writing = asyncio.create_task(write_lines(pipe))
         for begin in range(0, len(frames), 7):
             pipe.feed_data(frames[begin : begin + 7])
             await asyncio.sleep(0)
@@ -71,7 +63,7 @@ async def test_each_line_that_could_not_be_written_is_counted(tmp_path: Path, ca
     pipe = asyncio.StreamReader()
     pipe.feed_data(sent((FILE, "one"), (FILE, "two"), (FILE, "three")))
     with logging_to(FileOutput(tmp_path / "folder" / "log", max_bytes=10_000, backups=1)):
-        writing = asyncio.create_task(write_lines(pipe, Paused()))
+        writing = asyncio.create_task(write_lines(pipe))
         async with asyncio.timeout(20):
             said = "log file cannot be written, serving on without it until it can"
             await eventually(lambda: said in caplog.messages, what="a word about the file")
