@@ -70,7 +70,7 @@ def document(gateway: Gateway, routes: PortRoutes, viewer: Grants) -> dict[str, 
 @cache
 def documents() -> dict[str, Path]:
     """The files of the documentation, by the path at which they are served."""
-    return {f"/docs/{file.name}": file for file in sorted(_DOCUMENTS.glob("*.md"))}
+    return {f"/docs/{file.relative_to(_DOCUMENTS)}": file for file in sorted(_DOCUMENTS.rglob("*.md"))}
 
 
 def respond_document(path: str) -> Response:
@@ -105,7 +105,8 @@ def _page(content: dict[str, Any]) -> str:
     addresses = "".join(
         f"<li>{label}: <code>{escape(content[key])}</code></li>" for key, label in labels.items() if content[key]
     )
-    links = "".join(f'<li><a href="{escape(path[1:])}">{escape(path[6:-3])}</a></li>' for path in documents())
+    pages = (path for path in documents() if "/decisions/" not in path)
+    links = "".join(f'<li><a href="{escape(path[1:])}">{escape(path[6:-3])}</a></li>' for path in pages)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Pallas Gateway</title>'
         '<meta name="viewport" content="width=device-width">'

@@ -73,6 +73,7 @@ async def test_every_link_of_the_page_leads_to_a_document_of_this_gateway(tmp_pa
             document = await get(served.base_url, f"/{link}")
             assert (document.status_code, document.headers["content-type"]) == (200, "text/plain; charset=utf-8")
             assert document.text.startswith("# ")
+        assert (await get(served.base_url, "/docs/decisions/README.md")).text.startswith("# Decisions")
         assert (await get(served.base_url, "/docs/../agents.yaml")).status_code == 404
         assert (await get(served.base_url, "/docs/other.md")).status_code == 404
 

@@ -1,4 +1,4 @@
-"""The documents name modules where they are."""
+"""The documents name modules where they are, and their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -7,15 +7,38 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pallas_gateway"
+DOCUMENTS = (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md")
 FOLDERS = {one.name for one in PACKAGE.iterdir() if one.is_dir()} - {"agents"}  # projects have that folder, too
-OWN_PATH = re.compile(rf"`((?:{'|'.join(sorted(FOLDERS))})/[\w/]+\.py)`")
+OWN_PATH = re.compile(rf"`((?:{'|'.join(sorted(FOLDERS))})/[\w/]+\.py)[`:]")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def test_each_module_that_a_document_names_exists() -> None:
-    named = [
-        (file.name, path)
-        for file in (*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md")
-        for path in OWN_PATH.findall(file.read_text())
-    ]
+    named = [(file.name, path) for file in DOCUMENTS for path in OWN_PATH.findall(file.read_text())]
     assert named
     assert [one for one in named if not (PACKAGE / one[1]).is_file()] == []
+
+
+def test_each_link_of_a_document_leads_to_a_file_and_a_heading() -> None:
+    links = [(file, path, anchor) for file in DOCUMENTS for path, anchor in LINK.findall(file.read_text())]
+    assert links
+    broken = [
+        (file.name, path, anchor)
+        for file, path, anchor in links
+        if not (target := file.parent / path if path else file).exists() or (anchor and anchor not in anchors(target))
+    ]
+    assert broken == []
+
+
+def test_the_index_of_decisions_lists_each_of_them() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^\| \[\d{4}\]\(([^)]+)\)", (folder / "README.md").read_text(), re.MULTILINE)
+    assert listed == sorted(file.name for file in folder.glob("0*.md"))
+
+
+def anchors(file: Path) -> set[str]:
+    """Return the anchors of a page: those that GitHub gives to headings, and those written as HTML."""
+    text = file.read_text()
+    headings = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(text))
+    return {heading.strip().replace(" ", "-") for heading in headings} | set(re.findall(r'<a name="(\w+)">', text))
