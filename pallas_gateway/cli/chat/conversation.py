@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.cli.chat.agent_client import ChatCapabilities
+from pallas_gateway.cli.agent_client import ChatCapabilities
 from pallas_gateway.cli.chat.options import CANCELLED
 from pallas_gateway.cli.chat.screen import harmless
 from pallas_gateway.cli.chat.store import StoreError
@@ -16,7 +16,7 @@ from pallas_gateway.cli.parameters import without_effect
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from pallas_gateway.cli.chat.agent_client import AgentClient, Answer
+    from pallas_gateway.cli.agent_client import AgentClient, Answer
     from pallas_gateway.cli.chat.screen import Screen
     from pallas_gateway.cli.chat.store import Store
     from pallas_gateway.cli.chat.turns import Thread, Turn

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pallas_gateway.cli.agent_client import AgentClient
 from pallas_gateway.cli.attachments import image_of
 from pallas_gateway.cli.chat.actions import resumed
-from pallas_gateway.cli.chat.agent_client import AgentClient
 from pallas_gateway.cli.chat.commands import name_in
 from pallas_gateway.cli.chat.conversation import Conversation
 from pallas_gateway.cli.chat.screen import Screen
