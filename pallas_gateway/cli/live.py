@@ -122,14 +122,14 @@ def tree_lines(payload: dict[str, Any]) -> list[str]:
         if text := payload.get("text"):
             lines.append(f"{indent}{agent}: {_short(text)}")
         lines += [
-            f"{indent}{agent} → {_tool(call)} {_short(json.dumps(call.get('arguments')))}"
+            f"{indent}{agent} → {tool_name(call)} {_short(json.dumps(call.get('arguments')))}"
             for call in payload.get("tool_calls", [])
         ]
     elif payload.get("kind") == RESULTS:
         for one in payload.get("results", []):
             mark = "✗" if one.get("is_error") else "←"
             seconds = one.get("duration_seconds", 0.0)
-            lines.append(f"{indent}{agent} {mark} {_tool(one)} {seconds:.1f}s {_short(one.get('text', ''))}")
+            lines.append(f"{indent}{agent} {mark} {tool_name(one)} {seconds:.1f}s {_short(one.get('text', ''))}")
     return lines
 
 
@@ -138,7 +138,8 @@ def stream_payload(params: LoggingMessageNotificationParams) -> dict[str, Any] |
     return params.data if params.logger == LOGGER and isinstance(params.data, dict) else None
 
 
-def _tool(call: dict[str, Any]) -> str:
+def tool_name(call: dict[str, Any]) -> str:
+    """`server/tool`, or the name of a tool without a server."""
     return f"{call['server']}/{call['name']}" if call.get("server") else str(call.get("name"))
 
 

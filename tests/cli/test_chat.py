@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.calls.assistant_stream import LOGGER
-from pallas_gateway.cli.chat.actions import QuitError
-from pallas_gateway.cli.chat.options import Wanted
-from pallas_gateway.cli.chat.repl import answer
-from pallas_gateway.cli.chat.startup import begun
+from pallas_gateway.cli.chat.command import ChatOptions
+from pallas_gateway.cli.chat.repl import answer, start_conversation
 from pallas_gateway.cli.chat.store import opened
 from tests.cli.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
 from tests.support.listener import reserved_port
@@ -279,9 +277,8 @@ def test_an_interrupted_turn_is_cancelled_and_kept_so(run: Command, data: Path) 
 
 @asynccontextmanager
 async def talking(server: Answers) -> AsyncGenerator[Conversation]:
-    wanted = Wanted("echo", server.url, None, thread=None, resume=False, images=(), settings=())
     with opened(":memory:") as store:
-        yield await begun(wanted, store)
+        yield await start_conversation(ChatOptions("echo", server.url), store)
 
 
 class Said:
@@ -512,7 +509,7 @@ async def test_help_and_unknown_commands_say_what_there_is(capsys: pytest.Captur
             shown = await says("/help")
             unknown = await says("/threds")
             assert await says("//etc/hosts") == "done"
-            with pytest.raises(QuitError):
+            with pytest.raises(EOFError):
                 await answer(talk, "/quit")
     names = [line.split()[0] for line in shown.splitlines() if line.startswith("/")][:12]
     assert unknown == (
@@ -537,8 +534,8 @@ async def test_after_a_turn_that_failed_the_chat_goes_on(capsys: pytest.CaptureF
 
 async def test_turns_of_another_chat_in_the_thread_go_along_and_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     with odd_server(agent()) as server, opened("a.sqlite3") as one, opened("a.sqlite3") as two:
-        wanted = Wanted("echo", server.url, None, thread="both", resume=False, images=(), settings=())
-        here, there = await begun(wanted, one), await begun(wanted, two)
+        options = ChatOptions("echo", server.url, thread="both")
+        here, there = await start_conversation(options, one), await start_conversation(options, two)
         await answer(here, "from here")
         await answer(there, "from there")
         assert await Said(here, capsys)("here again") == (

@@ -98,7 +98,7 @@ def test_progress_is_a_line_that_makes_room(monkeypatch: pytest.MonkeyPatch) -> 
     screen.progress("no place for this")
     screen.finish("Hi.")
     screen.progress("x" * 100)
-    screen.stop()
+    screen.end_line()
     clear = "\r\x1b[2K"
     assert terminal.shown == (f"echo step 1 (llm){clear}Hi.\n{'x' * 58}…{clear}")
 
@@ -149,7 +149,7 @@ def test_tab_offers_files_for_images(tmp_path: Any, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("line", "message"), [("hello", "hello"), ("//x", "/x"), (" /x", " /x"), ("", "")])
 def test_what_is_no_command_is_said(line: str, message: str) -> None:
-    assert read(line) == message
+    assert read(line) == (None, message)
 
 
 @pytest.mark.parametrize(

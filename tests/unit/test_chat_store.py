@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.cli.chat import store as store_module
-from pallas_gateway.cli.chat.process_id import is_running, this_process
 from pallas_gateway.cli.chat.schema import APPLICATION_ID, MIGRATIONS, SchemaError, migrate
 from pallas_gateway.cli.chat.store import (
     GONE,
-    NameTakenError,
     Store,
     StoreError,
     ThreadBusyError,
     default_path,
+    is_running,
     opened,
+    this_process,
 )
 from pallas_gateway.cli.chat.turns import Place
+from pallas_gateway.cli.usage import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -163,7 +164,7 @@ def test_a_file_that_another_chat_is_just_setting_up_is_waited_for(path: Path, m
             other.execute("COMMIT")
 
         monkeypatch.setattr(store_module, "sleep", give_way)
-        store_module._let_nobody_wait_to_read(mine)
+        store_module._enable_wal(mine)
 
         assert mine.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert waited == [store_module.RETRY_SECONDS]
@@ -178,7 +179,7 @@ def test_threads_are_found_by_name_and_number_with_their_agent_only(path: Path) 
         assert store.find(HERE, f"{work.id}") == work
         assert (store.find(HERE, f"#{other.id}"), store.find(HERE, "play")) == (None, None)
         play = store.open_thread(HERE)
-        with pytest.raises(NameTakenError, match="There is a thread 'work' already"):
+        with pytest.raises(UsageError, match="There is a thread 'work' already"):
             store.name_thread(HERE, play, "work")
         assert store.name_thread(HERE, play, "play").label == "play"
         assert store.name_thread(HERE, work, "work") == work
@@ -329,7 +330,7 @@ def test_this_process_runs_and_one_of_its_number_before_it_does_not() -> None:
 
 def test_a_change_that_cannot_be_committed_is_rolled_back(path: Path) -> None:
     def change(store: Store) -> None:
-        with store._changing():
+        with store._transaction():
             store._connection.execute("PRAGMA defer_foreign_keys = ON")  # so that the commit fails
             store._connection.execute(
                 "INSERT INTO turn (thread_id, number, state, owner, message, images, params, began_at) "

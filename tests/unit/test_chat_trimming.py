@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.cli.chat.trimming import TOKENS_PER_IMAGE, Window, trimmed, window_of
-from pallas_gateway.cli.chat.turns import Turn, rows_of
+from pallas_gateway.cli.chat.turns import TOKENS_PER_IMAGE, Turn, Window, rows_of, trimmed, window_of
 
 PICTURE = {"data": "x", "mime_type": "image/png"}
 
@@ -18,7 +17,7 @@ def turn(number: int, words: int = 0, *, images: int = 0) -> Turn:
 
 
 def kept(turns: list[Turn], window: Window | None, message: str = "", images: int = 0) -> list[int]:
-    return [one.number for one in trimmed(turns, window, message=message, images=images).kept]
+    return [one.number for one in trimmed(turns, window, message, images)[0]]
 
 
 @pytest.mark.parametrize(
@@ -34,8 +33,8 @@ def kept(turns: list[Turn], window: Window | None, message: str = "", images: in
     ],
 )
 def test_the_newest_turns_that_fit_go_along(window: Window | None, expected: list[int]) -> None:
-    result = trimmed([turn(number, 90) for number in (1, 2, 3)], window, message="", images=0)
-    assert ([one.number for one in result.kept], result.dropped) == (expected, 3 - len(expected))
+    newest, dropped = trimmed([turn(number, 90) for number in (1, 2, 3)], window)
+    assert ([one.number for one in newest], dropped) == (expected, 3 - len(expected))
 
 
 def test_a_large_turn_is_not_skipped_for_an_older_small_one() -> None:
@@ -58,7 +57,7 @@ def test_other_scripts_count_by_their_bytes() -> None:
 def test_only_complete_turns_are_replayed() -> None:
     turns = [turn(1), Turn(2, "error", "no", error="cancelled"), Turn(3, "pending", "now"), turn(4, images=1)]
     assert kept(turns, None) == [1, 4]
-    assert rows_of(turns) == [
+    assert rows_of(trimmed(turns, None)[0]) == [
         {"role": "user", "content": ""},
         {"role": "assistant", "content": "(no text)"},
         {"role": "user", "content": "", "images": [PICTURE]},
@@ -71,8 +70,8 @@ def test_what_goes_along_is_always_the_end_of_the_thread(
     sizes: list[int], context: int, answer: int, message: str
 ) -> None:
     turns = [turn(number, size) for number, size in enumerate(sizes, start=1)]
-    result = trimmed(turns, Window(context, answer), message=message, images=0)
-    assert [*turns[: result.dropped], *result.kept] == turns
+    newest, dropped = trimmed(turns, Window(context, answer), message)
+    assert [*turns[:dropped], *newest] == turns
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""`pallas-gateway chat`: talking to an agent. The conversation is the client's own and stays on this machine."""
+"""`pallas-gateway chat`: a client with its own store of conversations."""

@@ -1,26 +1,44 @@
-"""`pallas-gateway chat`: a conversation at the terminal, or one turn of it."""
+"""`pallas-gateway chat`: a conversation at the terminal, or one turn of it. Every command imports this module."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pallas_gateway.cli.address import UrlOption, gateway_url
-from pallas_gateway.cli.chat.options import CANCELLED, Wanted
 from pallas_gateway.cli.output import problem
 from pallas_gateway.cli.parameters import SettingsOption
 from pallas_gateway.cli.remote import BearerOption
 from pallas_gateway.cli.usage import UsageError, refuse_empty
 
 if TYPE_CHECKING:
-    from pallas_gateway.cli.chat.conversation import Conversation
+    from collections.abc import Sequence
 
-STORE_VARIABLE = "PALLAS_CHAT_DB"
+CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """Agent and thread of a chat.
+
+    With `resume` the `thread` (None: the latest) must exist, otherwise it is created if missing; None is a new thread.
+    `settings` are `NAME=VALUE`. `message` is the only turn of a chat without a prompt.
+    """
+
+    agent: str
+    url: str
+    bearer: str | None = field(repr=False, default=None)
+    db: str | None = field(kw_only=True, default=None)
+    message: str | None = field(kw_only=True, default=None)
+    thread: str | None = field(kw_only=True, default=None)
+    resume: bool = field(kw_only=True, default=False)
+    images: Sequence[Path] = field(kw_only=True, default=())
+    settings: Sequence[str] = field(kw_only=True, default=())
 
 
 def chat(
@@ -34,7 +52,7 @@ def chat(
     ] = None,
     db: Annotated[
         str | None,
-        typer.Option(envvar=STORE_VARIABLE, help="Where threads are kept; :memory: keeps none.", show_default=False),
+        typer.Option(envvar="PALLAS_CHAT_DB", help="Where threads are kept; :memory: keeps none.", show_default=False),
     ] = None,
     bearer: BearerOption = None,
     url: UrlOption = None,
@@ -48,51 +66,25 @@ def chat(
         raise UsageError("--resume and --thread both name a thread; give one of them.")
     if message is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("A chat needs a terminal. To say one thing: -m TEXT, or -m - to read standard input.")
-    said = sys.stdin.read().removesuffix("\n") if message == "-" else message
-    if said is not None:
-        refuse_empty(said, images=bool(image))
-    wanted = Wanted(
+    if message == "-":
+        message = sys.stdin.read().removesuffix("\n")
+    if message is not None:
+        refuse_empty(message, images=bool(image))
+    options = ChatOptions(
         agent,
         gateway_url(url),
         bearer,
+        db=db,
+        message=message,
         thread=name or thread,
         resume=resume,
         images=image or (),
         settings=settings or (),
     )
-    try:
-        is_fine = asyncio.run(_chat(wanted, db, said))
-    except KeyboardInterrupt:  # while it was still connecting; a turn ends itself
-        problem(CANCELLED)
-        is_fine = False
-    if not is_fine:
-        raise typer.Exit(1)
-
-
-async def _chat(wanted: Wanted, db: str | None, message: str | None) -> bool:
-    """Whether all went well."""
-    # Imported here: nobody else pays for the terminal and the database.
-    from pallas_gateway.cli.chat.startup import begun  # noqa: PLC0415
-    from pallas_gateway.cli.chat.store import IN_MEMORY, default_path, opened  # noqa: PLC0415
-
-    path = db or str(default_path(os.environ, Path.home()))
-    with opened(path) as store:
-        talk = await begun(wanted, store)
-        if message is not None:
-            return await _say_once(talk, message)
-        from pallas_gateway.cli.chat.repl import converse  # noqa: PLC0415
-
-        await converse(talk, None if path == IN_MEMORY else Path(f"{path}-inputs"))
-    return True
-
-
-async def _say_once(talk: Conversation, message: str) -> bool:
-    from pallas_gateway.cli.chat.repl import interruptible  # noqa: PLC0415
+    from pallas_gateway.cli.chat.repl import run  # noqa: PLC0415  imports the terminal and the database
 
     try:
-        with interruptible():
-            await talk.say(message)
-    except asyncio.CancelledError:
+        asyncio.run(run(options))
+    except (KeyboardInterrupt, asyncio.CancelledError):
         problem(CANCELLED)
-        return False
-    return True
+        raise typer.Exit(1) from None

@@ -1,4 +1,4 @@
-"""A thread as a document, and in short. Pure."""
+"""Threads as documents, and as short lists. Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,19 @@ if TYPE_CHECKING:
 
     from pallas_gateway.cli.chat.turns import Place, Summary, Thread, Turn
 
-RECALLED_TURNS = 3
-"""How many turns are shown again when a thread is resumed."""
-_FIRST_WORDS = 60
-_RECALLED = 400
-_REASON = 200
-"""Of a failed turn: a refusal goes on to list everything that would be taken."""
+RECALLED_TURNS = 3  # shown again when a thread is resumed
+_FIRST_WORDS, _RECALLED, _REASON = 60, 400, 200  # characters; the reason of a failed turn can be a long list
 
 
 def as_json(place: Place, thread: Thread, turns: Sequence[Turn]) -> str:
-    """Everything that is kept, images included."""
+    """The whole thread, with its images."""
     head: dict[str, Any] = {"gateway": place.gateway, "agent": place.agent, "thread": thread.id, "name": thread.name}
     document = {**head, "conversation_id": thread.conversation_id, "turns": [asdict(turn) for turn in turns]}
     return json.dumps(document, ensure_ascii=False, indent=2)
 
 
 def as_markdown(place: Place, thread: Thread, turns: Sequence[Turn]) -> str:
-    """For reading: images are named, not held."""
+    """The thread to read, with the types of its images only."""
     lines = [f"# {thread.name or f'Thread {thread.id}'}", "", f"With {place.agent} at {place.gateway}."]
     for turn in turns:
         lines += ["", *_markdown_turn(turn, place.agent)]
@@ -36,15 +32,12 @@ def as_markdown(place: Place, thread: Thread, turns: Sequence[Turn]) -> str:
 
 def _markdown_turn(turn: Turn, agent: str) -> Iterator[str]:
     yield f"## {turn.number}. You, {turn.began_at[:16].replace('T', ' ')} UTC"
-    yield ""
-    yield turn.message
+    yield f"\n{turn.message}"
     for image in turn.images:
         yield f"\n*[image: {image.get('mime_type')}]*"
     if turn.params:
         yield f"\n*With {json.dumps(dict(turn.params), ensure_ascii=False)}*"
-    yield ""
-    yield f"### {agent}"
-    yield ""
+    yield f"\n### {agent}\n"
     if turn.tools:
         yield f"*Used {', '.join(turn.tools)}*\n"
     if turn.answer is not None:
@@ -57,7 +50,7 @@ def _markdown_turn(turn: Turn, agent: str) -> Iterator[str]:
 
 
 def recalled(turns: Sequence[Turn], agent: str) -> list[str]:
-    """The last turns in a few lines, and what of them will not be sent again."""
+    """The last turns in a few lines; marks those that are not sent again."""
     lines = []
     for turn in turns[-RECALLED_TURNS:]:
         lines.append(f"you> {_short(turn.message, _RECALLED)}")
@@ -73,7 +66,7 @@ def recalled(turns: Sequence[Turn], agent: str) -> list[str]:
 
 
 def listed(summaries: Sequence[Summary], current: Thread | None) -> list[tuple[str, str, str, str, str]]:
-    """Rows of a table: mark of the present one, name or number, turns, when, the first words."""
+    """Rows of a table: `*` for the current thread, label, turns, time of the last turn, first words."""
     return [
         (
             "*" if current is not None and one.thread.id == current.id else "",

@@ -1,4 +1,4 @@
-"""The line one writes on: several lines, history of inputs, and what Tab offers."""
+"""The prompt: several lines, history of inputs, and completions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import Completer, Completion, PathCompleter
+from prompt_toolkit.completion import Completer, PathCompleter, WordCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
@@ -18,16 +18,16 @@ from pallas_gateway.cli.chat.store import make_private
 from pallas_gateway.cli.parameters import SYSTEM_PARAMETERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.completion import CompleteEvent, Completion
     from prompt_toolkit.key_binding import KeyPressEvent
 
 CONTINUED = "\\"
 
 
 def prompt_session(inputs: Path | None, choices: Choices) -> PromptSession[str]:
-    """Asks for one input after the other, and keeps them in the file `inputs`; None keeps them for this chat only."""
+    """A prompt that stores its inputs in the file `inputs`; with None they last for this chat only."""
     return PromptSession(
         multiline=True,
         key_bindings=_keys(),
@@ -40,7 +40,7 @@ def prompt_session(inputs: Path | None, choices: Choices) -> PromptSession[str]:
 
 
 class _PrivateHistory(FileHistory):
-    """Inputs in a file for its owner's eyes; where that cannot be written, the chat goes on without."""
+    """A history that its owner alone can read; ignores a file that cannot be read or written."""
 
     def load_history_strings(self) -> Iterable[str]:
         try:
@@ -55,44 +55,34 @@ class _PrivateHistory(FileHistory):
 
 
 class Choices(Completer):
-    """What Tab offers: commands, and behind a command what it takes.
+    """Completions: commands, and the arguments of a command.
 
-    The functions tell what there is now: parameters with what they do, and names of threads.
+    `parameters` returns the present parameters with their descriptions, `threads` the labels of the threads.
     """
 
-    def __init__(self, parameters: Callable[[], Mapping[str, str]], threads: Callable[[], Sequence[str]]) -> None:
-        self._parameters = parameters
-        self._threads = threads
-        self._paths = PathCompleter(expanduser=True)
+    def __init__(self, parameters: Callable[[], dict[str, str]], threads: Callable[[], Sequence[str]]) -> None:
+        self._completers: dict[str, Callable[[], Completer]] = {
+            "parameter": lambda: _words(parameters()),
+            "thread": lambda: _words(dict.fromkeys(threads(), "")),
+            "system": lambda: _words(dict.fromkeys([*SYSTEM_PARAMETERS, "off"], "")),
+            "file": lambda: PathCompleter(expanduser=True),
+        }
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """For the text before the cursor."""
+        """The completions of the text before the cursor."""
         text = document.text_before_cursor
+        name, has_arguments, rest = text.removeprefix("/").partition(" ")
         if not text.startswith("/"):
-            return
-        name, space, rest = text[1:].partition(" ")
-        if not space:
-            words = {f"/{one.name}{' ' if one.arguments else ''}": one.does for one in COMMANDS.values()}
-            yield from _beginning_with(text, words)
-        elif name in COMMANDS:
-            yield from self._arguments(COMMANDS[name].completes, rest, complete_event)
-
-    def _arguments(self, kind: str, rest: str, event: CompleteEvent) -> Iterable[Completion]:
-        if kind in {"image", "file"}:
-            return self._paths.get_completions(Document(rest), event)
-        if kind == "thread":
-            return _beginning_with(rest, dict.fromkeys(self._threads(), ""))
-        if kind == "parameter":
-            return _beginning_with(rest, self._parameters())
-        if kind == "system":
-            return _beginning_with(rest, dict.fromkeys([*SYSTEM_PARAMETERS, "off"], ""))
-        return ()
+            return ()
+        if not has_arguments:
+            words = {f"/{one}{' ' * (' ' in command.usage)}": command.does for one, command in COMMANDS.items()}
+            return _words(words).get_completions(document, complete_event)
+        completer = self._completers.get(COMMANDS[name].completes) if name in COMMANDS else None
+        return completer().get_completions(Document(rest), complete_event) if completer else ()
 
 
-def _beginning_with(start: str, words: Mapping[str, str]) -> Iterable[Completion]:
-    for word, does in words.items():
-        if word.startswith(start):
-            yield Completion(word, start_position=-len(start), display_meta=does)
+def _words(words: dict[str, str]) -> WordCompleter:
+    return WordCompleter([*words], meta_dict=words, sentence=True)
 
 
 def _keys() -> KeyBindings:

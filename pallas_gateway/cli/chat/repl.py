@@ -1,77 +1,112 @@
-"""The conversation at a terminal: prompt, answer, prompt, until Ctrl-D."""
+"""A chat from its options: one message, or prompt and answer until Ctrl-D."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pallas_gateway.cli.chat.actions import QuitError, carry_out, images_told
-from pallas_gateway.cli.chat.commands import read
-from pallas_gateway.cli.chat.options import CANCELLED
+from pallas_gateway.cli.agent_client import AgentClient
+from pallas_gateway.cli.attachments import image_of
+from pallas_gateway.cli.chat.command import CANCELLED, ChatOptions
+from pallas_gateway.cli.chat.commands import read, resume, thread_name
+from pallas_gateway.cli.chat.conversation import Conversation
 from pallas_gateway.cli.chat.prompt import Choices, prompt_session
-from pallas_gateway.cli.parameters import described
+from pallas_gateway.cli.chat.screen import Screen
+from pallas_gateway.cli.chat.store import IN_MEMORY, Store, default_path, opened
+from pallas_gateway.cli.chat.turns import counted
+from pallas_gateway.cli.parameters import described, values_of
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
-    from prompt_toolkit import PromptSession
-
-    from pallas_gateway.cli.chat.conversation import Conversation
 
 
-async def converse(talk: Conversation, inputs: Path | None) -> None:
-    """Until the user leaves. Whatever goes wrong with a turn is one line, and the next may be better."""
-    session = prompt_session(inputs, _choices(talk))
-    talk.screen.note(f"Talking to {talk.line.agent}. /help shows what there is, Ctrl-D leaves.")
+async def run(options: ChatOptions) -> None:
+    """The whole chat.
+
+    Raises:
+        GatewayError: the agent cannot be reached, the options do not fit it, or the only message got no answer.
+        asyncio.CancelledError: Ctrl-C cancelled the only message.
+    """
+    path = options.db or str(default_path(os.environ, Path.home()))
+    with opened(path) as store:
+        conversation = await start_conversation(options, store)
+        if options.message is None:
+            await _converse(conversation, None if path == IN_MEMORY else Path(f"{path}-inputs"))
+        else:
+            with _interruptible():
+                await conversation.send(options.message)
+
+
+async def start_conversation(options: ChatOptions, store: Store) -> Conversation:
+    """A conversation that is ready for its first message.
+
+    Raises:
+        GatewayError: the agent cannot be reached, or the options do not fit it.
+    """
+    images = [image_of(path) for path in options.images]
+    client, screen = AgentClient(options.url, options.agent, options.bearer), Screen()
+    async with client.connect(screen) as connection:
+        conversation = Conversation(client, store, screen, connection.capabilities)
+    if options.resume:
+        resume(conversation, options.thread)
+    elif options.thread is not None:
+        name = thread_name(options.thread)
+        if store.find(conversation.place, name) is None:
+            conversation.name = name
+        else:
+            resume(conversation, name)
+    conversation.images = images
+    conversation.parameters.update(values_of(options.settings, conversation.capabilities.parameters))
+    return conversation
+
+
+async def _converse(conversation: Conversation, inputs: Path | None) -> None:
+    choices = Choices(
+        lambda: {name: described(schema) for name, schema in conversation.capabilities.parameters.items()},
+        lambda: [one.thread.label for one in conversation.store.summaries(conversation.place)],
+    )
+    session = prompt_session(inputs, choices)
+    conversation.screen.note(f"Talking to {conversation.client.agent}. /help shows what there is, Ctrl-D leaves.")
     while True:
         try:
-            line = await _next_input(session, talk)
+            line = await session.prompt_async(_prompt(conversation))
             if line.strip():
-                await answer(talk, line)
-        except (EOFError, QuitError):
+                await answer(conversation, line)
+        except KeyboardInterrupt:
+            continue  # Ctrl-C at the prompt discards the line
+        except EOFError:
             return
 
 
-async def answer(talk: Conversation, line: str) -> None:
-    """One input: a command or a message.
+async def answer(conversation: Conversation, line: str) -> None:
+    """Run one input, a command or a message, and show its errors.
 
     Raises:
-        QuitError: it was `/quit`.
+        EOFError: it was `/quit`.
     """
     try:
-        with interruptible():
-            order = read(line)
-            if isinstance(order, str):
-                await talk.say(order)
-            else:
-                await carry_out(order, talk)
-    except UsageError as error:
-        talk.screen.problem(str(error))
-    except asyncio.CancelledError:
-        talk.screen.problem(CANCELLED)
-        _tell_images(talk)
-    except GatewayError as error:
-        talk.screen.problem(str(error))
-        _tell_images(talk)
-
-
-def _tell_images(talk: Conversation) -> None:
-    if talk.images:
-        told = images_told(len(talk.images))
-        talk.screen.note(f"({told} will go with your next message; /image off takes that back)")
+        with _interruptible():
+            command, rest = read(line)
+            await (conversation.send(rest) if command is None else command.run(conversation, rest))
+    except (GatewayError, asyncio.CancelledError) as error:
+        conversation.screen.problem(CANCELLED if isinstance(error, asyncio.CancelledError) else str(error))
+        if conversation.images and not isinstance(error, UsageError):
+            kept = counted(len(conversation.images), "image")
+            conversation.screen.note(f"({kept} will go with your next message; /image off takes that back)")
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C cancels what the block does, which closes its connections, and that ends the call at the gateway, too.
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C cancel the block, which closes its connections and so ends the call at the gateway.
 
     Raises:
-        asyncio.CancelledError: it was pressed.
+        asyncio.CancelledError: Ctrl-C was pressed.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is None:
@@ -85,22 +120,7 @@ def interruptible() -> Iterator[None]:
             task.uncancel()
 
 
-async def _next_input(session: PromptSession[str], talk: Conversation) -> str:
-    while True:
-        try:
-            return await session.prompt_async(_prompt(talk))
-        except KeyboardInterrupt:
-            continue  # the line was given up; Ctrl-D leaves
-
-
-def _prompt(talk: Conversation) -> str:
-    thread = talk.thread.name if talk.thread is not None else talk.name
-    images = f" +{len(talk.images)} image{'s' if len(talk.images) > 1 else ''}" if talk.images else ""
-    return f"{talk.line.agent}{f' [{thread}]' if thread else ''}{images}> "
-
-
-def _choices(talk: Conversation) -> Choices:
-    return Choices(
-        parameters=lambda: {name: described(schema) for name, schema in talk.capabilities.parameters.items()},
-        threads=lambda: [one.thread.label for one in talk.store.summaries(talk.place)],
-    )
+def _prompt(conversation: Conversation) -> str:
+    thread = conversation.thread.name if conversation.thread is not None else conversation.name
+    images = f" +{counted(len(conversation.images), 'image')}" if conversation.images else ""
+    return f"{conversation.client.agent}{f' [{thread}]' if thread else ''}{images}> "

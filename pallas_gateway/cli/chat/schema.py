@@ -1,21 +1,21 @@
-"""The tables threads are kept in, and how an older file gets today's. `PRAGMA user_version` counts the steps done.
+"""The tables of threads and their migrations; `PRAGMA user_version` counts the steps done.
 
-What must always hold is in the tables, where a second chat, or a later version's mistake, meets it too: turns of a
-thread are numbered from 1 without a gap, at most one of them waits for its answer, and what has ended stays as it is.
+Constraints and triggers hold for every chat and every version that writes to the file: turns of a thread are numbered
+from 1 without gaps, at most one of them is pending, and an ended turn never changes.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-APPLICATION_ID = 0x50_47_43_54
-"""`PGCT`, so that no other program's database is taken for threads."""
+APPLICATION_ID = 0x50_47_43_54  # `PGCT`
 
 _FIRST = (
     """CREATE TABLE thread (
@@ -65,49 +65,40 @@ MIGRATIONS: Sequence[Sequence[str]] = (_FIRST,)
 
 
 class SchemaError(GatewayError):
-    """The file is another program's, or a later version's."""
+    """The file belongs to another program, or a later version wrote it."""
 
     reason = "foreign_database"
 
 
-def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = MIGRATIONS) -> None:
-    """Bring the database to today's schema, all of it or none; two that do so at once come one after the other.
-
-    Raises:
-        SchemaError: it holds something else, or a schema that this version does not know.
-    """
-    if _is_current(connection, len(steps)):
-        return
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """One write transaction, rolled back if the block or the commit fails; other writers wait."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        done = _version(connection)
-        _refuse_foreign(connection, done, len(steps))
-        for step in steps[done:]:
-            for statement in step:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+    """Run the missing steps, all of them or none.
+
+    Raises:
+        SchemaError: the file holds something else, or a schema that this version does not know.
+    """
+    with transaction(connection):
+        [(application, done, objects)] = connection.execute(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) "
+            "FROM pragma_application_id, pragma_user_version"
+        )
+        if application != APPLICATION_ID and (done or objects):
+            raise SchemaError("it is another program's database")
+        if done > len(steps):
+            raise SchemaError("it was written by a newer pallas-gateway; use that one, or another file with --db")
+        if done < len(steps):
+            for statement in (statement for step in steps[done:] for statement in step):
                 connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {len(steps)}")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-def _is_current(connection: sqlite3.Connection, steps: int) -> bool:
-    return _version(connection) == steps and _number(connection, "PRAGMA application_id") == APPLICATION_ID
-
-
-def _refuse_foreign(connection: sqlite3.Connection, done: int, known: int) -> None:
-    is_new = not _number(connection, "SELECT count(*) FROM sqlite_schema") and not done
-    if not is_new and _number(connection, "PRAGMA application_id") != APPLICATION_ID:
-        raise SchemaError("it is another program's database")
-    if done > known:
-        raise SchemaError("it was written by a newer pallas-gateway; use that one, or another file with --db")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return _number(connection, "PRAGMA user_version")
-
-
-def _number(connection: sqlite3.Connection, query: str) -> int:
-    return int(connection.execute(query).fetchone()[0])
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {len(steps)}")
