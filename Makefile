@@ -28,8 +28,8 @@ serve: $(READY) ## run the gateway with the example agents
 test drift soak conformance: export PYTHONDONTWRITEBYTECODE =
 
 # Three processes for two cores: a fifth of the time a test waits, for another process or for a second to pass.
-test: $(READY) ## run the tests, with coverage
-	@$(BIN)/pytest -n 3 --dist worksteal --cov
+test: $(READY) ## run the tests (CI: make test FLAGS=--cov)
+	@$(BIN)/pytest -n 3 --dist worksteal $(FLAGS)
 
 drift: $(READY) ## which names and tests fail with the newest versions (another: make drift FLAGS='--fast-agent 0.10.47')
 	@$(BIN)/python -m tests.drift $(FLAGS)

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import gc
-import sys
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
 
 CROWD_SECONDS = 600
 """A machine that does other work beside may need minutes for what takes half a minute."""
@@ -30,19 +24,3 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Let no trace function measure coverage in tests of `crowd`s: single calls go the same ways, at half the CPU time.
-
-    (pytest-cov's own `no_cover` measures on in the workers of xdist. On Python 3.13 there is none: branch_events.py.)
-    """
-    if item.get_closest_marker("crowd") is None:
-        return (yield)
-    tracing = sys.gettrace()
-    sys.settrace(None)
-    try:
-        return (yield)
-    finally:
-        sys.settrace(tracing)
