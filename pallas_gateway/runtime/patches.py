@@ -33,8 +33,8 @@ from pallas_gateway.runtime.compat.engine import get_settings_apart
 from pallas_gateway.runtime.compat.requirements import check_names, check_reads, incompatible
 from pallas_gateway.runtime.downstreams import connecting, manager, shutdown, tool_filters
 from pallas_gateway.runtime.downstreams.operations import timed
-from pallas_gateway.runtime.fast_paths import savings
-from pallas_gateway.runtime.llm import attempts, client_cache, loading, openai_requests, openrouter
+from pallas_gateway.runtime.fast_paths import openai_messages, savings
+from pallas_gateway.runtime.llm import attempts, client_cache, loading, openrouter
 
 if TYPE_CHECKING:
     from fast_agent.config import Settings
@@ -118,10 +118,11 @@ def check() -> None:
 def check_openai() -> None:
     """The same for the OpenAI library, once the first agent needs it: importing it takes a second."""
     try:
-        from pallas_gateway.runtime.llm import openai_client, runs, sockets  # noqa: PLC0415  not before an LLM is used
+        from pallas_gateway.runtime.fast_paths import openai_chunks, openai_runs  # noqa: PLC0415  not before an LLM is used
+        from pallas_gateway.runtime.llm import sockets  # noqa: PLC0415
     except ImportError as error:
         raise incompatible(str(error)) from error
-    for module in (client_cache, openai_requests, openai_client, runs, sockets):
+    for module in (client_cache, openai_messages, openai_chunks, openai_runs, sockets):
         check_names(module.RELIED_ON)
 
 

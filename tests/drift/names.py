@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PACKAGE = pallas_gateway.__name__
 NOT_IMPORTED = (f"{PACKAGE}.__main__", f"{PACKAGE}.example", f"{PACKAGE}.threads.migrations")
 """Modules that run something when they are imported, or that the gateway never imports."""
-FAST_PATHS = ("fast_paths", "openai_client", "openai_requests")
+FAST_PATHS = ("fast_paths",)
 """Modules and packages of `runtime` that only make calls faster."""
 
 REQUIRED = "required"

@@ -51,8 +51,11 @@ def test_every_misfit_is_one_line() -> None:
             ("required", "serving.http_connections.inbox: TaskGroup.spawn_app is missing"),
             (
                 "fast path off",
+                "runtime.fast_paths.openai_chunks: AsyncOpenAI._process_response is missing or has changed",
+            ),
+            (
+                "fast path off",
                 "runtime.fast_paths.savings: ConsoleDisplay._resolve_logger_settings is missing or has changed",
             ),
-            ("fast path off", "runtime.llm.openai_client: AsyncOpenAI._process_response is missing or has changed"),
         )
     ]

@@ -11,7 +11,7 @@ from fast_agent.types import LlmStopReason, PromptMessageExtended, RequestParams
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, ImageContent, TextContent
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from pallas_gateway.runtime.fast_paths.copying import fast_deepcopy
+from pallas_gateway.runtime.fast_paths.deep_copies import fast_deepcopy
 
 
 class Loose(BaseModel):

@@ -18,8 +18,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
 from pydantic import BaseModel
 
-from pallas_gateway.runtime.llm import openai_client
-from pallas_gateway.runtime.llm.openai_client import ChunkStream, in_short, know_chunks
+from pallas_gateway.runtime.fast_paths import openai_chunks
+from pallas_gateway.runtime.fast_paths.openai_chunks import ChunkStream, in_short, know_chunks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -122,7 +122,7 @@ def test_a_streamed_answer_is_what_the_library_reads(events: list[tuple[bytes, b
 
 
 async def test_a_piece_that_does_not_end_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_client, "LONG_BYTES", 10)
+    monkeypatch.setattr(openai_chunks, "LONG_BYTES", 10)
     event = b"data: " + json.dumps(CHUNK).encode() + b"\n\n"
 
     chunks, failure = await read(ChunkStream, Pieces([event[:8], event[8:20], event[20:], event]))
@@ -258,12 +258,12 @@ def test_no_more_than_so_many_ways_to_ask_are_kept() -> None:
     client = a_client()
     options = FinalRequestOptions.construct(method="post", url="/c", json_data={}, security={"bearer_auth": True})
     kept = []
-    for number in range(3 * openai_client.KEPT_FRAMES):
+    for number in range(3 * openai_chunks.KEPT_FRAMES):
         client.api_key = f"key-{number}"  # one that is renewed now and then
         assert client._build_request(options).headers["authorization"] == f"Bearer key-{number}"
         kept.append(len(client._frames))
 
-    assert max(kept) == openai_client.KEPT_FRAMES
+    assert max(kept) == openai_chunks.KEPT_FRAMES
     assert all("key-47" in key for key in list(client._frames)[-1:])
 
 

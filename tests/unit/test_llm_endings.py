@@ -12,9 +12,9 @@ from openai import AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletionChunk
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime.fast_paths.openai_chunks import note_ends
 from pallas_gateway.runtime.llm import endings
 from pallas_gateway.runtime.llm.endings import WholeStream
-from pallas_gateway.runtime.llm.openai_client import note_ends
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,7 +12,7 @@ from google.genai import _common, models, types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_gateway.runtime.llm.google_chunks import make_texts_in_short
+from pallas_gateway.runtime.fast_paths.google_chunks import make_texts_in_short
 from tests.support.model_values import taken_apart
 
 USAGE = {

@@ -17,7 +17,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsStr
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from typing_extensions import TypedDict
 
-from pallas_gateway.runtime.llm.openai_requests import (
+from pallas_gateway.runtime.fast_paths.openai_messages import (
     has_no_annotations,
     is_plain,
     transform_plainly,

@@ -13,7 +13,7 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 from pydantic import ValidationError
 
-from pallas_gateway.runtime.llm.runs import RunsState, accumulate_runs
+from pallas_gateway.runtime.fast_paths.openai_runs import RunsState, accumulate_runs
 from tests.support.model_values import taken_apart
 
 CHUNK = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}

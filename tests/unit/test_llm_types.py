@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 from pydantic import BaseModel
 
-from pallas_gateway.runtime.llm import types
-from pallas_gateway.runtime.llm.types import constructing, members_of
+from pallas_gateway.runtime.fast_paths import union_types as types
+from pallas_gateway.runtime.fast_paths.union_types import constructing, members_of
 from tests.support.model_values import taken_apart
 from tests.support.providers.anthropic import Anthropic
 from tests.support.providers.responses import Responses

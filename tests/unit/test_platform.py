@@ -23,7 +23,7 @@ from openai._vendor.httpx_aiohttp.transport import AiohttpTransport
 from openai.resources.responses import responses
 
 from pallas_gateway.errors import PlatformError
-from pallas_gateway.runtime import llm, patches
+from pallas_gateway.runtime import fast_paths, patches
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.compat.requirements import check_names
 
@@ -112,8 +112,8 @@ def test_what_llm_turns_rely_on_is_checked_when_a_provider_is_loaded(
 def test_a_name_that_cannot_even_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     patches.check_openai()
     patches.check_openai.cache_clear()
-    monkeypatch.delattr(llm, "openai_client")
-    monkeypatch.delitem(sys.modules, "pallas_gateway.runtime.llm.openai_client")
+    monkeypatch.delattr(fast_paths, "openai_chunks")
+    monkeypatch.delitem(sys.modules, "pallas_gateway.runtime.fast_paths.openai_chunks")
     monkeypatch.delattr(_streaming, "SSEDecoder")
     with pytest.raises(PlatformError, match="does not fit: cannot import name 'SSEDecoder'"):
         patches.check_openai()

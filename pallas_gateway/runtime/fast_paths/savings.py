@@ -28,7 +28,7 @@ from mcp_types import TextContent
 from pydantic import BaseModel
 
 from pallas_gateway.runtime.compat import engine_log
-from pallas_gateway.runtime.fast_paths.copying import fast_deepcopy
+from pallas_gateway.runtime.fast_paths.deep_copies import fast_deepcopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -43,10 +43,11 @@ def prepare(llm_class: type[Any]) -> None:
         return
     import anthropic  # noqa: PLC0415  not before an LLM is used
 
-    from pallas_gateway.runtime.llm import sockets, types  # noqa: PLC0415
+    from pallas_gateway.runtime.fast_paths import union_types  # noqa: PLC0415
+    from pallas_gateway.runtime.llm import sockets  # noqa: PLC0415
 
     check_names((*RELIED_ON, *ANTHROPIC_RELIES_ON, *sockets.RELIED_ON))
-    types.construct_by_tag(anthropic)
+    union_types.construct_by_tag(anthropic)
 
     @wraps(original)
     def arguments_of(

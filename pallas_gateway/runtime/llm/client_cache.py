@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from fast_agent.mcp.auth.context import request_bearer_token
 
 from pallas_gateway.runtime.call_scope import current_scope
-from pallas_gateway.runtime.llm.openai_requests import transform_plainly
+from pallas_gateway.runtime.fast_paths.openai_messages import transform_plainly
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -88,13 +88,13 @@ def _keep_openai(module: Any) -> None:
         return
     import openai  # noqa: PLC0415  not before an LLM is used
 
-    from pallas_gateway.runtime.llm import openai_client, runs, types  # noqa: PLC0415
+    from pallas_gateway.runtime.fast_paths import openai_chunks, openai_runs, union_types  # noqa: PLC0415
 
-    kept_class = openai_client.in_short(original)
-    openai_client.know_chunks(module)
-    openai_client.note_ends()
-    runs.accumulate_runs(module)
-    types.construct_by_tag(openai)
+    kept_class = openai_chunks.in_short(original)
+    openai_chunks.know_chunks(module)
+    openai_chunks.note_ends()
+    openai_runs.accumulate_runs(module)
+    union_types.construct_by_tag(openai)
     transform_plainly()
 
     def client(**settings: Any) -> Any:

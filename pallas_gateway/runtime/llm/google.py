@@ -37,7 +37,8 @@ def prepare(llm_class: type[Any]) -> None:
     """Repair fast-agent's class for Google; safe to call again."""
     if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._consume_google_stream, "__wrapped__"):
         return
-    from pallas_gateway.runtime.llm import google_chunks, sockets  # noqa: PLC0415  not before an LLM is used
+    from pallas_gateway.runtime.fast_paths import google_chunks  # noqa: PLC0415  not before an LLM is used
+    from pallas_gateway.runtime.llm import sockets  # noqa: PLC0415
 
     check_names((*RELIED_ON, *CONNECTIONS_RELY_ON, *sockets.RELIED_ON))  # imports OpenAI's library, too
     google_chunks.make_texts_in_short()
