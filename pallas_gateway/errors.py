@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 RETRY_AFTER_SECONDS = 5
 """The wait that clients are asked for after status 429 or 503."""
+STOPPING = "The gateway is stopping; try again in a moment."
 
 
 class GatewayError(Exception):

@@ -1,4 +1,4 @@
-"""What the API answers with: the list of models, a completion, and the chunks of a streamed one. Pure."""
+"""Response bodies: models, a completion, and the chunks of a streamed completion. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.agent_server.tools import params_meta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Reply, Usage
 
@@ -19,26 +17,21 @@ _CUT_SHORT = frozenset({"maxTokens", "maxIterations"})
 
 
 def model(agent: HostedAgent, *, created: int, owner: str) -> Json:
-    """One agent as a model. `name` and `description` are not OpenAI's; chat UIs show them where they are."""
+    """One agent as a model. `name` and `description` are not OpenAI's keys; chat UIs show them."""
     title = agent.settings.shown_title(agent.name)
     shown = {"name": title, "description": agent.settings.description or title}
     return {"id": agent.name, "object": "model", "created": created, "owned_by": owner, **shown}
 
 
-def model_list(models: Iterable[Json]) -> Json:
-    """All the models there are for somebody."""
-    return {"object": "list", "data": list(models)}
-
-
 def finish_reason(reply: Reply) -> str:
-    """Why an answer ends where it ends: `length` for one that a limit has cut short, the deadline's included."""
+    """`length` for an answer that a limit cut short, the deadline included."""
     if reply.stop_reason in _CUT_SHORT or "deadline" in reply.halted:
         return "length"
     return "content_filter" if reply.stop_reason == "safety" else "stop"
 
 
 def usage(used: Usage) -> Json:
-    """Tokens over all turns of the call; those from and into the cache are part of the prompt."""
+    """Tokens of all turns of the call; cache reads and writes are part of the prompt."""
     prompt = used.input + used.cache_read + used.cache_write
     return {
         "prompt_tokens": prompt,
@@ -50,14 +43,14 @@ def usage(used: Usage) -> Json:
 
 
 def _notes(reply: Reply) -> Json:
-    """What of the request had no effect, or another, as MCP clients are told it; nothing where all went as asked."""
+    """Parameters without effect or with another value, in the form of `_meta["pallas/params"]`."""
     notes = params_meta(reply)
     return {"pallas": {"params": notes}} if notes else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What is the same in all that one request is answered with; `created` is in seconds of the epoch."""
+    """The bodies of one request's response; `created` is in seconds of the epoch."""
 
     call_id: str
     model: str
@@ -65,21 +58,21 @@ class Answers:
     with_usage: bool = False
 
     def completion(self, text: str, reply: Reply) -> Json:
-        """The whole answer at once."""
+        """The whole answer."""
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(reply)}
         return {**self._head("chat.completion"), "choices": [choice], "usage": usage(reply.usage), **_notes(reply)}
 
     def first(self) -> Json:
-        """The chunk that says who speaks."""
+        """The first chunk: the role."""
         return self._chunk({"role": "assistant", "content": "", "refusal": None})
 
     def more(self, text: str) -> Json:
-        """More of the answer."""
+        """A chunk of text."""
         return self._chunk({"content": text})
 
     def last(self, reply: Reply) -> list[Json]:
-        """How it ended, and what it cost if that was asked for."""
+        """The last chunks: the finish reason, and the usage if it was requested."""
         ended = {**self._chunk({}, finish_reason(reply)), **_notes(reply)}
         if not self.with_usage:
             return [ended]

@@ -1,4 +1,4 @@
-"""One chat completion: OpenAI's side of `agents.answering`, streamed or in one piece."""
+"""One chat completion, streamed or as one body."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ChatCompletion:
     """One request and its response: `parse`, `answer` and `deliver` are the arguments of `serve_call`.
 
     Attributes:
-        agent: answers it.
-        document: the body, unchecked.
+        agent: the agent called.
+        document: the request's body, not validated.
         running: calls of this process.
         http: scope, receive and send of the request.
         silence_seconds: longest silence of a stream.
@@ -50,7 +50,7 @@ class ChatCompletion:
     _wants_json: bool = False
 
     async def parse(self, asked: Call) -> Call:
-        """Return the call with what the body says; raises `BadRequestError`."""
+        """Return the call with the content of the body; raises `BadRequestError`."""
         request = chat_request(self.document, self.agent.settings, max_entries=self.agent.max_history_entries)
         self._wants_json = request.wants_json
         if request.stream:
@@ -59,7 +59,7 @@ class ChatCompletion:
         return replace(asked, message=request.message, history=request.history, parameters=request.parameters)
 
     async def answer(self, call: Call) -> Reply:
-        """Return the agent's reply; its text was sent or kept. A program that reads JSON gets the last text only."""
+        """Return the reply after sending or collecting its text: with a JSON response format only the last text."""
         live = self._stream is not None and not self._wants_json
         async with (
             self._stream.stream.kept_alive() if self._stream else nullcontext(),
@@ -67,16 +67,20 @@ class ChatCompletion:
         ):
             async for event in events:
                 if isinstance(event, TextDelta) and not self._wants_json:
-                    await self._tell(event.text)
+                    await self._add(event.text)
                 elif isinstance(event, Replied):
                     if self._wants_json and event.reply.failure is None:
-                        await self._tell(text_of(event.reply))
+                        await self._add(text_of(event.reply))
                     return event.reply
         raise AssertionError("the last event is the reply")
 
     async def deliver(self, answered: Answered) -> None:
-        """Send the response, or its end. An error has its own status if nothing was sent before it."""
-        outcome = _outcome_of(answered)
+        """Send the response, or its end. An error has its own status unless the response has begun."""
+        outcome: Reply | ApiError | GatewayError = answered.outcome
+        if isinstance(outcome, CallFailedError):
+            outcome = of_failure(outcome.reason, str(outcome))
+        elif isinstance(outcome, GatewayError):
+            outcome = of_refusal(outcome)
         if self._stream is not None and (self._stream.stream.has_begun or not isinstance(outcome, ApiError)):
             await self._stream.end(outcome)
         elif isinstance(outcome, ApiError):
@@ -85,9 +89,9 @@ class ChatCompletion:
             whole = self._answers(answered.call).completion("".join(self._texts), outcome)
             await JSONResponse(whole)(*self.http)
 
-    async def _tell(self, text: str) -> None:
+    async def _add(self, text: str) -> None:
         if self._stream is not None:
-            await self._stream.tell(text)
+            await self._stream.add(text)
         else:
             self._texts.append(text)
 
@@ -96,40 +100,33 @@ class ChatCompletion:
         return Answers(call.call_id, self.agent.name, int(time()), with_usage=with_usage)
 
 
-def _outcome_of(answered: Answered) -> Reply | ApiError:
-    outcome = answered.outcome
-    if isinstance(outcome, CallFailedError):
-        return of_failure(outcome.reason, str(outcome))
-    return of_refusal(outcome) if isinstance(outcome, GatewayError) else outcome
-
-
 class _StreamedAnswer:
-    """The chunks of one answer on their way to the client."""
+    """Sends one answer as chunks."""
 
     def __init__(self, stream: ServerSentEvents, answers: Answers) -> None:
         self.stream = stream
         self._answers = answers
-        self._has_spoken = False
+        self._has_begun = False
 
-    async def tell(self, text: str) -> None:
-        """Send more of the answer."""
-        await self._speak()
+    async def add(self, text: str) -> None:
+        """Send a piece of text."""
+        await self._begin()
         await self._send(self._answers.more(text))
 
     async def end(self, outcome: Reply | ApiError) -> None:
-        """Send how it ended, and the end of the stream."""
+        """Send the outcome and end the stream."""
         if isinstance(outcome, ApiError):
             await self._send(outcome.body())
         else:
-            await self._speak()
+            await self._begin()
             for chunk in self._answers.last(outcome):
                 await self._send(chunk)
         await self.stream.data("[DONE]")
         await self.stream.end()
 
-    async def _speak(self) -> None:
-        if not self._has_spoken:
-            self._has_spoken = True
+    async def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
             await self._send(self._answers.first())
 
     async def _send(self, document: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Errors as OpenAI's clients know them: `{"error": {message, type, param, code}}` with a telling status.
+"""Errors in OpenAI's form: `{"error": {message, type, param, code}}` with an HTTP status.
 
-`code` is the gateway's own reason, but for the two that clients look for (`invalid_api_key`, `model_not_found`).
+`code` is the gateway's reason, except for two that clients look for (`invalid_api_key`, `model_not_found`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from pallas_gateway.errors import GatewayError
 
-_LATER = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+RETRY_AFTER = {"Retry-After": str(RETRY_AFTER_SECONDS)}
 _NOT_AGAIN = {"x-should-retry": "false"}
-"""OpenAI's clients send failed requests again by themselves; an agent may have done things that should be done once."""
+"""Stops the automatic retries of OpenAI's clients: the failed call may have run tools that must not run twice."""
 _NOT_STARTED = {
-    "busy": (HTTPStatus.TOO_MANY_REQUESTS, _LATER),
-    "agent_unavailable": (HTTPStatus.SERVICE_UNAVAILABLE, _LATER),
+    "busy": (HTTPStatus.TOO_MANY_REQUESTS, RETRY_AFTER),
+    "agent_unavailable": (HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER),
     "insufficient_scope": (HTTPStatus.FORBIDDEN, {}),
 }
 _FAILED = {
@@ -46,7 +46,7 @@ _CODES = {"unauthorized": "invalid_api_key", "invalid_token": "invalid_api_key"}
 
 
 class BadRequestError(CallRefusedError):
-    """What a client sent is not a request that can be answered; `param` says where, `messages[2].content`."""
+    """An invalid request; `param` is the place, such as `messages[2].content`."""
 
     reason = "bad_input"
 
@@ -55,8 +55,8 @@ class BadRequestError(CallRefusedError):
         self.param = param
 
 
-@dataclass(frozen=True, slots=True)
-class ApiError:
+@dataclass(eq=False)
+class ApiError(Exception):
     """One error with its status."""
 
     status: HTTPStatus
@@ -66,13 +66,13 @@ class ApiError:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
-        """The error object, which also stands in a stream that has begun."""
-        is_ours = self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        kind = _TYPES.get(self.status, "server_error" if is_ours else "invalid_request_error")
+        """The error object, also sent as an event if a stream has begun."""
+        default = "server_error" if self.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+        kind = _TYPES.get(self.status, default)
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:
-        """The whole answer."""
+        """The error as a response."""
         return JSONResponse(self.body(), status_code=self.status, headers=dict(self.headers))
 
 
@@ -83,35 +83,23 @@ def of_refusal(refusal: GatewayError) -> ApiError:
 
 
 def of_failure(reason: str, message: str) -> ApiError:
-    """The error of a call that was started: it is not to be sent again without a thought."""
+    """The error of a call that was started; clients do not repeat it."""
     return ApiError(_FAILED.get(reason, HTTPStatus.INTERNAL_SERVER_ERROR), message, reason, headers=_NOT_AGAIN)
 
 
 def no_such_model(model: str) -> ApiError:
-    """The error for an agent that is not there, or not for this caller."""
+    """The error for an agent that does not exist or that the caller may not run."""
     message = f"The model {quoted(model)} does not exist, or you may not use it. GET /v1/models lists those you may."
     return ApiError(HTTPStatus.NOT_FOUND, message, "model_not_found", "model")
 
 
 def too_large(message: str) -> ApiError:
-    """The error for a body that is too large to be read."""
+    """The error for a body over a limit."""
     return ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "too_large")
 
 
-def not_json() -> ApiError:
-    """The error for a body of another content type."""
-    message = "Send the body as application/json (Content-Type)."
-    return ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message, "not_json")
-
-
-def draining() -> ApiError:
-    """The error for calls that come while the gateway stops."""
-    message = "The gateway is stopping; try again in a moment."
-    return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, message, "stopping", headers=_LATER)
-
-
 class InOpenAiForm:
-    """Gives the refusals of the gateway's guards the form of this API; their status, headers and words stay."""
+    """Translates the refusals of the gateway's guards into this API's form; status, headers and text stay."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -130,24 +118,20 @@ class InOpenAiForm:
             else:
                 body += message.get("body", b"")
                 if not message.get("more_body", False):
-                    await _send_error(start, body, send)
+                    translated = _translated(HTTPStatus(start["status"]), body)
+                    MutableHeaders(scope=start)["content-length"] = str(len(translated))
+                    await send(start)
+                    await send({"type": "http.response.body", "body": translated})
 
         await self._app(scope, receive, translate)
 
 
-async def _send_error(start: Message, body: bytes, send: Send) -> None:
-    translated = _translated(HTTPStatus(start["status"]), body)
-    MutableHeaders(scope=start)["content-length"] = str(len(translated))
-    await send(start)
-    await send({"type": "http.response.body", "body": translated})
-
-
 def _translated(status: HTTPStatus, body: bytes) -> bytes:
-    """`body` in this API's form; the guards say `{"error": …}`, those of OAuth a sentence beside it."""
-    said = json.loads(body)
-    error = said["error"]
+    """`body` in this API's form. Guards send `{"error": …}`, the access gate also an `error_description`."""
+    refusal = json.loads(body)
+    error = refusal["error"]
     if isinstance(error, dict):
         return body
-    sentence = said.get("error_description")
+    sentence = refusal.get("error_description")
     code = _CODES.get(error, error) if sentence else None
     return json.dumps(ApiError(status, sentence or error, code).body()).encode()

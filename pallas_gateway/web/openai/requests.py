@@ -1,7 +1,6 @@
-"""From the body of a chat-completions request to what a call is made of. Strict, as this API's clients expect. Pure.
+"""The body of a chat-completions request as the parts of a call. Strict, as this API's clients expect. Pure.
 
-Three kinds of fields: those that are understood; those whose effect would be missed, which are refused; and all others,
-which ask nothing of the answer (`user`, `store`, …) and are left alone.
+Fields are used, refused (if the answer would lack their effect) or, like `user` and `store`, ignored.
 """
 
 from __future__ import annotations
@@ -42,21 +41,18 @@ _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "top_logprobs": (bool, _ONE_TEXT),
     "logit_bias": (bool, "an agent does not show its model's tokens"),
 }
-"""Fields that cannot be honoured: whether their value asks for something, and why it cannot be had."""
+"""Fields that are refused if the test of their value is true, with the reason."""
 _PASSED_ON = (
     "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop", "response_format",
     "tool_choice",
 )  # fmt: skip
 _SAYS_NOTHING: Mapping[str, object] = {"tool_choice": "auto", "response_format": {"type": "text"}, "stop": []}
-"""Values that ask for what is the case anyway; clients send them without having been told to."""
+"""Values that equal the behaviour without the field; some clients always send them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A request as it was understood.
-
-    `wants_json`: a program is to read the answer, so what the agent says on the way to it would be in the way.
-    """
+    """A parsed request; with `wants_json` a program reads the answer, so it must hold the final text only."""
 
     message: Message
     history: tuple[Message, ...]
@@ -67,10 +63,10 @@ class ChatRequest:
 
 
 def document_of(body: bytes) -> tuple[Json, str]:
-    """The body as JSON, and the model it names.
+    """The body as JSON, and its model.
 
     Raises:
-        BadRequestError: it is no JSON object, or names no model.
+        BadRequestError: it is not a JSON object, or has no model.
     """
     try:
         document = json.loads(body)
@@ -85,7 +81,7 @@ def document_of(body: bytes) -> tuple[Json, str]:
 
 
 def conversation_of(document: Json) -> str | None:
-    """The client's own name for the conversation, for the log: `metadata.conversation_id`, if that can be one."""
+    """`metadata.conversation_id`, the client's name for the conversation in the log; None if it is not valid."""
     metadata = document.get("metadata")
     return conversation_id_of(metadata) if isinstance(metadata, dict) else None
 
@@ -94,7 +90,7 @@ def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -
     """Parse a request to an agent with these settings; its messages may have `max_entries` parts.
 
     Raises:
-        BadRequestError: it cannot be answered (`bad_input`, `bad_image`, `bad_params`), with what to change.
+        BadRequestError: `bad_input`, `bad_image` or `bad_params`.
     """
     for name, (asks, why) in _REFUSED.items():
         if asks(document.get(name)):
@@ -113,10 +109,9 @@ def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -
 
 
 def _conversation(messages: object, max_entries: int) -> tuple[list[Message], list[str]]:
-    """The turns, the last of which is the user's new one, and the system texts.
+    """The turns, which end with the user's new one, and the system texts.
 
-    What other tools were called for in earlier turns, with another model maybe, is left out: the assistant's words are
-    kept, and this agent could neither use nor repeat the rest.
+    Tool calls and results of earlier turns are left out: they belong to tools of the client or of another model.
     """
     if not isinstance(messages, list) or not messages:
         raise BadRequestError("'messages' is required: a list of at least one message.", param="messages")
@@ -171,7 +166,7 @@ def _assistant_text(row: Json, where: str) -> str:
 
 
 def _text(content: object, where: str) -> str:
-    """The text of a content that is a string or a list of parts."""
+    """The text of a content: a string, or a list of parts."""
     if isinstance(content, list):
         return "\n".join(_text_of_part(part, where) for part in content)
     if not isinstance(content, str):
@@ -205,7 +200,7 @@ def _images(parts: Sequence[Json], where: str) -> tuple[Image, ...]:
 
 
 def _data_uri(image: object, where: str) -> Json:
-    """An image as `send_message` takes it. The gateway fetches none: it can reach more than its callers can."""
+    """An image in the form of `send_message`. URLs are not fetched: callers may not reach those hosts."""
     url = image.get("url") if isinstance(image, dict) else image
     head, comma, data = url.partition(",") if isinstance(url, str) else ("", "", "")
     mime_type, _, encoding = head.removeprefix("data:").partition(";")
@@ -222,7 +217,9 @@ def _parameters(document: Json, system: Sequence[str], settings: AgentSettings) 
     if longest is not None:
         asked["max_tokens"] = longest
     if system:
-        _refuse_system(settings)
+        if "system_append" not in settings.caller_params.allowed:
+            why = "This agent takes no system or developer messages: what it is told is its operator's. Leave them out."
+            raise BadRequestError(why, param="messages", reason="bad_params")
         asked["system_append"] = "\n\n".join(system)
     try:
         return parameters.parse(asked, settings)
@@ -232,16 +229,10 @@ def _parameters(document: Json, system: Sequence[str], settings: AgentSettings) 
 
 
 def _field_of(parameter: str | None, document: Json) -> str | None:
-    """The field of the request that a parameter was read from."""
+    """The request's field of a parameter."""
     if parameter == "max_tokens" and "max_completion_tokens" in document:
         return "max_completion_tokens"
     return "messages" if parameter == "system_append" else parameter
-
-
-def _refuse_system(settings: AgentSettings) -> None:
-    if "system_append" not in settings.caller_params.allowed:
-        why = "This agent takes no system or developer messages: what it is told is its operator's. Leave them out."
-        raise BadRequestError(why, param="messages", reason="bad_params")
 
 
 def _object(document: Json, name: str) -> Json:

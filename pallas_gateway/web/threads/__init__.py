@@ -1,4 +1,5 @@
-"""Conversations over HTTP for clients that keep none: `/api/v1`. Described to clients by its own OpenAPI document.
+"""`/api/v1`: conversations over HTTP for clients without storage of their own, described by an OpenAPI document.
 
-Only what stores is stateful (`pallas_gateway.threads`); here a request becomes a call and its answer a response.
+Conversations are stored by `pallas_gateway.threads`; this package turns requests into calls and replies into
+responses.
 """

@@ -1,4 +1,4 @@
-"""What is answered, as JSON: agents, threads, messages, and the events of a running call. Pure."""
+"""Response bodies as JSON: agents, threads, messages, and the events of a running call. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ type Json = dict[str, Any]
 
 
 def agent(hosted: HostedAgent) -> Json:
-    """One agent, as a list has it."""
+    """An agent in a list."""
     title = hosted.settings.shown_title(hosted.name)
     return {
         "name": hosted.name,
@@ -31,7 +31,7 @@ def agent(hosted: HostedAgent) -> Json:
 
 
 def whole_agent(hosted: HostedAgent) -> Json:
-    """One agent with what its callers may set: the JSON Schema of `params`, null if that is nothing."""
+    """An agent with the JSON Schema of the `params` that its callers may set, null if there are none."""
     return {**agent(hosted), "params": params_schema(hosted.settings)}
 
 
@@ -48,43 +48,43 @@ def thread(one: Thread) -> Json:
 
 
 def thread_page(threads: Sequence[Thread], limit: int) -> Json:
-    """One page; `threads` may hold one more than `limit`, which tells that there is another page."""
+    """One page of threads; there is another page if `threads` holds more than `limit`."""
     shown = threads[:limit]
     more = f"{shown[-1].changed}.{shown[-1].id}" if len(threads) > limit else None
     return {"threads": [thread(one) for one in shown], "nextCursor": more}
 
 
 def message_page(page: TurnPage) -> Json:
-    """One page: of each turn the question and what became of it."""
+    """One page of turns, each as the question and its answer."""
     messages = [message for turn in page.turns for message in _messages(turn)]
     return {"messages": messages, "nextAfter": page.turns[-1].number if page.has_more else None}
 
 
-def event(told: Event) -> Json | None:
-    """One event of a running call; the last one, its reply, is told otherwise."""
-    match told:
+def event_of(event: Event) -> Json | None:
+    """An event of a running call; None for the reply, which is a response of its own."""
+    match event:
         case TextDelta(text):
             return {"type": "text", "delta": text}
         case ToolCalled():
-            return {"type": "tool_call", "toolName": _tool(told), "args": dict(told.arguments), "id": told.id}
+            return {"type": "tool_call", "toolName": _tool(event), "args": dict(event.arguments), "id": event.id}
         case ToolResulted():
-            return {"type": "tool_result", "toolName": _tool(told), "ok": told.ok, "id": told.id}
+            return {"type": "tool_result", "toolName": _tool(event), "ok": event.ok, "id": event.id}
     return None
 
 
-def said(message: Message) -> Json:
-    """The words and the images of a message."""
+def content_of(message: Message) -> Json:
+    """The text and the images of a message."""
     images = [{"data": image.data, "mime_type": image.mime_type} for image in message.images]
     return {"content": message.text, "images": images}
 
 
 def line(value: Json) -> str:
-    """JSON on one line, in ASCII: models may say what is no text."""
+    """JSON on one line, in ASCII, because a model may write half a surrogate pair."""
     return json.dumps(value, separators=(",", ":"))
 
 
-def _tool(told: ToolCalled | ToolResulted) -> str:
-    return f"{told.server}/{told.name}" if told.server else told.name
+def _tool(event: ToolCalled | ToolResulted) -> str:
+    return f"{event.server}/{event.name}" if event.server else event.name
 
 
 def _messages(turn: Turn) -> tuple[Json, Json]:
@@ -93,7 +93,7 @@ def _messages(turn: Turn) -> tuple[Json, Json]:
         "role": "user",
         "status": "complete",
         "createdAt": _time(turn.created_at),
-        **said(turn.question),
+        **content_of(turn.question),
     }
     outcome = turn.outcome
     failed = outcome.error_reason is not None
@@ -102,7 +102,7 @@ def _messages(turn: Turn) -> tuple[Json, Json]:
         "role": "assistant",
         "status": turn.status,
         "createdAt": _time(turn.ended_at) if turn.ended_at else None,
-        **(said(outcome.answer) if outcome.answer else {"content": None, "images": []}),
+        **(content_of(outcome.answer) if outcome.answer else {"content": None, "images": []}),
         "callId": turn.call_id,
         "stopReason": outcome.stop_reason,
         "usage": dict(outcome.usage) or None,

@@ -1,4 +1,4 @@
-"""`/api/v1`: which request is for what, and who may ask."""
+"""`/api/v1`: routes, and the access to each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from pallas_gateway.agents.answering import Arrival, serve_call
-from pallas_gateway.errors import GatewayError
+from pallas_gateway.errors import STOPPING, GatewayError
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     type Endpoint = Callable[[Request, str], Awaitable[ASGIApp]]
 
 PREFIX = "/api/v1/"
-_STOPPING = "The gateway is stopping; try again in a moment."
 
 
 class ThreadsApi:
-    """Answers the requests of one port for this API."""
+    """The ASGI app of this API on one port."""
 
     def __init__(self, gateway: Gateway, threads: Threads) -> None:
         self._gateway = gateway
@@ -79,16 +78,19 @@ class ThreadsApi:
 
     async def _openapi(self, request: Request, _: str) -> Response:
         requests.no_parameters(request)
-        viewer = await self._viewer(request)
-        return JSONResponse(openapi.document(self._seen(viewer)))
+        try:
+            viewer = (await access.caller_of(self._gateway, request.scope)).grants
+        except (TokenRejectedError, VerificationUnavailableError):
+            viewer = NOTHING  # the document is public; without grants it names no agent's parameters
+        return JSONResponse(openapi.document(self._visible_to(viewer)))
 
     async def _agents(self, request: Request, _: str) -> Response:
         requests.no_parameters(request)
         caller = await access.caller_of(self._gateway, request.scope)
-        seen = self._seen(caller.grants)
-        if not seen and not caller.authenticated and self._gateway.authenticator is not None:
+        visible = self._visible_to(caller.grants)
+        if not visible and not caller.authenticated and self._gateway.authenticator is not None:
             return refusals.without_token(self._gateway, request.scope)
-        return JSONResponse({"agents": [answers.agent(agent) for agent in seen]})
+        return JSONResponse({"agents": [answers.agent(agent) for agent in visible]})
 
     async def _agent(self, request: Request, name: str) -> Response:
         requests.no_parameters(request)
@@ -124,7 +126,7 @@ class ThreadsApi:
     async def _chat(self, request: Request, name: str) -> ASGIApp:
         caller, agent = await self._admitted(request, name, runs=True)
         if self._gateway.draining:
-            raise ApiError(_STOPPING, reason="stopping")
+            raise ApiError(STOPPING, reason="stopping")
         live, body = requests.wants_events(request), await self._body(request)
         gateway, settings = self._gateway, self._gateway.configuration.deployment.gateway
 
@@ -138,18 +140,11 @@ class ThreadsApi:
 
         return answer
 
-    def _seen(self, viewer: Grants) -> list[HostedAgent]:
+    def _visible_to(self, viewer: Grants) -> list[HostedAgent]:
         return [agent for agent in self._gateway.agents.values() if viewer.may_view(agent.name)]
 
-    async def _viewer(self, request: Request) -> Grants:
-        """Of the document, which is for everybody; it only says less to those who are not known."""
-        try:
-            return (await access.caller_of(self._gateway, request.scope)).grants
-        except (TokenRejectedError, VerificationUnavailableError):
-            return NOTHING
-
     async def _admitted(self, request: Request, name: str, *, runs: bool) -> tuple[Caller, HostedAgent]:
-        """Who asks, and the agent, if they may see it, or run it where the request `runs` it."""
+        """The caller and the agent, if the caller may view it, or run it if `runs`."""
         caller = await access.caller_of(self._gateway, request.scope, agent=name)
         action = Action.RUN if runs else Action.VIEW
         scope = {**request.scope, CALLER_KEY: caller}
@@ -165,7 +160,7 @@ class ThreadsApi:
 
 
 class _RefusedError(Exception):
-    """A request that the access rules refuse, with the response that says so."""
+    """The access rules refuse the request with this response."""
 
     def __init__(self, response: Response) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""One message of a client: the turn of its thread, the call of the agent, and the response."""
+"""A chat request: the turn of its thread, the call of the agent, and the response."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from pallas_gateway.web.threads.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
 
     from starlette.types import Receive, Scope, Send
 
@@ -38,10 +37,9 @@ if TYPE_CHECKING:
     from pallas_gateway.threads.turns import OpenTurn
     from pallas_gateway.web.connection import ServerSentEvents
 
-    type Tell = Callable[[answers.Json], None]
+    type SendEvent = Callable[[answers.Json], None]
 
-DONE = "[DONE]"
-"""The last event of every stream."""
+DONE = "[DONE]"  # the last event of every stream
 
 
 @dataclass(slots=True)
@@ -49,8 +47,8 @@ class Chat:
     """One message and its response: `parse`, `answer` and `deliver` are the arguments of `serve_call`.
 
     Attributes:
-        agent: answers it.
-        body: of the request, unchecked.
+        agent: the agent called.
+        body: the request's body, not validated.
         threads: where the thread and its turns are stored.
         running: calls of this process.
         http: scope, receive and send of the request.
@@ -77,15 +75,15 @@ class Chat:
             CallRefusedError: the body is invalid.
             GatewayError: the thread or its database is not available.
         """
-        wanted = requests.chat_request(self.body, self.agent.settings, max_images=self.agent.max_history_entries)
-        thread = await self._thread(wanted.thread_id, asked.caller)
+        request = requests.chat_request(self.body, self.agent.settings, max_images=self.agent.max_history_entries)
+        thread = await self._thread(request.thread_id, asked.caller)
         self._thread_id = thread.id
-        return replace(asked, message=wanted.message, parameters=wanted.parameters, conversation_id=thread.id)
+        return replace(asked, message=request.message, parameters=request.parameters, conversation_id=thread.id)
 
     async def answer(self, call: Call) -> Reply:
         """Return the agent's reply; its turn is stored, and its events were sent if the response is a stream."""
         if self.events is None:
-            return await self._replied(call, _tell_nobody, live=False)
+            return await self._run_turn(call, lambda _: None, live=False)
         return await self._streamed(call, self.events)
 
     async def deliver(self, answered: Answered) -> None:
@@ -101,9 +99,9 @@ class Chat:
             await JSONResponse(self._answer(answered.call, outcome))(*self.http)
 
     async def _streamed(self, call: Call, events: ServerSentEvents) -> Reply:
-        """Run the call in a task of its own: its turn ends when its reply exists, however slowly the client reads."""
+        """Run the call in a task of its own, so that its turn ends with its reply even if the client reads slowly."""
         outbox, tasks = Outbox(), TaskOwner()
-        answering = tasks.spawn(self._replied(call, outbox.put, live=True), name=f"answer {call.call_id}")
+        answering = tasks.spawn(self._run_turn(call, outbox.put, live=True), name=f"answer {call.call_id}")
         answering.add_done_callback(lambda _: outbox.close())
         try:
             async with events.kept_alive(), aclosing(outbox.lines()) as lines:
@@ -122,40 +120,39 @@ class Chat:
             raise ThreadNotFoundError(f"no thread '{thread_id}'")
         return thread
 
-    async def _replied(self, call: Call, tell: Tell, *, live: bool) -> Reply:
+    async def _run_turn(self, call: Call, send_event: SendEvent, *, live: bool) -> Reply:
         """Have the agent answer within a turn of the thread, and store the outcome."""
-        async with self._begun_turn(call) as turn:
+        turns = self.threads.turns
+        if self._new is not None:
+            opened = turns.first_turn(self._new, call.message, call.call_id)
+        else:
+            opened = turns.turn(self._thread_id or "", call.message, call.call_id, wait_seconds=self.wait_seconds)
+        async with opened as turn:
             self._left_out = turn.history.left_out
             if self._new is None:
-                self._tell_thread(turn, tell)
-            reply = await self._reply(call, turn, tell, live=live)
+                self._keep(turn, send_event)
+            reply = await self._reply(call, turn, send_event, live=live)
             await turn.end(_outcome(reply))
         return reply
 
-    def _begun_turn(self, call: Call) -> AbstractAsyncContextManager[OpenTurn]:
-        turns = self.threads.turns
-        if self._new is not None:
-            return turns.first_turn(self._new, call.message, call.call_id)
-        return turns.turn(self._thread_id or "", call.message, call.call_id, wait_seconds=self.wait_seconds)
-
-    def _tell_thread(self, turn: OpenTurn, tell: Tell) -> None:
-        """As soon as it will stay: a client that is cut off from its first answer has to know where to find it."""
+    def _keep(self, turn: OpenTurn, send_event: SendEvent) -> None:
+        """Keep the turn and send its thread at once: a client that loses the connection can find its answer there."""
         turn.keep()
         self._turn = turn.number
-        tell({"type": "thread", **self._about()})
+        send_event({"type": "thread", **self._about()})
 
-    async def _reply(self, call: Call, turn: OpenTurn, tell: Tell, *, live: bool) -> Reply:
-        if self.running.draining:  # it has waited for its turn meanwhile
+    async def _reply(self, call: Call, turn: OpenTurn, send_event: SendEvent, *, live: bool) -> Reply:
+        if self.running.draining:  # the drain may have begun while the call waited for its turn
             raise cut_off(stopping=True)
         call = replace(call, history=turn.history.messages)
         async with begun(self.agent, call, self.running, live=live) as events:
-            async for told in events:
-                if isinstance(told, Admitted) and self._new is not None:
-                    self._tell_thread(turn, tell)
-                if isinstance(told, Replied):
-                    return told.reply
-                if (shown := answers.event(told)) is not None:
-                    tell(shown)
+            async for event in events:
+                if isinstance(event, Admitted) and self._new is not None:
+                    self._keep(turn, send_event)
+                if isinstance(event, Replied):
+                    return event.reply
+                if (document := answers.event_of(event)) is not None:
+                    send_event(document)
         raise AssertionError("the last event is the reply")
 
     def _about(self) -> answers.Json:
@@ -170,14 +167,14 @@ class Chat:
         return {"type": "final", **self._answer(answered.call, outcome)}
 
     def _answer(self, call: Call, reply: Reply) -> answers.Json:
-        told = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": call.call_id}
-        notes = {"params": params_meta(reply), "turnsLeftOut": self._left_out}
-        about = {name: value for name, value in notes.items() if value}
-        return {**self._about(), **answers.said(_message(reply)), **told, **about}
+        outcome = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": call.call_id}
+        optional = {"params": params_meta(reply), "turnsLeftOut": self._left_out}
+        notes = {name: value for name, value in optional.items() if value}
+        return {**self._about(), **answers.content_of(_message(reply)), **outcome, **notes}
 
 
 def owner_of(caller: Caller) -> str:
-    """Return the owner of a caller's threads; raises `ApiError` for a token that names none."""
+    """Return the owner of a caller's threads; raises `ApiError` if the token names none."""
     if caller.owner is None:
         message = "The token does not say whose it is (no 'sub', 'client_id' or 'azp'), so it cannot own threads."
         raise ApiError(message, reason="no_owner")
@@ -192,10 +189,6 @@ def _outcome(reply: Reply) -> Outcome:
 
 
 def _message(reply: Reply) -> Message:
-    """The answer as later calls are told of it, and clients: of other blocks than text and images no model is told."""
+    """The answer as it is stored and sent: its text and images, the only blocks that a model accepts in a history."""
     images = [Image(block.data, block.mime_type) for block in reply.content if isinstance(block, ImageContent)]
     return Message("assistant", storable(text_of(reply)), tuple(images))
-
-
-def _tell_nobody(_: answers.Json) -> None:
-    """A response in one piece tells of the end alone."""

@@ -1,4 +1,4 @@
-"""Errors of `/api/v1`: `{"error": reason, "error_description": sentence}` with a telling status, like the gate's."""
+"""Errors of `/api/v1`: `{"error": reason, "error_description": sentence}`, the form of the access gate's refusals."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ _AGAIN_LATER = {HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE}
 
 
 class ApiError(GatewayError):
-    """A request that cannot be answered; its `reason` decides the status."""
+    """A refused request; its `reason` decides the status."""
 
     reason = "bad_input"
 
 
 def response_to(error: GatewayError, *, about: Mapping[str, Any] | None = None) -> JSONResponse:
-    """The response that says so; `about` is put beside, such as the thread of a call that failed.
+    """The response for an error, with the keys of `about`, such as the thread of a failed call.
 
-    Of reasons that are not listed, what was refused is the client's to mend, and what has failed is the agent's.
+    The status of a reason that is not listed is 422 for a refusal (the client's error), else 502 (the agent's).
     """
     is_refusal = isinstance(error, (ApiError, CallRefusedError))
-    otherwise = HTTPStatus.UNPROCESSABLE_ENTITY if is_refusal else HTTPStatus.BAD_GATEWAY
-    status = _BY_REASON.get(error.reason, otherwise)
+    default = HTTPStatus.UNPROCESSABLE_ENTITY if is_refusal else HTTPStatus.BAD_GATEWAY
+    status = _BY_REASON.get(error.reason, default)
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in _AGAIN_LATER else {}
     body = {**error_body(error.reason, str(error)), **(about or {})}
     return JSONResponse(body, status_code=status, headers=headers)
 
 
 def error_body(reason: str, sentence: str) -> dict[str, str]:
-    """What every error of this API says, whoever refuses."""
+    """The keys of every error of this API."""
     return {"error": reason, "error_description": sentence}

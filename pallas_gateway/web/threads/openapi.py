@@ -1,4 +1,4 @@
-"""The OpenAPI document of `/api/v1`: exactly what is taken and answered, so that clients may be made from it.
+"""The OpenAPI document of `/api/v1`. It is exact, so that clients can be generated from it.
 
 Format: OpenAPI 3.1 (https://spec.openapis.org/oas/v3.1.1.html), whose schemas are JSON Schema 2020-12.
 """
@@ -25,7 +25,7 @@ _NULL: Json = {"type": "null"}
 
 
 def document(agents: Sequence[HostedAgent]) -> Json:
-    """The document for somebody who sees these agents: they decide what images and `params` may be."""
+    """The document for a caller who may view `agents`; they decide the types of images and the `params`."""
     schemas = {**_SCHEMAS, "SentImage": _sent_image(agents), "Params": _params(agents)}
     return {
         "openapi": "3.1.0",
@@ -37,7 +37,7 @@ def document(agents: Sequence[HostedAgent]) -> Json:
 
 
 def _sent_image(agents: Sequence[HostedAgent]) -> Json:
-    """An image of a type that any agent's model takes; of those that are up, as far as that is known."""
+    """An image of a type that the model of any running agent accepts."""
     types = sorted({kind for agent in agents if agent.model is not None for kind in agent.model.image_types})
     if not types:
         return _image({"type": "string", "pattern": _IMAGE_TYPE})
@@ -45,7 +45,7 @@ def _sent_image(agents: Sequence[HostedAgent]) -> Json:
 
 
 def _params(agents: Sequence[HostedAgent]) -> Json:
-    """What the callers of any agent may set; `GET /api/v1/agents/{name}` tells it of one."""
+    """The parameters of all agents; `GET /api/v1/agents/{name}` has those of one agent."""
     schemas = [schema for agent in agents if (schema := params_schema(agent.settings)) is not None]
     properties = {name: schema for one in schemas for name, schema in one["properties"].items()}
     return {

@@ -1,6 +1,6 @@
-"""The events of a running call on their way to its client, which may read slowly.
+"""Queue of a running call's events for its client, which may read slowly.
 
-The call never waits for its client, so its turn ends when the answer exists. What waits is bounded: text is joined, and
+The call never waits for its client, so its turn ends when the answer exists. The queue is bounded: text is joined, and
 beyond `MOST_WAITING` the oldest text and tool events are dropped; the last event holds the whole answer.
 """
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.web.threads.answers import Json
 
-MOST_WAITING = 1 << 20
-"""Characters of events that may wait for a slow client."""
+MOST_WAITING = 1 << 20  # characters of queued events
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class _Entry:
 
 
 class Outbox:
-    """Takes events without waiting and gives them to one reader, until `close`."""
+    """A queue of events for one reader, ended by `close`; adding an event never waits."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Entry] = deque()
@@ -54,7 +53,7 @@ class Outbox:
         self._something.set()
 
     def close(self) -> None:
-        """End `lines` once all that waits was taken."""
+        """End `lines` after the queued events."""
         self._is_closed = True
         self._something.set()
 

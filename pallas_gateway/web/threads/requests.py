@@ -1,4 +1,4 @@
-"""From a request's body, query and headers to checked values. What a client may send is in `openapi.py` as well."""
+"""A request's body, query and headers as validated values. `openapi.py` describes the same values to clients."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 THREAD_ID = re.compile(r"[0-9a-f]{32}")
 CURSOR = re.compile(r"[0-9]{1,15}\.[0-9a-f]{32}")
-"""Of a page of threads: `{milliseconds}.{id}` of the last one of the page before."""
+"""Start of a page of threads: `{milliseconds}.{id}` of the last thread of the page before."""
 LONGEST_TITLE = 200
-DEFAULT_LIMIT, MOST = 50, 200
-"""Entries of one page."""
+DEFAULT_LIMIT, MOST = 50, 200  # entries of one page
 LAST_TURN = 2**31 - 1
 _CHAT_KEYS = ("message", "threadId", "images", "params")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -37,7 +36,7 @@ _JSON, _EVENTS = "application/json", "text/event-stream"
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One message of a client; without a `thread_id` it begins a new thread."""
+    """One message; without a `thread_id` it begins a new thread."""
 
     message: Message
     thread_id: str | None = None
@@ -45,7 +44,7 @@ class ChatRequest:
 
 
 async def json_object(request: Request, limit: int) -> dict[str, Any]:
-    """The JSON object that a body holds, an empty one for no body.
+    """The JSON object in a body; an empty object if there is no body.
 
     Raises:
         ApiError: `body_too_large`, `not_json` for another content type, or `bad_input`.
@@ -56,7 +55,7 @@ async def json_object(request: Request, limit: int) -> dict[str, Any]:
         raise ApiError(f"The body is larger than {limit} bytes.", reason="body_too_large")
     if has_too_many_values(body):
         raise ApiError(TOO_MANY_VALUES, reason="body_too_large")
-    # Browsers send `Origin`, and a request without a body to any other site without asking it first.
+    # A browser sends a request without a body to another site without a CORS preflight, with an `Origin`.
     if not is_json and (body or "content-type" in request.headers or "origin" in request.headers):
         raise ApiError("Send the body as application/json (Content-Type).", reason="not_json")
     if not body:
@@ -71,10 +70,10 @@ async def json_object(request: Request, limit: int) -> dict[str, Any]:
 
 
 def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_images: int) -> ChatRequest:
-    """What a chat's body says.
+    """The body of a chat request.
 
     Raises:
-        CallRefusedError: `bad_input`, `bad_params` or `bad_image`; the message says what to send instead.
+        CallRefusedError: `bad_input`, `bad_params` or `bad_image`.
     """
     _refuse_unknown(body, _CHAT_KEYS)
     thread_id = body.get("threadId")
@@ -88,7 +87,7 @@ def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_images
 
 
 def new_thread_title(body: Mapping[str, Any]) -> str | None:
-    """The title in the body of a request for a new thread.
+    """The title in the body of a `POST …/threads`.
 
     Raises:
         CallRefusedError: `bad_input`.
@@ -102,7 +101,7 @@ def new_thread_title(body: Mapping[str, Any]) -> str | None:
 
 
 def no_parameters(request: Request) -> None:
-    """The query of a request that takes no parameters; raises as `page`."""
+    """Refuse a query with parameters; raises as `page`."""
     _refuse_unknown(dict(request.query_params), (), what="parameter")
 
 
@@ -117,12 +116,12 @@ def page(request: Request, *others: str) -> int:
 
 
 def after_turn(request: Request) -> int:
-    """The turn after which a page of messages begins; raises as `page`."""
+    """The turn before the first of a page of messages; raises as `page`."""
     return _whole_number(request, "after", 0, least=0, most=LAST_TURN)
 
 
 def cursor(request: Request) -> tuple[int, str] | None:
-    """Where a page of threads begins; raises as `page`."""
+    """The start of a page of threads; raises as `page`."""
     given = request.query_params.get("cursor")
     if given is None:
         return None
@@ -133,10 +132,10 @@ def cursor(request: Request) -> tuple[int, str] | None:
 
 
 def wants_events(request: Request) -> bool:
-    """Whether the client asks for server-sent events rather than JSON (RFC 9110, section 12.5.1).
+    """Return true if the client prefers server-sent events to JSON (RFC 9110, section 12.5.1).
 
     Raises:
-        ApiError: `not_acceptable`: it takes neither.
+        ApiError: `not_acceptable`: the client accepts neither.
     """
     ranges = [_range(one) for one in request.headers.get("accept", "").split(",") if one.strip()]
     if not ranges:
@@ -157,7 +156,7 @@ def _range(one: str) -> tuple[str, float]:
 
 
 def _quality(ranges: list[tuple[str, float]], wanted: str) -> float:
-    """Of the most exact range that matches."""
+    """The quality of the most specific range that matches."""
     for pattern in (wanted, f"{wanted.partition('/')[0]}/*", "*/*"):
         found = [quality for name, quality in ranges if name == pattern]
         if found:
@@ -166,7 +165,7 @@ def _quality(ranges: list[tuple[str, float]], wanted: str) -> float:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)  # NaN and Infinity, which are no JSON
+    raise ValueError(name)  # JSON has no NaN and no Infinity
 
 
 def _refuse_unknown(given: Collection[str], known: Collection[str], *, what: str = "key") -> None:
