@@ -127,7 +127,7 @@ async def serve_call[T](
                 is_renamed = call.conversation_id != asked.conversation_id
                 with records_of(call, bearer) if is_renamed else nullcontext():
                     answered = await _answered(call, answer)
-            traces.tell_result(span, answered.facts(), failed=answered.has_failed)
+            traces.record_result(span, answered.facts(), failed=answered.has_failed)
             return await deliver(answered)
 
 

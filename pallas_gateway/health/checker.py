@@ -1,4 +1,4 @@
-"""Health of one agent: one shared round of probes for everybody who asks at the same time."""
+"""Health of one agent; concurrent requests share one round of probes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ if TYPE_CHECKING:
 
     type Round = asyncio.Task[tuple[ProbeResult, ...]]
 
-FRESH_SECONDS = 5.0
-"""How long a round's result answers later askers."""
-PROGRAM_FRESH_SECONDS = 60.0
-"""How long a program that answered counts as well: starting it again for each round would cost more than the calls."""
+FRESH_SECONDS = 5.0  # the age up to which a round's results are used
+PROGRAM_FRESH_SECONDS = 60.0  # likewise for a program that answered, because starting one is expensive
 
 
 class HealthChecker:
-    """Answers "is this agent well?" and keeps the health gauges."""
+    """Probes an agent's downstreams, judges its health and updates the health gauges."""
 
     def __init__(
         self,
@@ -53,20 +51,17 @@ class HealthChecker:
         self._is_over = False
 
     async def check(self, downstreams: tuple[Downstream, ...] | None, life: Life, llm: LlmResult | None) -> Verdict:
-        """The verdict now; `downstreams` is None for an agent that was not started, which is not probed."""
+        """The present verdict; `downstreams` is None for an agent that was not started, which is not probed."""
         if life.not_ready is not None or downstreams is None:
             return self._counted(judge(life, (), llm))
         return self._counted(judge(life, await asyncio.shield(self._current_round(downstreams)), llm))
 
     def note(self, life: Life, llm: LlmResult | None) -> None:
-        """Set the agent's gauge after a change of its state, from what is known without asking anybody."""
+        """Set the agent's gauge after a change of its state, from the latest results, without a probe."""
         self._counted(judge(life, tuple(self._latest.values()), llm))
 
     def forget(self, still_used: Collection[str]) -> None:
-        """The agent is another version from here on: look anew, and keep only what is known of servers it still uses.
-
-        A server that is gone has no gauge any more.
-        """
+        """Discard the round after a change of the agent's version, with the results and gauges of unused servers."""
         for server in self._latest.keys() - set(still_used):
             del self._latest[server]
             self._program_answered.pop(server, None)
@@ -74,7 +69,7 @@ class HealthChecker:
         self._round = None
 
     def end(self) -> None:
-        """The agent is hosted no more, its gauges end; who waits for an answer gets it all the same."""
+        """End the gauges of an agent that is no longer hosted; a running check is still answered."""
         self.forget(())
         self._is_over = True
         self._metrics.forget_health(self._agent)
@@ -92,8 +87,8 @@ class HealthChecker:
         return self._round
 
     async def _probe_all(self, downstreams: tuple[Downstream, ...]) -> tuple[ProbeResult, ...]:
-        results = tuple(await asyncio.gather(*(self._look_at(downstream) for downstream in downstreams)))
-        if asyncio.current_task() is not self._round:  # the agent has become another version meanwhile
+        results = tuple(await asyncio.gather(*(self._probe(downstream) for downstream in downstreams)))
+        if asyncio.current_task() is not self._round:  # `forget` has discarded this round
             return results
         now = datetime.now(UTC)
         self._latest = {result.server: self._dated(result, now) for result in results}
@@ -101,28 +96,19 @@ class HealthChecker:
             self._metrics.downstream_up.labels(self._agent, result.server).set(result.error is None)
         return tuple(self._latest.values())
 
-    async def _look_at(self, downstream: Downstream) -> ProbeResult:
-        """A peer is judged by its state: its endpoint answers in every state, so a probe would find it well."""
-        if downstream.peer is not None:
-            return ProbeResult(downstream.name, 0.0, self._peer_problem(downstream.peer))
-        if downstream.url is None:
-            return await self._look_at_program(downstream)
-        return await probe(downstream, self._client, self._tasks)
-
-    async def _look_at_program(self, downstream: Downstream) -> ProbeResult:
-        before = self._latest.get(downstream.name)
-        answered = self._program_answered.get(downstream.name, float("-inf"))
-        if before is not None and monotonic() - answered < PROGRAM_FRESH_SECONDS:
-            return before
-        result = await probe(downstream, self._client, self._tasks)
-        if result.error is None:
-            self._program_answered[downstream.name] = monotonic()
-        else:
-            self._program_answered.pop(downstream.name, None)
+    async def _probe(self, downstream: Downstream) -> ProbeResult:
+        name = downstream.name
+        if downstream.peer is not None:  # judged by its state: a peer's endpoint answers in every state
+            return ProbeResult(name, 0.0, self._peer_problem(downstream.peer))
+        answered, before = self._program_answered.pop(name, float("-inf")), self._latest.get(name)
+        is_fresh = before is not None and monotonic() - answered < PROGRAM_FRESH_SECONDS
+        result = before if is_fresh and before else await probe(downstream, self._client, self._tasks)
+        if downstream.url is None and result.error is None:
+            self._program_answered[name] = answered if is_fresh else monotonic()
         return result
 
     def _dated(self, result: ProbeResult, now: datetime) -> ProbeResult:
-        """The result with the moment from which on it was so: an earlier round's, while nothing changed."""
+        """The result with the time of the last change of reachability."""
         before = self._latest.get(result.server)
         unchanged = before is not None and (before.error is None) == (result.error is None)
         return replace(result, since=before.since if before is not None and unchanged else now)

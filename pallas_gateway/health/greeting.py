@@ -1,4 +1,4 @@
-"""The few words of MCP that a probe speaks, over HTTP and over pipes alike."""
+"""The MCP requests of a probe, over HTTP and over pipes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DISCOVER: dict[str, Any] = {
 
 
 def message(body: bytes | str) -> dict[str, Any]:
-    """A JSON-RPC message, {} for whatever is none."""
+    """A JSON-RPC message, {} if the body is not a JSON object."""
     try:
         decoded = json.loads(body)
     except (ValueError, RecursionError):  # the latter: thousands of brackets

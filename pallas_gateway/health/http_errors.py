@@ -1,4 +1,4 @@
-"""What went wrong on the way to a server, in words that show neither addresses nor headers. Pure."""
+"""HTTP errors as sentences without addresses and headers. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import httpx
 
 from pallas_gateway.telemetry.redaction import shortened
 
-LONGEST = 300
-"""Characters of what a library says of a failure."""
+LONGEST = 300  # characters of a library's message
 
 
 def sentence(failure: Exception) -> str | None:
-    """Why a request got no answer; None for what is no failure of HTTP."""
+    """The reason why a request got no answer; None if the exception is not an HTTP error."""
     if isinstance(failure, httpx.ConnectError):
         return _connect_error(failure)
     if isinstance(failure, (httpx.LocalProtocolError, UnicodeEncodeError)):  # their text shows the header

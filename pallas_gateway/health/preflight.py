@@ -1,14 +1,14 @@
-"""Do the LLM providers answer, take their key, and know the model? Asked before agents start, and now and then after.
+"""Checks that LLM providers answer, accept their key and know the model: before agents start, and later again.
 
-Never more than a warning, and never a completion: only lists of models are asked for. What a provider answers is not
-repeated, because providers quote keys.
+A failed check is a warning. Checks request models, never a completion. Answers are not logged, because providers quote
+keys.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from time import monotonic
@@ -28,20 +28,18 @@ if TYPE_CHECKING:
     from pallas_gateway.telemetry.metrics import Metrics
 
 PREFLIGHT_SECONDS = 5.0
-STALE_SECONDS = 300.0
-"""How old the active provider's result may get before a `get_health` has it renewed."""
-ACCESS_MODEL = "claude-sonnet-4-5"
-"""Asked for to see whether a key is taken, where no model is configured."""
+STALE_SECONDS = 300.0  # the age at which `get_health` renews the active provider's result
+ACCESS_MODEL = "claude-sonnet-4-5"  # requested to check a key where no model is configured
 _ANTHROPIC_VERSION = "2023-06-01"
 _LISTS_ITS_MODELS = ("openai", "responses")
-"""Providers whose list of models is complete; servers that are only compatible with them may call a model otherwise."""
+"""Providers whose list of models is complete; compatible servers may name models differently."""
 _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 _log = logging.getLogger("pallas.preflight")
 
 
 class Preflight:
-    """Asks the providers, remembers how the active one was, and keeps its gauge."""
+    """Checks the providers, and keeps the active one's result and gauge."""
 
     def __init__(self, *, client: httpx.AsyncClient, tasks: TaskOwner, metrics: Metrics) -> None:
         self._client = client
@@ -53,10 +51,10 @@ class Preflight:
         self._asking: asyncio.Task[None] | None = None
 
     async def run(self, providers: Sequence[LlmProvider]) -> None:
-        """Ask all of them at once, and log one line for each."""
+        """Check all providers at once, and log one line for each."""
         results = await asyncio.gather(*(ask(provider, self._client) for provider in providers))
         for provider, result in zip(providers, results, strict=True):
-            _say(result)
+            _log_result(result)
             if provider.model is not None:
                 self._active = provider
                 self._remember(result)
@@ -67,7 +65,7 @@ class Preflight:
         return self._latest
 
     def latest(self) -> LlmResult | None:
-        """The same, and a result that is old is renewed in the background."""
+        """As `known`; a stale result is also renewed in the background."""
         if self._active is not None and monotonic() - self._asked > STALE_SECONDS and not self._is_asking:
             self._asking = self._tasks.spawn(self._ask_again(self._active), name="preflight again", report=True)
         return self._latest
@@ -79,7 +77,7 @@ class Preflight:
     async def _ask_again(self, provider: LlmProvider) -> None:
         before, result = self._latest, await ask(provider, self._client)
         if before is None or (before.status, before.error) != (result.status, result.error):
-            _say(result)
+            _log_result(result)
         self._remember(result)
 
     def _remember(self, result: LlmResult) -> None:
@@ -88,7 +86,7 @@ class Preflight:
             self._metrics.llm_provider_up.labels(result.provider).set(result.status == "ok")
 
 
-def _say(result: LlmResult) -> None:
+def _log_result(result: LlmResult) -> None:
     extra = {"provider": result.provider, **({"model": result.model} if result.model else {})}
     if result.status == "failed":
         _log.warning("LLM provider failed its check", extra={**extra, "error": result.error})
@@ -99,7 +97,7 @@ def _say(result: LlmResult) -> None:
 
 
 async def ask(provider: LlmProvider, client: httpx.AsyncClient) -> LlmResult:
-    """Ask one provider within `PREFLIGHT_SECONDS`; whatever goes wrong is a result, never an exception."""
+    """Check one provider within `PREFLIGHT_SECONDS`; an error is a result, never an exception."""
     result = LlmResult(provider.name, provider.model, "ok", None, datetime.now(UTC))
     if (why := _why_not_asked(provider)) is not None:
         return replace(result, status="not checked", error=why)
@@ -108,10 +106,10 @@ async def ask(provider: LlmProvider, client: httpx.AsyncClient) -> LlmResult:
             error = await _ask(provider, client)
     except TimeoutError:
         error = f"no answer within {PREFLIGHT_SECONDS:g} s"
-    except Exception as failure:  # noqa: BLE001  a provider nobody foresaw must not keep an agent from starting
+    except Exception as failure:  # noqa: BLE001  an unexpected answer must not prevent the start
         error = http_errors.sentence(failure)
         if error is None:
-            _log.exception("preflight failed in a way nobody foresaw", extra={"provider": provider.name})
+            _log.exception("unexpected error in preflight", extra={"provider": provider.name})
             error = f"the check failed: {type(failure).__name__}"
     return replace(result, status="ok" if error is None else "failed", error=error)
 
@@ -125,8 +123,8 @@ def _why_not_asked(provider: LlmProvider) -> str | None:
 
 
 async def _ask(provider: LlmProvider, client: httpx.AsyncClient) -> str | None:
-    request = _request(provider, provider.key.reveal() if provider.key is not None else "")
-    response = await client.get(request.url, headers=request.headers)
+    url, headers = _request(provider, provider.key.reveal() if provider.key is not None else "")
+    response = await client.get(url, headers=headers)
     status, body = response.status_code, _decoded(response)
     if provider.api == "anthropic":
         return anthropic_error(provider.model, status, body)
@@ -135,14 +133,8 @@ async def _ask(provider: LlmProvider, client: httpx.AsyncClient) -> str | None:
     return openai_error(provider, status, body)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    url: str
-    headers: httpx.Headers
-
-
-def _request(provider: LlmProvider, key: str) -> _Request:
-    """The request that asks the provider; configured headers win."""
+def _request(provider: LlmProvider, key: str) -> tuple[str, httpx.Headers]:
+    """URL and headers of the check; configured headers override its own."""
     base, model = str(provider.url).rstrip("/"), quote(provider.model or ACCESS_MODEL, safe="")
     url, credentials = f"{base}/models", {"Authorization": f"Bearer {key}"}
     if provider.api == "anthropic":
@@ -155,13 +147,13 @@ def _request(provider: LlmProvider, key: str) -> _Request:
         url, credentials = f"{base}/openai/models?api-version={provider.api_version}", {"api-key": key}
     headers = httpx.Headers(credentials)
     headers.update(provider.headers)
-    return _Request(provider.key_url or url, headers)
+    return provider.key_url or url, headers
 
 
 def anthropic_error(model: str | None, status: int, body: dict[str, Any]) -> str | None:
-    """What an answer to `GET /v1/models/{model}` says is wrong, None for nothing."""
+    """Return the error in an answer to `GET /v1/models/{model}`, None if there is none."""
     if status == HTTPStatus.NOT_FOUND and "error" in body:
-        # The API itself says that there is no such model, so it took the key.
+        # The API checks the key before the model.
         return f"model '{model}' not found" if model is not None else None
     if (error := _refusal(status)) is not None:
         return error
@@ -178,10 +170,10 @@ def google_error(model: str | None, status: int, body: dict[str, Any]) -> str | 
 
 
 def openai_error(provider: LlmProvider, status: int, body: dict[str, Any]) -> str | None:
-    """What an answer to `GET /models` says is wrong, None for nothing."""
+    """Return the error in an answer to `GET /models`, None if there is none."""
     is_complete = provider.name in _LISTS_ITS_MODELS
     if status in _ABSENT and not is_complete:
-        return None  # it answers and took the key; not every compatible server lists its models
+        return None  # the key was accepted; not every compatible server lists its models
     error = _refusal(status)
     if error is not None or status == HTTPStatus.TOO_MANY_REQUESTS or provider.key_url is not None:
         return error
@@ -195,12 +187,12 @@ def openai_error(provider: LlmProvider, status: int, body: dict[str, Any]) -> st
 
 
 def _refusal(status: int) -> str | None:
-    """What a status says is wrong; too many requests is a sign of life, and of a key that is known."""
+    """The error of a status; "too many requests" is an answer to a valid key."""
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES or status == HTTPStatus.TOO_MANY_REQUESTS:
         return None
     if status in _REFUSED:
         return f"the key was refused (HTTP {status})"
-    if status == HTTPStatus.BAD_REQUEST:  # what Gemini and xAI answer to a key that they do not know
+    if status == HTTPStatus.BAD_REQUEST:  # from Gemini and xAI for an unknown key
         return f"HTTP {status}, is the key right?"
     hint = ", is base_url right?" if status in _ABSENT else ""
     return f"HTTP {status}{hint}"

@@ -1,8 +1,7 @@
-"""One probe of one downstream: does an MCP server answer there?
+"""One probe of one downstream.
 
-Speaks just enough MCP to be answered: `initialize` (and `DELETE` of the session it opened), or `server/discover` for a
-server of the 2026-07-28 era only. No tool is called and no caller's token is sent. A broken probe is a result, never
-an exception.
+The probe sends `initialize` (and `DELETE` for the session it opened), or `server/discover` if the server speaks
+2026-07-28 only. It calls no tool and sends no caller's token. Its errors are results, never exceptions.
 """
 
 from __future__ import annotations
@@ -29,10 +28,8 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
 
 PROBE_SECONDS = 3.0
-END_SECONDS = 3.0
-"""How long a server may take to end a session; nobody waits for it."""
-LONGEST_ANSWER = LONGEST_LINE
-"""Bytes of one answer, or of all that a stream says before it; more is no answer to these questions."""
+END_SECONDS = 3.0  # to end a session, in the background
+LONGEST_ANSWER = LONGEST_LINE  # bytes of a body, or of a stream up to the answer
 _MOST_REDIRECTS = 3
 _ACCEPT = "application/json, text/event-stream"
 _log = logging.getLogger("pallas.health")
@@ -40,10 +37,10 @@ _log = logging.getLogger("pallas.health")
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What one probe found.
+    """The result of one probe.
 
-    `error` is None when the server is reachable, `protocol` is the era that answered, `since` is when the server began
-    to be reachable or not, which only somebody who remembers earlier probes knows.
+    `error` is None if the server is reachable, `protocol` is the era that answered, `since` is the time of the last
+    change of reachability, which `HealthChecker` adds.
     """
 
     server: str
@@ -54,7 +51,7 @@ class ProbeResult:
 
 
 async def probe(downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner) -> ProbeResult:
-    """Probe one downstream within `PROBE_SECONDS`; what was begun for it (program, session) is ended by `tasks`."""
+    """Probe one downstream within `PROBE_SECONDS`; `tasks` end the program or session that the probe began."""
     started = monotonic()
     protocol: str | None = None
     try:
@@ -62,16 +59,16 @@ async def probe(downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOw
             error, protocol = await _ask(downstream, client, tasks)
     except TimeoutError:
         error = f"{'started, but ' if downstream.url is None else ''}no answer within {PROBE_SECONDS:g} s"
-    except Exception as failure:  # noqa: BLE001  a broken probe is a result
+    except Exception as failure:  # noqa: BLE001  an error is a result
         error = http_errors.sentence(failure)
         if error is None:
-            _log.exception("probe failed in a way nobody foresaw", extra={"server": downstream.name})
+            _log.exception("unexpected error in probe", extra={"server": downstream.name})
             error = f"the probe failed: {type(failure).__name__}"
     return ProbeResult(downstream.name, monotonic() - started, error, protocol)
 
 
 async def _ask(downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner) -> tuple[str | None, str | None]:
-    """What is wrong, if anything, and which era answered."""
+    """Return the error or None, and the era that answered."""
     if downstream.url is None:
         return await ask_program(downstream.program, tasks)
     if downstream.transport == "sse":
@@ -83,7 +80,7 @@ async def _ask_over_http(
     downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner
 ) -> tuple[str | None, str | None]:
     status, body, session = await _post(client, downstream, INITIALIZE, {})
-    if _wants_callers_token(status, downstream):
+    if _requires_callers_token(status, downstream):
         return None, None
     if _is_success(status) and "result" in body:
         if session is not None:
@@ -92,7 +89,7 @@ async def _ask_over_http(
     if status in (400, 404, 405) or "error" in body:
         modern = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "server/discover"}
         modern_status, modern_body, _ = await _post(client, downstream, DISCOVER, modern)
-        if _wants_callers_token(modern_status, downstream):
+        if _requires_callers_token(modern_status, downstream):
             return None, None
         if _is_success(modern_status) and "result" in modern_body:
             return None, MODERN
@@ -100,7 +97,6 @@ async def _ask_over_http(
 
 
 async def _end_session(downstream: Downstream, session: str, client: httpx.AsyncClient) -> None:
-    """A courtesy: the server has answered, and how it takes this says nothing more about it."""
     headers = {**downstream.headers, "Mcp-Session-Id": session}
     try:
         async with (
@@ -108,22 +104,22 @@ async def _end_session(downstream: Downstream, session: str, client: httpx.Async
             client.stream("DELETE", str(downstream.url), headers=headers),
         ):
             pass
-    except (httpx.HTTPError, ValueError, TimeoutError) as failure:  # ValueError: an id that cannot be sent back
+    except (httpx.HTTPError, ValueError, TimeoutError) as failure:  # ValueError: the id is not a valid header
         why = {"server": downstream.name, "error": type(failure).__name__}
-        _log.debug("the session of a probe could not be ended", extra=why)
+        _log.debug("probe session not ended", extra=why)
 
 
 async def _ask_for_stream(downstream: Downstream, client: httpx.AsyncClient) -> tuple[str | None, str | None]:
     """The older SSE transport: reachable when it opens its event stream."""
     headers = {**downstream.headers, "Accept": "text/event-stream"}
     async with client.stream("GET", str(downstream.url), headers=headers) as response:
-        if _is_success(response.status_code) or _wants_callers_token(response.status_code, downstream):
+        if _is_success(response.status_code) or _requires_callers_token(response.status_code, downstream):
             return None, None
         return f"HTTP {response.status_code}", None
 
 
-def _wants_callers_token(status: int, downstream: Downstream) -> bool:
-    """Whether it refuses only because a probe brings no caller's token, which is a sign of life."""
+def _requires_callers_token(status: int, downstream: Downstream) -> bool:
+    """Return true if the server is reachable and refuses the probe because it has no caller's token."""
     return downstream.forwards_bearer and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -134,13 +130,13 @@ def _is_success(status: int) -> bool:
 async def _post(
     client: httpx.AsyncClient, downstream: Downstream, request: dict[str, Any], extra: dict[str, str]
 ) -> tuple[int, dict[str, Any], str | None]:
-    """Send one JSON-RPC request; returns status, its answer ({} if none), and a session id."""
+    """Send one JSON-RPC request and return the status, the answer ({} if there is none) and the session id."""
     headers = {**downstream.headers, "Accept": _ACCEPT, **extra}
     url = httpx.URL(str(downstream.url))
     for _ in range(_MOST_REDIRECTS + 1):
         async with client.stream("POST", url, json=request, headers=headers) as response:
             target = url.join(response.headers.get("location", "")) if response.has_redirect_location else url
-            if target == url or _origin(target) != _origin(url):  # elsewhere, headers have no business
+            if target == url or _origin(target) != _origin(url):  # headers go to one origin only
                 return response.status_code, await _answer(response), response.headers.get("mcp-session-id")
         url = target
     return HTTPStatus.LOOP_DETECTED, {}, None
@@ -151,7 +147,7 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 async def _answer(response: httpx.Response) -> dict[str, Any]:
-    """The answer; {} for what is none, or is longer than `LONGEST_ANSWER`."""
+    """The JSON-RPC answer; {} if there is none up to `LONGEST_ANSWER`."""
     try:
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             return message(b"".join([part async for part in _bounded(response)]))
@@ -159,7 +155,7 @@ async def _answer(response: httpx.Response) -> dict[str, Any]:
             if line.startswith(b"data:") and (found := message(line.removeprefix(b"data:"))).get("id") == ID:
                 return found
     except _TooLongError:
-        _log.debug("a server's answer to a probe is too long", extra={"limit_bytes": LONGEST_ANSWER})
+        _log.debug("probe answer too long", extra={"limit_bytes": LONGEST_ANSWER})
     return {}
 
 
@@ -184,4 +180,4 @@ async def _bounded(response: httpx.Response) -> AsyncIterator[bytes]:
 
 
 class _TooLongError(Exception):
-    """There is more of it than any answer has."""
+    """The response is longer than `LONGEST_ANSWER`."""

@@ -1,7 +1,7 @@
-"""Does the program of a stdio downstream start and answer? It is started, asked once, and ended.
+"""Probe of a stdio downstream: starts its program, sends one request and ends it.
 
-No shell is involved. The environment is the one it gets in a call. What it prints on stderr is dropped: it may show
-what the program was configured with.
+The program runs without a shell, in the environment that it has in a call. Its stderr is discarded, because it may show
+configured secrets.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.protocols import StdioProgram
     from pallas_gateway.tasks import TaskOwner
 
-LONGEST_LINE = 4 * 2**20
-"""Bytes of one message; a server's instructions may be long."""
-LEAVE_SECONDS = 1.0
-"""How long a program may take to end by itself, and again after it was asked to by a signal."""
+LONGEST_LINE = 4 * 2**20  # bytes of one message; a server's instructions may be long
+LEAVE_SECONDS = 1.0  # to end after its input was closed, and again after SIGTERM
 
 
 async def ask_program(program: StdioProgram | None, tasks: TaskOwner) -> tuple[str | None, str | None]:
-    """What is wrong with the program, if anything, and which era it answered in; one of `tasks` ends it afterwards."""
+    """Return the error or None, and the era that answered; one of `tasks` ends the program."""
     if program is None:
         return "no command is configured", None
     try:
@@ -41,7 +39,7 @@ async def ask_program(program: StdioProgram | None, tasks: TaskOwner) -> tuple[s
             env=dict(program.environ),
             cwd=program.directory,
             limit=LONGEST_LINE,
-            start_new_session=True,  # so that what it starts itself can be ended with it
+            start_new_session=True,  # so that its own child processes end with it
         )
     except (OSError, ValueError) as error:
         return _why_not_started(program, error), None
@@ -75,10 +73,10 @@ async def _converse(process: Process) -> tuple[str | None, str | None]:
 
 
 async def _exchange(process: Process, request: dict[str, Any]) -> dict[str, Any] | None:
-    """The answer to `request`, None if the program closed its pipes first; other lines it prints are passed over."""
+    """The answer to `request`, None if the program closed its pipes first; other lines are ignored."""
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the program was started without pipes")
-    with suppress(ConnectionError):  # it may have ended; what it said before is still to be read
+    with suppress(ConnectionError):  # the program has ended; its output is still read
         process.stdin.write(json.dumps(request).encode() + b"\n")
         await process.stdin.drain()
     while line := await process.stdout.readline():
@@ -89,7 +87,7 @@ async def _exchange(process: Process, request: dict[str, Any]) -> dict[str, Any]
 
 
 async def _end(process: Process) -> None:
-    """End the program and whatever it started, and reap it: first by closing its input, at last by force."""
+    """End and reap the program with its child processes: close its input, then SIGTERM, then SIGKILL."""
     if process.stdin is not None:
         process.stdin.close()
     try:
@@ -97,12 +95,12 @@ async def _end(process: Process) -> None:
             _signal_all(process, signal.SIGTERM)
             await _is_gone(process)
     finally:
-        _signal_all(process, signal.SIGKILL)  # also when it ended by itself: what it started may not have
+        _signal_all(process, signal.SIGKILL)  # also if it has ended: its child processes may still run
     await process.wait()
 
 
 async def _is_gone(process: Process) -> bool:
-    """Whether it ends within `LEAVE_SECONDS`; it is read from meanwhile, as one that cannot write would not end."""
+    """Return true if it ends within `LEAVE_SECONDS`; its output is read, because a full pipe would block it."""
     try:
         async with asyncio.timeout(LEAVE_SECONDS):
             while process.stdout is not None and await process.stdout.read(2**16):

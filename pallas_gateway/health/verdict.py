@@ -1,4 +1,4 @@
-"""From an agent's state, its probes and its model's provider to one word and one sentence. Pure."""
+"""The verdict over an agent from its state, its probes and its model's provider. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORTH: dict[Word, float] = {"ok": 1.0, "degraded": 0.5, "error": 0.0}
 
 @dataclass(frozen=True, slots=True)
 class LlmResult:
-    """What preflight last found about one provider; `error` says why it `failed`, or was `not checked`."""
+    """The last preflight of one provider; `error` is the reason for `failed` or `not checked`."""
 
     provider: str
     model: str | None
@@ -27,7 +27,7 @@ class LlmResult:
     checked: datetime
 
     def document(self) -> dict[str, Any]:
-        """The `llm` object of `get_health`; what is unknown is left out."""
+        """The `llm` object of `get_health`, without unknown values."""
         document = {
             "provider": self.provider,
             "model": self.model,
@@ -40,9 +40,9 @@ class LlmResult:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """An agent's state, since when it is in it, and why it cannot take calls, None if it can.
+    """An agent's state, the time of its last change, and why the agent cannot take calls (None if it can).
 
-    `problems` are clauses on what is wrong with its definition although it can, such as tools that are not there.
+    `problems` are errors in its definition that do not prevent calls, such as tools that do not exist.
     """
 
     state: str
@@ -57,7 +57,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What `get_health` says."""
+    """The content of `get_health`."""
 
     status: Word
     message: str | None = None
@@ -94,9 +94,9 @@ def judge(life: Life, probes: Sequence[ProbeResult], llm: LlmResult | None) -> V
 
 
 def document_of_all(verdicts: Mapping[str, Verdict], now: datetime) -> dict[str, Any]:
-    """The JSON object of the `get_health` over several agents: the word for the whole, and each one's own object.
+    """The JSON object of `get_health` over several agents: the overall status and each agent's own object.
 
-    The whole is `error` when all of them are, `degraded` when only some are or any is `degraded`.
+    The overall status is `error` when all of them are, `degraded` when only some are or any is `degraded`.
     """
     words = {verdict.status for verdict in verdicts.values()}
     status: Word = "ok" if words <= {"ok"} else "error" if words == {"error"} else "degraded"

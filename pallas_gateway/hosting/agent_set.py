@@ -260,7 +260,7 @@ class AgentSet:
         return agent
 
     def _tell_port(self, name: str, settings: AgentSettings) -> None:
-        self._shared.metrics.tell_agent(name, settings.port or self._addresses.registry_port)
+        self._shared.metrics.set_agent(name, settings.port or self._addresses.registry_port)
 
     def _new_server(self, name: str) -> AgentServer:
         return AgentServer(

@@ -97,13 +97,13 @@ class IssuerKeys:
             self._keys, self._look_again_at = KeySet(keys), self._clock() + FRESH_SECONDS
             if self._failure is not None:
                 self._failure = None
-                _log.info("keys of the authorization server can be had again", extra={"jwks_uri": self._uri})
+                _log.info("authorization server keys available again", extra={"jwks_uri": self._uri})
 
     def _failed(self, why: str) -> None:
         if why != self._failure:
-            what = "tokens cannot be verified" if self._keys is None else "going on with the keys there are"
-            extra = {"jwks_uri": self._uri, "error": why}
-            _log.warning("keys of the authorization server cannot be had, %s", what, extra=extra)
+            effect = "tokens cannot be verified" if self._keys is None else "the last known keys are used"
+            extra = {"jwks_uri": self._uri, "error": why, "effect": effect}
+            _log.warning("authorization server keys unavailable", extra=extra)
         self._failure = why
         self._look_again_at = self._clock() + RETRY_SECONDS
 
@@ -131,5 +131,5 @@ def _public_key(entry: Any) -> Key | None:
     try:
         return import_key(entry)
     except (JoseError, ValueError, TypeError, KeyError) as error:
-        _log.debug("a key of the authorization server is not usable", extra={"error": type(error).__name__})
+        _log.debug("unusable authorization server key", extra={"error": type(error).__name__})
         return None

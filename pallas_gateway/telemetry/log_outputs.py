@@ -1,7 +1,7 @@
-"""Where records are written, made so that trouble with writing them is never trouble for the gateway.
+"""Log handlers whose errors never reach the gateway.
 
-A full disk is said once, through the outputs that still work, and the next record is tried again. A record that cannot
-be formatted is replaced by one that says so. A stream that nobody reads any more is left alone.
+A full disk is logged once, by the outputs that still work, and every further record is tried again. A record that
+cannot be formatted is replaced by an error record. A closed stderr is ignored.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ if TYPE_CHECKING:
 
     type _FileId = tuple[int, int]
 
-ROTATE_AGAIN_SECONDS = 60.0
-"""How long a file that could not be rotated is left to grow before it is tried again."""
-BLOCK_BYTES = 65_536
-"""How much of a file is read at a time to find its last line."""
+ROTATE_AGAIN_SECONDS = 60.0  # the pause after a failed rotation
+BLOCK_BYTES = 65_536  # of one read in the search for a file's last line
 _log = logging.getLogger("pallas.logs")
 
 
 class FinishedLines(logging.LogRecord):
-    """Records that another process has formatted: they are written as they are."""
+    """Lines that another process has formatted."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__("pallas", logging.INFO, "", 0, "", None, None)
@@ -39,13 +37,13 @@ class FinishedLines(logging.LogRecord):
 
 
 def formatted(handler: logging.Handler, record: logging.LogRecord) -> str:
-    """A record as its handler writes it, or what is written for one that cannot be formatted."""
+    """A record as its handler writes it, or an error record if it cannot be formatted."""
     if isinstance(record, FinishedLines):
         return record.text
     try:
         return logging.Handler.format(handler, record)
-    except Exception:  # noqa: BLE001  whatever a library's `extra` or `args` do, others' records are written
-        return logging.Handler.format(handler, _in_place_of(record))
+    except Exception:  # noqa: BLE001  from a library's `extra` or `args`
+        return logging.Handler.format(handler, _replacement_of(record))
 
 
 class _Formatting(logging.Handler):
@@ -54,60 +52,60 @@ class _Formatting(logging.Handler):
 
 
 class StderrOutput(_Formatting, logging.StreamHandler[TextIO]):
-    """The stream for people and journals."""
+    """Records on stderr."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
-        """Nothing: it went to where errors are said, and the next record is tried again."""
+        """Ignore the error; the next record is tried again."""
 
 
 class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
-    """The rotating file, opened by the first record; while it cannot be written, every record tries anew."""
+    """The rotating file, opened by the first record and again by every record after an error."""
 
     def __init__(self, path: Path, *, max_bytes: int, backups: int) -> None:
         super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8", delay=True)
         self._lost = 0
-        self._telling = False
+        self._is_reporting = False
         self._formatted: tuple[logging.LogRecord, str] | None = None
         self._torn: _FileId | None = None
         self._rotates_from = -math.inf
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, unless it says that the file cannot be written: that one may fit where others did not."""
-        if self._telling:
+        """Write one record, except the report of an error of this file."""
+        if self._is_reporting:
             return
         lost_before = self._lost
         super().emit(record)
         self._formatted = None
         if lost_before and self._lost == lost_before:
             self._lost = 0
-            _log.warning("log file is written again", extra={"file": self.baseFilename, "lost_records": lost_before})
+            _log.warning("log file written again", extra={"file": self.baseFilename, "lost_records": lost_before})
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line, made once: whether the file is full is asked with it as well."""
+        """The record's line, cached because `shouldRollover` formats the record too."""
         if self._formatted is None or self._formatted[0] is not record:
             self._formatted = record, super().format(record)
         return self._formatted[1]
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
-        """Say, the first time, that the file cannot be written; the next record begins with a fresh handle."""
+        """Report the first error, and close the file; the next record opens it again."""
         error = sys.exception()
         is_first = not self._lost
         self._lost += record.count if isinstance(record, FinishedLines) else 1
         self._drop_stream()
         if is_first:
             extra = {"file": self.baseFilename, "error": _why(error)}
-            self._telling = True
+            self._is_reporting = True
             try:
-                _log.error("log file cannot be written, serving on without it until it can", extra=extra)
+                _log.error("log file cannot be written", extra=extra)
             finally:
-                self._telling = False
+                self._is_reporting = False
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802  logging's name
-        """Whether the file is full, and may be rotated as far as is known."""
+        """Return true if the file is full, except in the pause after a failed rotation."""
         return monotonic() >= self._rotates_from and bool(super().shouldRollover(record))
 
     def doRollover(self) -> None:  # noqa: N802  logging's name
-        """Begin a new file; where the folder does not allow it the old one grows, which is better than no record."""
+        """Begin a new file; if that fails, the old one grows."""
         was_impossible = self._rotates_from > -math.inf
         try:
             super().doRollover()
@@ -115,7 +113,7 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
             self._rotates_from = monotonic() + ROTATE_AGAIN_SECONDS
             if not was_impossible:
                 extra = {"file": self.baseFilename, "error": _why(error)}
-                _log.error("log file cannot be rotated, it grows until it can", extra=extra)
+                _log.error("log file cannot be rotated", extra=extra)
         else:
             self._rotates_from = -math.inf
 
@@ -128,12 +126,12 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
             torn = False
         self._torn = None
         stream = cast("TextIOWrapper", open(path, self.mode, encoding=self.encoding, opener=_private))  # noqa: SIM115
-        if torn:  # by another process, whose line it is
+        if torn:  # by another process
             stream.write("\n")
         return stream
 
     def _drop_stream(self) -> None:
-        """Close without writing what could not be written: it would fail again, or come late and in part."""
+        """Close without a flush, which would fail again or write a part of a line."""
         stream, self.stream = self.stream, None  # as logging itself marks a closed one
         if stream is None:
             return
@@ -145,7 +143,7 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder, and those above it, for this user alone; one that exists stays as its owner made it."""
+    """Create a folder and its parents for this user alone; existing folders keep their modes."""
     if not folder.is_dir():
         _make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -164,7 +162,7 @@ def _file_id(status: os.stat_result) -> _FileId:
 
 
 def _ends_torn(path: Path) -> bool:
-    """Whether the last line of a file is not whole, as a full disk leaves it."""
+    """Return true if the last line of a file is incomplete, as after a full disk."""
     if not path.is_file() or path.stat().st_size == 0:
         return False
     with path.open("rb") as file:
@@ -173,7 +171,7 @@ def _ends_torn(path: Path) -> bool:
 
 
 def _cut_last_line(path: Path) -> None:
-    """Take a line that is not whole out of the file: readers of JSON lines, like jq, would stop there."""
+    """Remove an incomplete last line, at which readers of JSON lines such as jq stop."""
     with path.open("r+b") as file:
         end, newline = file.seek(0, os.SEEK_END), -1
         while end > 0 and newline < 0:
@@ -184,8 +182,8 @@ def _cut_last_line(path: Path) -> None:
         file.truncate(end + newline + 1)
 
 
-def _in_place_of(record: logging.LogRecord) -> logging.LogRecord:
-    """What is written for a record that cannot be; without its arguments."""
+def _replacement_of(record: logging.LogRecord) -> logging.LogRecord:
+    """An error record without the record's arguments."""
     where = {"source": record.name, "line": f"{record.filename}:{record.lineno}"}
-    said = {"name": _log.name, "levelno": logging.ERROR, "levelname": "ERROR"}
-    return logging.makeLogRecord({**said, "msg": "a log record could not be formatted", **where})
+    head = {"name": _log.name, "levelno": logging.ERROR, "levelname": "ERROR"}
+    return logging.makeLogRecord({**head, "msg": "log record not formatted", **where})

@@ -1,7 +1,7 @@
-"""Log lines of a worker, written by its parent: one process owns the file, its rotation and stderr.
+"""The pipe by which a worker's log lines reach its parent, which owns the file, its rotation and stderr.
 
-A worker formats its records itself, because only it knows the call they belong to and the secrets to hide. On the pipe
-each is a frame: one byte for the output, four for the length, and the line in UTF-8.
+A worker formats its own records, because only it knows their call and the secrets to hide. A frame on the pipe is one
+byte for the output, four for the length, and the line in UTF-8.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LogPipe:
     """A worker's end of its pipe.
 
     Args:
-        descriptor: of the pipe, for writing; a full one is waited for.
+        descriptor: the pipe's end for writing; a write to a full pipe blocks.
         worker: the number that every record gets as its field `worker`.
     """
 
@@ -50,7 +50,7 @@ class LogPipe:
         """
         content = line.encode(errors="backslashreplace")
         frame = memoryview(_HEADER.pack(kind, len(content)) + content)
-        with self._lock:  # a pipe takes long frames in parts, and threads log as well
+        with self._lock:  # a long frame is written in parts, and threads log too
             while frame:
                 frame = frame[os.write(self._descriptor, frame) :]
 
@@ -69,20 +69,20 @@ class _PipeOutput(logging.Handler):
         except OSError:
             if self._kind == STDERR and sys.__stderr__ is not None:
                 with suppress(OSError, ValueError):
-                    sys.__stderr__.write(f"{line}\n")  # nobody is left to write it
+                    sys.__stderr__.write(f"{line}\n")  # the parent is gone
 
 
 async def write_lines(pipe: asyncio.StreamReader) -> None:
-    """Write the lines that a worker's pipe brings to the outputs of this process, until the worker has ended."""
-    rest = b""  # in the end, a killed worker's last frame
+    """Write the lines of a worker's pipe to the outputs of this process, until the worker has ended."""
+    rest = b""  # an incomplete frame; at the end, the last one of a killed worker
     while received := await pipe.read(READ_BYTES):
-        lines, rest = _taken_apart(rest + received)
+        lines, rest = _split_frames(rest + received)
         for kind in (STDERR, FILE):
             _write(kind, [line for of, line in lines if of == kind])
 
 
-def _taken_apart(received: bytes) -> tuple[list[tuple[bytes, str]], bytes]:
-    """Each whole frame's output and line, and what has come of the next one."""
+def _split_frames(received: bytes) -> tuple[list[tuple[bytes, str]], bytes]:
+    """Output and line of each complete frame, and the begun next one."""
     lines: list[tuple[bytes, str]] = []
     at = 0
     while len(received) - at >= _HEADER.size:

@@ -1,7 +1,7 @@
-"""The most that one log record may hold, whatever a client, a model or a server put into it.
+"""Limits on the size of a log record.
 
-Sizes are characters of the JSON form, which is the longest: a character may take twelve. A text is cut before it is
-searched for secrets, and by `redaction.shortened`, which shows no part of a secret that a cut goes through.
+Sizes are characters of the JSON form, the longest: one character may take twelve. A text is cut before it is searched
+for secrets, by `redaction.shortened`, which shows no part of a secret at the cut.
 """
 
 from __future__ import annotations
@@ -16,18 +16,14 @@ from pallas_gateway.telemetry.redaction import HIDDEN, end_of, hides_its_value, 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-LONGEST_TEXT = 1_500
-"""Of a message, and of a field."""
-LONGEST_ID = 200
-"""Of a conversation's id, which stands in every record of a call."""
+LONGEST_TEXT = 1_500  # of a message or a field
+LONGEST_ID = 200  # of a conversation's id, which is in every record of a call
 LONGEST_TRACEBACK = 5_000
-LONGEST_ENDING = 400
-"""Of a traceback's last line, which says what was raised."""
-MOST_ENTRIES = 50
-"""Of a list or a mapping."""
+LONGEST_ENDING = 400  # of a traceback's last line, the exception
+MOST_ENTRIES = 50  # of a list or a mapping
 MOST_LEVELS = 8
 _LEFT_OUT = "…"
-_LEAST = 30  # of an entry for which there is hardly any room
+_LEAST = 30  # of an entry when the limit is nearly reached
 _LONGEST_CHARACTER = 12  # an emoji is two escapes of six
 
 
@@ -49,7 +45,7 @@ def fitted_field(name: str, value: object) -> Any:
 
 
 def fitted_traceback(text: str) -> str:
-    """A traceback without its middle: its head says where it began, its end what was raised."""
+    """A traceback; a long one without its middle."""
     if _fits(text, LONGEST_TRACEBACK):
         return text
     last = text.rstrip("\n").rfind("\n") + 1
@@ -73,7 +69,7 @@ def _fitted(value: object, name: str, limit: int, levels: int) -> Any:
 
 
 def _fitted_entries(value: Collection[Any], name: str, limit: int, levels: int) -> Any:
-    """A list or a mapping whose entries take `limit` together, and as many of them as there is room for."""
+    """The first entries of a list or a mapping that fit into `limit` together."""
     is_mapping = isinstance(value, Mapping)
     entries: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ((name, one) for one in value)
     kept: list[tuple[str, Any]] = []

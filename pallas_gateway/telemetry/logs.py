@@ -1,8 +1,8 @@
-"""Logging set-up: where records go, how they look, and which libraries stay quiet.
+"""Logging set-up: outputs, formats and levels.
 
-A rotating JSON file is always on unless `PALLAS_LOG_FILE` is empty; stderr is for people by default and JSON with
-`PALLAS_LOG_STDERR=1`. Nothing ever goes to stdout, which belongs to results. Every record of a call carries its ids,
-none carries a secret, and none is longer than `log_sizes` allows.
+Records go to a rotating JSON file unless `PALLAS_LOG_FILE` is empty, and to stderr, for people by default and as JSON
+with `PALLAS_LOG_STDERR=1`. Stdout is for results only. Every record of a call has the call's ids; no record has a
+secret, or is longer than `log_sizes` allows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUIET_LOGGERS = (
     "mcp", "mcp.client", "mcp.server", "httpx", "httpx2", "httpcore", "httpcore2", "hypercorn.access",
     "hpack", "h2", "watchfiles", "aiosqlite", "alembic", "asyncpg", "sqlalchemy",
 )  # fmt: skip
-"""Pinned at WARNING whatever the root's level is: at DEBUG some of them show headers, all of them drown the rest."""
+"""Pinned at WARNING, independent of the root's level: at DEBUG they are verbose, and some show headers."""
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _FOR_MACHINES = {"conversation_id", "trace_id", "exception"}
@@ -48,23 +48,20 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class CallFields(logging.Filter):
-    """Gives every record, a library's too, the ids of the call it was written in; what the record says itself wins.
+    """Adds the ids of the current call to every record, a library's too; the record's own fields take precedence.
 
-    Also holds the quiet loggers at WARNING: their levels are set, but some libraries set them anew when imported.
+    Also holds the quiet loggers at WARNING, because some libraries set their levels when they are imported.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is written."""
-        if record.levelno < logging.WARNING and record.name.startswith(QUIET_LOGGERS) and _is_quiet(record.name):
+        """Return true if the record is written."""
+        quiet = record.levelno < logging.WARNING and record.name.startswith(QUIET_LOGGERS)
+        if quiet and any(f"{record.name}.".startswith(f"{name}.") for name in QUIET_LOGGERS):
             return False
         for name, value in current_call.get().ids.items():
             if not hasattr(record, name):
                 setattr(record, name, value)
         return True
-
-
-def _is_quiet(name: str) -> bool:
-    return any(name == quiet or name.startswith(f"{quiet}.") for quiet in QUIET_LOGGERS)
 
 
 class JsonFormatter(logging.Formatter):
@@ -84,14 +81,14 @@ class JsonFormatter(logging.Formatter):
             if name not in entry:
                 entry[name] = fitted_field(name, value)
         line = json.dumps(entry, default=str)
-        # Cleaned field by field only where there is something to clean: that costs ten times as much as to look.
+        # Cleaned field by field only if there is something to clean: that takes ten times as long as the check.
         if cleaned(line) != line or any(hides_its_value(name) for name in entry):
             line = json.dumps(cleaned_fields(entry))
         return line
 
 
 class HumanFormatter(logging.Formatter):
-    """`12:00:01 WARNING message key=value …`, with the exception's last line; a crash shows all of its traceback."""
+    """`12:00:01 WARNING message key=value …`, with the exception's last line, for a crash with the whole traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
@@ -109,16 +106,13 @@ class HumanFormatter(logging.Formatter):
 def _for_people(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
     for name, value in fields_of(record).items():
         if value is not None and name not in _FOR_MACHINES:
-            yield name, _on_one_line(_hidden_by_name(name, fitted_field(name, value)))
-
-
-def _hidden_by_name(name: str, value: object) -> object:
-    return cleaned_fields(value, name) if hides_its_value(name) else value
+            shown = fitted_field(name, value)
+            yield name, _on_one_line(cleaned_fields(shown, name) if hides_its_value(name) else shown)
 
 
 def _on_one_line(value: object) -> str:
-    """A value as text; what could pass for another line, or move a terminal's cursor, is escaped."""
-    if isinstance(value, Mapping):  # tokens by kind, tools by name: numbers that are not there say nothing
+    """A value as text on one line; control characters are escaped."""
+    if isinstance(value, Mapping):  # counts by name; zeros are left out
         value = ",".join(f"{key}:{one}" for key, one in value.items() if one)
     elif isinstance(value, (list, tuple)):
         value = ",".join(map(str, value))
@@ -127,7 +121,7 @@ def _on_one_line(value: object) -> str:
 
 
 def _last_line(record: logging.LogRecord) -> str:
-    """What was raised, by the record's own exception or by one that came as text."""
+    """The last line of the record's exception, or of a traceback in its `exception` field."""
     raised = record.exc_info[1] if record.exc_info else None
     if raised is not None:
         return _on_one_line(fitted(f"{type(raised).__name__}: {raised}"))
@@ -136,12 +130,12 @@ def _last_line(record: logging.LogRecord) -> str:
 
 
 def set_up(environ: Mapping[str, str], *, configured_level: str | None = None, parent: LogPipe | None = None) -> None:
-    """Configure the root and `pallas` loggers from the documented variables; replaces what was configured before.
+    """Configure the root and `pallas` loggers from the documented variables, in place of an earlier configuration.
 
     Args:
-        environ: where `PALLAS_LOG_*` are read.
+        environ: holds `PALLAS_LOG_*`.
         configured_level: `logger.level` of fastagent.config.yaml, used when `PALLAS_LOG_LEVEL` is not set.
-        parent: in a worker, the way to the process that writes its lines.
+        parent: in a worker, the pipe to the process that writes its lines.
     """
     root = logging.getLogger()
     for handler in list(root.handlers):
@@ -150,27 +144,25 @@ def set_up(environ: Mapping[str, str], *, configured_level: str | None = None, p
     set_levels(environ, configured_level=configured_level)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    root.addHandler(logging.NullHandler())  # without any, logging writes warnings to stderr by itself
+    root.addHandler(logging.NullHandler())  # without a handler, logging prints warnings to stderr
     if (stderr := environ.get("PALLAS_LOG_STDERR", "").lower()) not in _NO:
         output = parent.output(STDERR) if parent else StderrOutput(sys.__stderr__)
         _add(root, output, JsonFormatter() if stderr in _YES else HumanFormatter())
-    if parent is not None:
-        _add_parents_file(root, environ.get("PALLAS_LOG_FILE"), parent)
-        return  # the parent has said what there is to say
-    _add_file(root, environ.get("PALLAS_LOG_FILE"))
-    for variable in ("PALLAS_LOG_LEVEL", "PALLAS_ROOT_LOG_LEVEL"):
-        _warn_of_unknown_level(variable, environ.get(variable))
+    if (file := environ.get("PALLAS_LOG_FILE")) != "":
+        _add_file(root, Path(file or DEFAULT_FILE), parent)
+    if parent is None:  # which has logged these
+        _warn_of_unknown_levels(environ)
 
 
 def set_levels(environ: Mapping[str, str], *, configured_level: str | None = None) -> None:
-    """Set what is worth a record; parameters as of `set_up`."""
+    """Set the levels; parameters as of `set_up`."""
     level = _level(environ.get("PALLAS_LOG_LEVEL") or configured_level, logging.INFO)
     logging.getLogger().setLevel(_level(environ.get("PALLAS_ROOT_LOG_LEVEL"), max(level, logging.INFO)))
     logging.getLogger("pallas").setLevel(level)
 
 
 def report_crashes() -> None:
-    """Make records of what would otherwise be printed as it is: uncaught exceptions and Python's warnings."""
+    """Log uncaught exceptions and Python's warnings, which would otherwise be printed."""
 
     def on_crash(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
@@ -183,29 +175,24 @@ def report_crashes() -> None:
             return
         extra = {"name_of_thread": crash.thread.name if crash.thread else None}
         raised = (crash.exc_type, crash.exc_value, crash.exc_traceback)
-        logging.getLogger("pallas").error("a thread crashed", extra=extra, exc_info=raised)
+        logging.getLogger("pallas").error("thread crashed", extra=extra, exc_info=raised)
 
     sys.excepthook = on_crash
     threading.excepthook = on_thread_crash
     logging.captureWarnings(capture=True)
 
 
-def _add_file(root: logging.Logger, configured: str | None) -> None:
-    if configured == "":
+def _add_file(root: logging.Logger, file: Path, parent: LogPipe | None) -> None:
+    if parent is not None:
+        _add(root, parent.output(FILE), JsonFormatter())
         return
-    named = Path(configured or DEFAULT_FILE)
     try:
-        path = named.expanduser()
+        path = file.expanduser()
     except RuntimeError as error:  # a user without a home directory
-        extra = {"file": str(named), "error": str(error)}
-        logging.getLogger("pallas").warning("no log file, going on without one", extra=extra)
+        extra = {"file": str(file), "error": str(error)}
+        logging.getLogger("pallas").warning("log file path invalid", extra=extra)
         return
     _add(root, FileOutput(path, max_bytes=FILE_BYTES, backups=FILE_BACKUPS), JsonFormatter())
-
-
-def _add_parents_file(root: logging.Logger, configured: str | None, parent: LogPipe) -> None:
-    if configured != "":
-        _add(root, parent.output(FILE), JsonFormatter())
 
 
 def _add(root: logging.Logger, handler: logging.Handler, formatter: logging.Formatter) -> None:
@@ -219,8 +206,9 @@ def _level(name: str | None, default: int) -> int:
     return default if found is None else found
 
 
-def _warn_of_unknown_level(variable: str, value: str | None) -> None:
-    if value and value.upper() not in logging.getLevelNamesMapping():
-        levels = "DEBUG, INFO, WARNING or ERROR"
-        extra = {"variable": variable, "value": value, "levels": levels}
-        logging.getLogger("pallas").warning("no such log level, the default is used", extra=extra)
+def _warn_of_unknown_levels(environ: Mapping[str, str]) -> None:
+    for variable in ("PALLAS_LOG_LEVEL", "PALLAS_ROOT_LOG_LEVEL"):
+        value = environ.get(variable)
+        if value and value.upper() not in logging.getLevelNamesMapping():
+            extra = {"variable": variable, "value": value, "levels": "DEBUG, INFO, WARNING or ERROR"}
+            logging.getLogger("pallas").warning("unknown log level", extra=extra)

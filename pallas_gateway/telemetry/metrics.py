@@ -1,8 +1,8 @@
 """Every metric of the gateway: name, help text and labels, in this one file.
 
-Label values come from configuration and from the closed sets below, never from a path or a client. What they are
-made of is known before the first call, so those of an agent begin at 0: a counter that appears with its first failure
-has not increased, and no alert would fire for it. docs/operating.md says what to do when one moves.
+Label values come from configuration and from the closed sets below, never from a path or a client. They are known
+before the first call, so an agent's series begin at 0: a counter that first appears with value 1 has not increased, and
+no alert would fire. docs/operating.md describes each metric.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 """Seconds; a call takes at least one LLM turn and by default at most ten minutes."""
 OPERATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-"""Seconds; a downstream may answer from memory, or be a peer that takes as long as a call."""
+"""Seconds; a downstream may answer from memory, or be a peer whose calls take minutes."""
 
 STATES = ("pending", "starting", "ready", "failed")
 OUTCOMES = ("ok", "error")
@@ -53,8 +53,6 @@ REFUSALS = (
     "insufficient_scope",
     "nesting_too_deep",
 )
-
-
 AUTH_REFUSALS = ("no_token", "invalid_token", "no_grant", "insufficient_scope", "verification_unavailable")
 TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 """Kinds of tokens that every provider may have."""
@@ -67,7 +65,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped
         self.registry = registry or CollectorRegistry()
         folder = workers_metrics.joined() if registry is None else None
-        self._everybodys = WorkersMetrics(self.registry, folder) if folder else None
+        self._of_all_workers = WorkersMetrics(self.registry, folder) if folder else None
         if registry is None and folder is None:
             for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
                 self.registry.register(collector)
@@ -147,27 +145,27 @@ class Metrics:
             across="livemostrecent",
         )
         self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
-        if self._everybodys is not None:
-            self._everybodys.add_computed(self.instances_live)
-            self._everybodys.add_computed(self.tasks)
+        if self._of_all_workers is not None:
+            self._of_all_workers.add_computed(self.instances_live)
+            self._of_all_workers.add_computed(self.tasks)
             of_hosted = (self.agent_info, self.agent_state, self.health_status, self.downstream_up)
-            self._everybodys.hide_unhosted(self.agent_info, of_hosted)
+            self._of_all_workers.hide_unhosted(self.agent_info, of_hosted)
         self.up.set(1)
         self.build_info.labels(__version__, platform.python_version()).set(1)
 
     @property
     def exposed(self) -> Collector:
-        """What a scraper gets: these metrics, in one of several workers those of all of them."""
-        return self._everybodys or self.registry
+        """The metrics for a scraper: in one of several workers those of all workers."""
+        return self._of_all_workers or self.registry
 
     def refresh(self) -> None:
-        """Write down, for the other workers, what is only known by asking."""
-        if self._everybodys is not None:
-            self._everybodys.refresh()
+        """Share the values of computed metrics with the other workers."""
+        if self._of_all_workers is not None:
+            self._of_all_workers.refresh()
 
     def expect_agent(self, agent: str, instances_live: Callable[[], float]) -> None:
-        """Begin the series of a hosted agent at 0; `instances_live` is asked at each look."""
-        if instances_live() == 0:  # else it comes back while calls from before still run, and they count on
+        """Begin the series of a hosted agent at 0; `instances_live` is called at each scrape."""
+        if instances_live() == 0:  # otherwise earlier calls of the agent still run and are counted
             self.calls_in_flight.labels(agent).set(0)
         self.instances_live.labels(agent).set_function(instances_live)
         for state in STATES:
@@ -181,47 +179,47 @@ class Metrics:
         for reason in REFUSALS:
             self.calls_refused.labels(agent, reason)
 
-    def tell_agent(self, agent: str, port: int) -> None:
-        """The agent is configured, with this port."""
+    def set_agent(self, agent: str, port: int) -> None:
+        """Show a configured agent with its port."""
         _end(self.agent_info, agent=agent)
         self.agent_info.labels(agent, str(port)).set(1)
 
     def forget_agent(self, agent: str) -> None:
-        """The agent is not hosted any more: its gauges end, its counters stay what they are and never go back."""
+        """End the gauges of an agent that is no longer hosted; counters stay."""
         for gauge in (self.agent_info, self.agent_state):
             _end(gauge, agent=agent)
 
     def forget_calls(self, agent: str) -> None:
-        """The last call of an agent that is not hosted any more has ended."""
+        """End the call gauges of an agent that is no longer hosted, after its last call."""
         for gauge in (self.calls_in_flight, self.instances_live):
-            _end(gauge, shared_as=0.0, agent=agent)  # summed over workers, where no number would hide the others'
+            _end(gauge, shared_as=0.0, agent=agent)  # a sum over workers, which NaN would hide
 
     def forget_health(self, agent: str) -> None:
-        """Nobody asks after the agent any more."""
+        """End the health gauge of an agent that is no longer hosted."""
         _end(self.health_status, agent=agent)
 
     def forget_downstream(self, agent: str, server: str) -> None:
-        """The agent does not use the server any more."""
+        """End the gauge of a server that the agent no longer uses."""
         _end(self.downstream_up, agent=agent, server=server)
 
     def expect_model(self, agent: str, model: str) -> None:
-        """Begin the turns and tokens of an agent with its own model at 0; other models begin with their first turn."""
+        """Begin the turns and tokens of an agent with its own model at 0; other models begin at their first turn."""
         self.llm_turns.labels(agent, model)
         for kind in TOKEN_KINDS:
             self.llm_tokens.labels(agent, model, kind)
 
     def expect_downstream(self, agent: str, server: str) -> None:
-        """Begin counting an agent's tool calls of one server at 0; prompts and resources few agents ask for."""
+        """Begin an agent's tool calls of one server at 0; prompts and resources, which are rare, begin later."""
         for outcome in OUTCOMES:
             self.tool_calls.labels(agent, server, "tool", outcome)
 
     def count_operation(self, agent: str, server: str, operation: str, *, ok: bool, seconds: float) -> None:
-        """An operation asked of a downstream has ended."""
+        """Count an operation of a downstream that has ended."""
         self.tool_calls.labels(agent, server, operation, "ok" if ok else "error").inc()
         self.tool_call_seconds.labels(agent, server, operation).observe(seconds)
 
     def _gauge(self, name: str, text: str, *labels: str, across: Across) -> Gauge:
-        """A gauge; `across` is what several workers make of their values, as prometheus_client calls it."""
+        """A gauge; `across` is prometheus_client's mode of combining the values of several workers."""
         return Gauge(name, text, labels, registry=self.registry, multiprocess_mode=across)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -234,13 +232,13 @@ class Metrics:
 def _running_tasks() -> float:
     try:
         return float(len(asyncio.all_tasks()))
-    except RuntimeError:  # asked outside the event loop
+    except RuntimeError:  # outside the event loop
         return 0.0
 
 
 def _end(gauge: Gauge, *, shared_as: float = math.nan, **labels: str) -> None:
-    """Remove what a gauge says of something that is gone."""
+    """Remove the series with these labels."""
     if workers_metrics.joined() is not None:  # shared values cannot be removed
         workers_metrics.mark_gone(gauge, labels, shared_as)
-    with warnings.catch_warnings(action="ignore"):  # which the library says each time
+    with warnings.catch_warnings(action="ignore"):  # the library warns at each call
         gauge.remove_by_labels(labels)

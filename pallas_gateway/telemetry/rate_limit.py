@@ -1,4 +1,4 @@
-"""At most one log line of a kind in a while, with the number of those that were left out."""
+"""At most one log line of a kind per `QUIET_SECONDS`, with the number of lines left out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 QUIET_SECONDS = 60.0
-"""Least time between two lines of a kind."""
 
 
 class RateLimit:
-    """Decides which log lines are written. The kinds must be few: each is remembered."""
+    """Decides which log lines are written. It stores every kind, so kinds must be few."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -21,7 +20,7 @@ class RateLimit:
         self._left_out: dict[Hashable, int] = {}
 
     def passes(self, kind: Hashable) -> int | None:
-        """The number of lines of this kind left out since the last one, None if this one is left out as well."""
+        """The number of lines of this kind left out since the last one, None if this one is left out too."""
         now = self._clock()
         if now - self._last.get(kind, float("-inf")) < QUIET_SECONDS:
             self._left_out[kind] = self._left_out.get(kind, 0) + 1

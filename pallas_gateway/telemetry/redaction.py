@@ -1,11 +1,10 @@
-"""The last line of defence: secrets taken out of whatever the gateway says about itself.
+"""Removes secrets from log records, reasons, failures, health messages and notifications: the last line of defence.
 
-Tokens have a type of their own and are not put into messages in the first place; this catches what others wrote: an
-error that echoes a header, a library's record, a traceback. Log records, reasons, failures, health messages and
-notifications pass it. What an agent, a tool or a model says is data and does not.
+The gateway's own code keeps tokens in a type that cannot be printed; this is for text of others, such as an error that
+quotes a header, a library's record or a traceback. Output of agents, tools and models is data and is not changed.
 
-Known are the configured secrets, for the process, and the tokens of the running call, in its own context only: there is
-no table of tokens. Whatever else looks like a secret is found by its shape.
+Known secrets are the configured ones, for the process, and the tokens of the running call, in its context only: there
+is no table of tokens. Other secrets are found by their shape.
 """
 
 from __future__ import annotations
@@ -26,16 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
 HIDDEN = "****"
-SHORTEST_KNOWN = 6
-"""Characters; hiding every occurrence of a shorter value would make a log unreadable, and it is no secret."""
+SHORTEST_KNOWN = 6  # characters; hiding every occurrence of a shorter value would make a log unreadable
+LONGEST_QUOTE = 40  # characters of a client's text in an error about its request
+_MARGIN = 1024  # characters behind a cut that are searched too, for a secret that begins before the cut
 
-LONGEST_QUOTE = 40
-"""Characters of a client's own text in a sentence about its request."""
-_MARGIN = 1024
-"""Characters behind a cut that are cleaned as well: a secret that begins before the cut is recognised by them."""
-
-# Every pattern here takes time in proportion to the text, whatever the text is: a repetition that can fail is
-# possessive (`*+`), and its characters are not looked at again from another start. A test holds them to it.
+# The time of every pattern is proportional to the text: a repetition that can fail is possessive (`*+`), and its
+# characters are not read again from another start. A test measures this.
 _NUMBER = re.compile(r"\b(?:0x)?[0-9a-f]++\b(?:-++[0-9a-f]++\b)*+", re.IGNORECASE)
 _START = r"(?:\b|(?<=\\[nrt]))"  # of a word, also behind the letter of a newline that JSON has escaped
 _WORD = r"""[^\s"'\\,;&)}\]<>]++"""
@@ -55,13 +50,13 @@ _QUERY = re.compile(
     r"[^\s\"'\\&;#<>]++",
     re.IGNORECASE,
 )
-# A JWT is one with its first part, so that one whose end was cut off is hidden as well.
+# A JWT is recognised by its first part, so that a truncated one is hidden too.
 _SHAPES = re.compile(
     rf"{_START}"
     r"(?:eyJ[\w-]{4,}+(?:\.{1,2}[\w-]++)*+|(?:sk|pk|rk)-[\w*-]{8,}+|pgw_[\w-]{6,}+|gh[opsur]_\w{16,}+"
     r"|github_pat_\w{16,}+|xox[a-z]-[\w-]{8,}+|AKIA[0-9A-Z]{12,}+|AIza[\w-]{20,}+|hf_\w{16,}+|glpat-[\w-]{12,}+)"
 )
-# Only where one of these stands can the pattern beside it match: looking for them costs a tenth of the pattern.
+# The pattern can match only if one of these occurs; this check takes a tenth of the pattern's time.
 _NAMED_HINTS = (
     "authorization",
     "cookie",
@@ -82,12 +77,12 @@ _SHAPE_HINTS = ("eyj", "k-", "pgw_", "gh", "xox", "akia", "aiza", "hf_", "glpat-
 
 
 def redacted(text: str, known: Collection[str] = ()) -> str:
-    """`text` without `known` values and without what looks like a secret. Pure; what is hidden once stays as it is."""
+    """`text` without `known` values and without text in the shape of a secret. Pure and idempotent."""
     return _without_shapes(without(text, known))
 
 
 def without(text: str, known: Collection[str]) -> str:
-    """`text` without `known` values alone."""
+    """`text` without `known` values."""
     for value in known:
         if value in text:
             text = text.replace(value, HIDDEN)
@@ -95,7 +90,7 @@ def without(text: str, known: Collection[str]) -> str:
 
 
 def forms_of(secret: str) -> frozenset[str]:
-    """How a secret may be written: as it is, in a URL, in JSON, in base64; none if it is too short to be looked for."""
+    """A secret as plain text, in a URL, in JSON and in base64; none if it is too short to be searched for."""
     if len(secret) < SHORTEST_KNOWN:
         return frozenset()
     encoded = secret.encode("utf-8", "surrogatepass")
@@ -105,13 +100,13 @@ def forms_of(secret: str) -> frozenset[str]:
 
 
 class KnownSecrets:
-    """Secrets in all their forms, the longest first: one may be part of another."""
+    """Secrets in all their forms, the longest first, because one may be part of another."""
 
     def __init__(self) -> None:
         self.forms: tuple[str, ...] = ()
 
     def add(self, secrets: Iterable[str]) -> None:
-        """Keep these out of everything, too."""
+        """Hide these too."""
         forms = {form for secret in secrets for form in forms_of(secret)}
         self.forms = tuple(sorted({*self.forms, *forms}, key=lambda form: (-len(form), form)))
 
@@ -122,7 +117,7 @@ configured = KnownSecrets()
 
 @contextmanager
 def hiding(*secrets: str | None) -> Iterator[None]:
-    """Keep these, too, out of what is said inside the block and in tasks started in it."""
+    """Hide these too, inside the block and in tasks started in it."""
     outer, inner = current_call.get(), KnownSecrets()
     inner.forms = outer.secrets.forms if outer.secrets is not None else ()
     inner.add(secret for secret in secrets if secret)
@@ -134,7 +129,7 @@ def hiding(*secrets: str | None) -> Iterator[None]:
 
 
 def hide_in_this_call(secret: str) -> None:
-    """Keep a token that the running call got meanwhile out of what it says from now on; outside of calls, nothing."""
+    """Hide a token that the running call has received; without effect outside of calls."""
     known = current_call.get().secrets
     if known is not None and secret not in _known_here():
         known.add([secret])
@@ -146,32 +141,32 @@ def _known_here() -> tuple[str, ...]:
 
 
 def without_numbers(reason: str | None) -> str:
-    """A reason by which to tell whether another one says the same: an address or a time is new at every try."""
+    """A reason without numbers, to compare it with another one: addresses and times change at every attempt."""
     return _NUMBER.sub(lambda match: "#" if any(map(str.isdigit, match[0])) else match[0], reason or "")
 
 
 def cleaned(text: str) -> str:
-    """`redacted`, with everything known here and now."""
+    """`redacted`, with the secrets known here and now."""
     return redacted(text, _known_here())
 
 
 def shortened(text: str, limit: int) -> str:
-    """`cleaned`, and cut to `limit` characters before that: what follows costs nothing, however long it is.
+    """`cleaned` and cut to `limit` characters; the text behind the cut costs nothing.
 
-    No part of a secret is shown by the cut. Some text behind it is cleaned as well, so that a secret which the cut
-    would split is still recognised, and as much is then dropped: at its end, a secret may be incomplete.
+    The cut shows no part of a secret: a margin behind it is cleaned too, so that a secret across the cut is recognised,
+    and is then dropped, because a secret at its end may be incomplete.
     """
     margin, known = _margin()
-    begin = text[: 4 * limit + 8 * margin]  # enough where much of it is hidden
+    begin = text[: 4 * limit + 8 * margin]  # enough even if much of it is hidden
     shown = redacted(begin, known)
     if len(begin) == len(text):
         return shown if len(shown) <= limit else f"{shown[:limit]}…"
-    # A placeholder may be longer than what it hides, by less than half, so twice the margin covers the margin.
+    # A placeholder is at most half longer than its secret, so twice the margin covers the margin.
     return f"{shown[: max(0, len(shown) - 2 * margin)][:limit]}…"
 
 
 def end_of(text: str, limit: int) -> str:
-    """The last `limit` characters of a text, without secrets, from the beginning of a word."""
+    """The last `limit` characters of a text, without secrets, from the start of a word."""
     margin, known = _margin()
     end = text[-(4 * limit + 8 * margin) :]
     shown = redacted(end, known)
@@ -187,19 +182,19 @@ def _margin() -> tuple[int, tuple[str, ...]]:
 
 
 def quoted(value: object) -> str:
-    """A client's value for an error message: a text in quotes and `shortened`, else the name of its type."""
+    """A client's value for an error message: text in quotes and `shortened`, otherwise the name of its type."""
     if isinstance(value, str):
         return repr(shortened(value, LONGEST_QUOTE))
     return "null" if value is None else type(value).__name__
 
 
 def cleaned_data(value: Any) -> Any:
-    """JSON-like data without what is known here and now; nothing is guessed, because data may look like anything."""
+    """JSON-like data without known secrets; shapes are not searched for, because data may have any."""
     return _cleaned_data(value, _known_here())
 
 
 def cleaned_fields(value: Any, name: str = "") -> Any:
-    """A log record's fields, `cleaned` at any depth, and hidden where their own name says that they are secret."""
+    """A log record's fields, `cleaned` at any depth, and hidden if their name is that of a secret."""
     if isinstance(value, str):
         return HIDDEN if hides_its_value(name) else cleaned(value)
     if value is None or isinstance(value, (bool, int, float)):
@@ -212,7 +207,7 @@ def cleaned_fields(value: Any, name: str = "") -> Any:
 
 
 def hides_its_value(name: str) -> bool:
-    """Whether a field of this name is a secret; a record's `key` is the place of something in a file."""
+    """Return true if a field of this name is a secret; a record's `key` is a place in a file."""
     return name != "key" and is_secret_name(name)
 
 
@@ -242,19 +237,19 @@ def _without_shapes(text: str) -> str:
 
 
 def _named_unless_prose(match: re.Match[str]) -> str:
-    """`headers.Authorization: environment variable X is not set` tells of a place."""
+    """Keeps text such as `headers.Authorization: environment variable X is not set`."""
     if match["between"].endswith(": ") and _is_word(match["value"]):
         return match[0]
     return f"{match['name']}{match['between']}{HIDDEN}"
 
 
 def _unless_prose(match: re.Match[str]) -> str:
-    """`bearer authentication` is no token."""
+    """Keeps text such as `bearer authentication`."""
     if _is_word(match["value"].rstrip(".")):
         return match[0]
     return f"{match['scheme']}{match['between']}{HIDDEN}"
 
 
 def _is_word(text: str) -> bool:
-    """A token of letters only would have more of them, in both cases."""
+    """A token of letters only is longer, and in both cases."""
     return text.isalpha() and text[1:].islower() and len(text) < 24  # noqa: PLR2004  longer than any word

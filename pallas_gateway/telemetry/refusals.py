@@ -1,4 +1,4 @@
-"""Counts refused callers, and says so in the log: each reason once a minute, however many there are."""
+"""Counts and logs refused callers, in the log each reason once a minute."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Refusals:
         self._limit = RateLimit(clock)
 
     def note(self, reason: Reason, why: str, *, client: str, caller: str | None = None) -> None:
-        """Count one, and log it if none like it was logged of late.
+        """Count a refusal, and log it unless a like one was logged in the last minute.
 
         Args:
-            reason: its kind, of a closed list.
-            why: one of the gateway's own sentences, without anything a client sent.
-            client: the address it came from.
-            caller: whose token it was, if that is known.
+            reason: the kind of refusal.
+            why: a sentence of the gateway, without text from the client.
+            client: the client's address.
+            caller: the token's holder, if known.
         """
         self._metrics.auth_refused.labels(reason).inc()
         if reason == "no_token":
-            return  # the first step of every client that logs in
+            return  # not logged: the first step of every client that logs in
         if (left_out := self._limit.passes((reason, why))) is None:
             return
         more = {"more_since_last": left_out} if left_out else {}

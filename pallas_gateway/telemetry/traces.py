@@ -1,11 +1,11 @@
-"""One call as a trace: its spans, and what joins them to the spans of the caller and of the downstreams.
+"""The spans of a call, connected to the spans of its caller and of the downstreams.
 
-Only OpenTelemetry's API is imported here, which the MCP SDK imports anyway. Outside `exporting` every span is a no-op
-that stands for its parent; so a caller's `traceparent` is handed on just as it came.
+This module imports only OpenTelemetry's API, which the MCP SDK imports too. Outside `exporting` every span is a no-op
+in place of its parent, so a caller's `traceparent` is passed on unchanged.
 
-The tracer is the gateway's own and not OpenTelemetry's global one: what fast-agent and the MCP SDK trace by themselves
-would say everything twice, and some of it with the words of the conversation. Span names and attributes follow the
-semantic conventions for generative AI and MCP, as far as those go. No span ever holds what was said, nor a token.
+The tracer is the gateway's own, not OpenTelemetry's global one: the traces of fast-agent and the MCP SDK would repeat
+every span, some with the text of the conversation. Span names and attributes follow the semantic conventions for
+generative AI and MCP. No span holds a message or a token.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _tracer: Tracer = NoOpTracer()
 
 
 def are_on() -> bool:
-    """Whether spans go anywhere."""
+    """Return true if spans are exported."""
     return not isinstance(_tracer, NoOpTracer)
 
 
 @contextmanager
 def exporting(environ: Mapping[str, str]) -> Iterator[None]:
-    """Spans made inside the block go to the collector that `environ` names, if it names one."""
+    """Export the spans of the block to the collector that `environ` names, if any."""
     if not is_wanted(environ):
         yield
         return
-    # Imported here: the SDK costs a third of a second, which nobody pays who does not trace.
+    # Imported here, because the SDK takes a third of a second to import.
     from pallas_gateway.telemetry.trace_export import tracer_for  # noqa: PLC0415
 
     with tracer_for(environ) as tracer, using(tracer):
@@ -51,8 +51,8 @@ def exporting(environ: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def using(tracer: Tracer) -> Iterator[None]:
-    """Spans made inside the block are `tracer`'s."""
-    global _tracer  # noqa: PLW0603  where spans go is a matter of the process, as it is for OpenTelemetry itself
+    """Create the spans of the block with `tracer`."""
+    global _tracer  # noqa: PLW0603  one for the process, as in OpenTelemetry
     before, _tracer = _tracer, tracer
     try:
         yield
@@ -61,7 +61,7 @@ def using(tracer: Tracer) -> Iterator[None]:
 
 
 def is_wanted(environ: Mapping[str, str]) -> bool:
-    """Whether OpenTelemetry's variables ask for traces: an endpoint is named and nothing says no."""
+    """Return true if OpenTelemetry's variables name an endpoint and do not disable traces."""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     exporters = [name.strip() for name in (environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")]
@@ -69,19 +69,19 @@ def is_wanted(environ: Mapping[str, str]) -> bool:
 
 
 def keep_content_out() -> None:
-    """fast-agent's own tracing, where an operator has it on, leaves out what was said unless they ask for it."""
+    """Keep messages out of fast-agent's own traces, unless the operator's environment asks for them."""
     os.environ.setdefault("TRACELOOP_TRACE_CONTENT", "false")
 
 
 @contextmanager
 def call(agent: str, headers: Mapping[str, str], *, mcp_method: str | None = "tools/call") -> Iterator[Span]:
-    """The span of one call: current inside the block, below what the request's `traceparent` names.
+    """The span of one call: current inside the block, a child of the request's `traceparent`.
 
-    Without that header its parent is the current span: the MCP SDK has put there what the request's `_meta` brought.
+    Without that header its parent is the current span, which the MCP SDK takes from the request's `_meta`.
     `mcp_method` is None for a call that did not come over MCP.
     """
-    brought = _w3c.extract(headers)
-    parent = brought if _is_in_a_trace(brought) else None
+    remote = _w3c.extract(headers)
+    parent = remote if get_current_span(remote).get_span_context().is_valid else None
     attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent}
     if mcp_method is not None:
         attributes["mcp.method.name"] = mcp_method
@@ -89,13 +89,13 @@ def call(agent: str, headers: Mapping[str, str], *, mcp_method: str | None = "to
         yield span
 
 
-def tell_result(span: Span, facts: Mapping[str, Any] | None, *, failed: bool) -> None:
-    """What became of a call, on its span.
+def record_result(span: Span, facts: Mapping[str, Any] | None, *, failed: bool) -> None:
+    """Record the outcome of a call on its span.
 
     Args:
-        span: of `call`.
-        facts: `_meta["pallas/call"]` of its result, None for a request that did not come as far as being a call.
-        failed: whether the caller got an error; its `stop_reason` is then the reason.
+        span: the span of `call`.
+        facts: `_meta["pallas/call"]` of its result, None for a request that was refused before it became a call.
+        failed: the caller got an error; its `stop_reason` is then the reason.
     """
     if not span.is_recording():
         return
@@ -113,27 +113,27 @@ def tell_result(span: Span, facts: Mapping[str, Any] | None, *, failed: bool) ->
 
 @contextmanager
 def connecting(server: str) -> Iterator[None]:
-    """The span of getting a connection to one downstream; an exception ends it as failed."""
+    """The span of a connection attempt to one downstream; an exception ends it as failed."""
     with _span(f"connect {server}", {"pallas.server": server}, kind=SpanKind.CLIENT):
         yield
 
 
 def trace_id() -> str | None:
-    """The id of the trace that the current call belongs to, None if it belongs to none."""
+    """The id of the current call's trace, None if it has none."""
     context = get_current_span().get_span_context()
     return f"{context.trace_id:032x}" if context.is_valid else None
 
 
 def hand_on(headers: MutableMapping[str, str]) -> None:
-    """Add `traceparent` (and `tracestate`) for the current span, if there is one, to the headers of a request."""
+    """Add `traceparent` and `tracestate` of the current span, if any, to the headers of a request."""
     _w3c.inject(headers)
 
 
 class CallSpans:
-    """The LLM turns and tool calls of one call as spans below the one that is current when this is made.
+    """The LLM turns and tool calls of one call, as children of the span that is current at construction.
 
-    They begin and end in different places, hence no context managers. A tool call's span is current from its beginning,
-    so what is sent to its server names it.
+    They begin and end in different places, hence no context managers. A tool call's span is current from its begin, so
+    requests to its server name it as their parent.
     """
 
     def __init__(self) -> None:
@@ -141,12 +141,12 @@ class CallSpans:
         self._open: dict[object, Span] = {}
 
     def begin_turn(self, key: object, *, agent: str, model: str) -> None:
-        """An agent asks its model; `key` names the turn when it ends."""
+        """Begin an LLM turn; `key` identifies it at its end."""
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": agent, "gen_ai.request.model": model}
         self._begin(key, f"chat {model}", attributes)
 
     def begin_tool(self, key: object, *, server: str, tool: str) -> None:
-        """A downstream is called, in the context of the caller of this function."""
+        """Begin a tool call, in the context of the caller of this function."""
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": tool,
@@ -156,23 +156,23 @@ class CallSpans:
         attach(set_span_in_context(self._begin(key, f"tools/call {tool}", attributes), self._call))
 
     def is_recorded(self, key: object) -> bool:
-        """Whether it is worth while to find out the attributes of what ends."""
+        """Return true if the span is recorded, so that its attributes are needed."""
         return key in self._open and self._open[key].is_recording()
 
     def end_turn(self, key: object, attributes: Attributes, *, error: str | None) -> None:
-        """The turn named `key` is over; one that is not open is none of ours."""
+        """End the turn of `key`; an unknown key is ignored."""
         if (span := self._open.pop(key, None)) is not None:
             span.set_attributes(dict(attributes))
             _end(span, error)
 
     def end_tool(self, key: object, *, ok: bool) -> None:
-        """The tool call named `key` is over; the call's span is current again."""
+        """End the tool call of `key`; the call's span becomes current again."""
         if (span := self._open.pop(key, None)) is not None:
             _end(span, None if ok else "tool_error")
             attach(self._call)
 
     def end_all(self, error: str = "cancelled") -> None:
-        """The call is over, and what still runs was cut off for the reason `error`."""
+        """End all open spans, as failed with the reason `error`."""
         while self._open:
             _, span = self._open.popitem()
             _end(span, error)
@@ -184,7 +184,7 @@ class CallSpans:
 
 
 def token_attributes(usage: Mapping[str, int]) -> dict[str, int]:
-    """Tokens under their conventional names; there, unlike in `usage`, the input includes what the cache did."""
+    """Tokens under their conventional names, where the input includes cache reads and writes."""
     return {
         "gen_ai.usage.input_tokens": usage["input"] + usage["cache_read"] + usage["cache_write"],
         "gen_ai.usage.output_tokens": usage["output"],
@@ -195,7 +195,7 @@ def token_attributes(usage: Mapping[str, int]) -> dict[str, int]:
 
 
 def fail(span: Span, reason: str) -> None:
-    """Mark a span as failed. Never with the text of an error, which may quote what was said."""
+    """Mark a span as failed, without the error's text, which may quote the conversation."""
     span.set_attribute("error.type", reason)
     span.set_status(StatusCode.ERROR)
 
@@ -221,7 +221,3 @@ def _span(name: str, attributes: Attributes, *, kind: SpanKind, parent: Context 
         except BaseException as error:
             fail(span, "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__)
             raise
-
-
-def _is_in_a_trace(context: Context) -> bool:
-    return get_current_span(context).get_span_context().is_valid

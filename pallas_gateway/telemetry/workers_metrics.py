@@ -1,9 +1,9 @@
-"""The metrics of several workers as those of one gateway, whichever of them is asked.
+"""The metrics of several workers as those of one gateway, in each of them.
 
-Each worker keeps its values in mapped files of a folder that all share (prometheus_client's multiprocess mode), so
-nobody has to be asked, and nothing is lost when one dies. The files are named after the worker's number, not its
-process id: who takes its place counts on where it ended. Names, types and texts come from this process' own metrics, so
-that all is as with one process, and what agent modules measure with the same library stays out.
+Each worker keeps its values in mapped files of a shared folder (prometheus_client's multiprocess mode), so a scrape
+needs no other worker, and a crash loses no counts. The files are named by the worker's number, not its process id, so
+its replacement continues its counters. Names, types and texts come from this process's own metrics, so metrics that
+agent modules create with the same library are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client whenever it opens one more file
+_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it opens a file
 _ACROSS = {"process_start_time_seconds": "livemin", "process_max_fds": "livemin"}
 
 
@@ -36,24 +36,24 @@ _joined = _Joined()
 
 
 def join(folder: Path, worker: int) -> None:
-    """Share the metrics of this process, which are yet to be made, as those of a worker with this number."""
+    """Share the metrics that this process creates from now on, as those of the worker with this number."""
     os.environ[_FOLDER_VARIABLE] = str(folder)
     values.ValueClass = values.MultiProcessValue(lambda: worker)  # type: ignore[no-untyped-call]  # as documented
     _joined.folder = folder
 
 
 def joined() -> Path | None:
-    """The folder that the metrics of this process are shared in, if they are."""
+    """The folder of shared metrics, None if this process does not share its metrics."""
     return _joined.folder
 
 
 def forget_gauges(folder: Path, worker: int) -> None:
-    """A worker has ended: what it was doing then is no more; what it has counted stays."""
+    """Remove the gauges of a worker that has ended; its counters stay."""
     mark_process_dead(worker, str(folder))  # type: ignore[no-untyped-call]
 
 
 def mark_gone(gauge: Gauge, labels: Mapping[str, str], value: float) -> None:
-    """Write down that these series have ended; those with no number are not shown."""
+    """Set series that have ended to `value`; NaN is not shown."""
     for family in gauge.collect():
         for sample in family.samples:
             if labels.items() <= sample.labels.items():
@@ -61,11 +61,11 @@ def mark_gone(gauge: Gauge, labels: Mapping[str, str], value: float) -> None:
 
 
 class WorkersMetrics:
-    """What all workers measure, as a collector.
+    """The metrics of all workers, as a collector.
 
     Args:
-        own: the metrics of this process; those of the process itself are added.
-        folder: as joined.
+        own: the metrics of this process; process metrics are added to it.
+        folder: the folder of shared metrics.
     """
 
     def __init__(self, own: CollectorRegistry, folder: Path) -> None:
@@ -78,25 +78,25 @@ class WorkersMetrics:
         own.register(PLATFORM_COLLECTOR)
 
     def add_computed(self, gauge: Gauge) -> None:
-        """Have a gauge whose values are functions written down at every refresh."""
+        """Share a gauge whose values are functions, at every refresh."""
         self._computed.append(gauge)
 
     def hide_unhosted(self, hosted: Gauge, gauges: Iterable[Gauge]) -> None:
-        """Have `gauges` tell only of agents that `hosted` has here: what was shared once cannot be removed."""
+        """Limit `gauges` to agents that `hosted` has here, because shared series cannot be removed."""
         self._hosted = hosted
         self._of_hosted = {family.name for gauge in gauges for family in gauge.collect()}
 
     def refresh(self) -> None:
-        """Write down what is only known by asking, for whoever is scraped next."""
+        """Share the present values of computed metrics."""
         self._process.refresh()
         for gauge in self._computed:
             for sample in [one for family in gauge.collect() for one in family.samples]:
                 (gauge.labels(**sample.labels) if sample.labels else gauge).set(sample.value)
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, over all workers."""
+        """Every metric, combined over all workers."""
         self.refresh()
-        # Gone is the folder where the parent is, and another worker ended before this one.
+        # The parent removes the folder at its end.
         shared = MultiProcessCollector(None, str(self._folder)).collect() if self._folder.is_dir() else ()  # type: ignore[no-untyped-call]
         by_name = {family.name: family.samples for family in shared}
         hosted = _agents_of(self._hosted) if self._hosted is not None else {}
@@ -112,10 +112,10 @@ class WorkersMetrics:
 
 
 class _ProcessMirror:
-    """Memory, CPU, files and garbage collection of this process as metrics that can be shared: the library's cannot."""
+    """Memory, CPU, files and garbage collection of this process; the library's own metrics of these are not shared."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._told: dict[tuple[str, str], float] = {}
+        self._counted: dict[tuple[str, str], float] = {}
         self._mirrors: dict[str, Counter | Gauge] = {}
         for family in _of_the_process():
             labels = tuple(family.samples[0].labels)
@@ -135,17 +135,12 @@ class _ProcessMirror:
                     one.set(sample.value)
                 else:
                     key = (sample.name, str(sample.labels))
-                    one.inc(max(0.0, sample.value - self._told.get(key, 0.0)))
-                    self._told[key] = sample.value
-
-
-def _is_of(hosted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    agent = labels["agent"]
-    return agent in hosted and labels.get("port", hosted[agent]) == hosted[agent]
+                    one.inc(max(0.0, sample.value - self._counted.get(key, 0.0)))
+                    self._counted[key] = sample.value
 
 
 def _agents_of(gauge: Gauge) -> dict[str, str]:
-    """The agents that are hosted here, and their ports."""
+    """The hosted agents with their ports."""
     samples = (sample for family in gauge.collect() for sample in family.samples)
     return {sample.labels["agent"]: sample.labels["port"] for sample in samples}
 

@@ -100,9 +100,9 @@ class Database:
             return
         self._is_up = error is None
         if error is None:
-            _log.info("threads database in use again")
+            _log.info("threads database available again")
         else:
-            _log.error("threads database cannot be used", extra={"why": reason_of(error)})
+            _log.error("threads database unavailable", extra={"why": reason_of(error)})
 
 
 def reason_of(error: BaseException) -> str:

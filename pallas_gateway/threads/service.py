@@ -87,7 +87,7 @@ class Threads:
             except ThreadsUnavailableError:
                 continue
             except ThreadsSchemaError as error:
-                _log.error("threads cannot be used", extra={"why": str(error)})
+                _log.error("threads unavailable", extra={"why": str(error)})
                 return
 
     async def _open(self, seconds: float) -> None:

@@ -236,7 +236,7 @@ class Turns:
                 return  # the end has given it back, or finds out itself that it was lost
             if not is_held:
                 extra = {"thread_id": turn.lease.thread_id, "turn": turn.lease.turn}
-                _log.warning("thread was taken over", extra=extra)
+                _log.warning("thread taken over", extra=extra)
                 raise _lost()
 
 
@@ -255,7 +255,7 @@ def _note_if_failed(lease: Lease, writing: asyncio.Task[None]) -> None:
 
 def _note_not_ended(lease: Lease, error: GatewayError) -> None:
     extra = {"thread_id": lease.thread_id, "turn": lease.turn, "why": error.reason}
-    _log.warning("turn could not be ended", extra=extra)
+    _log.warning("turn end not stored", extra=extra)
 
 
 def _failure(error: Exception) -> Outcome:

@@ -125,7 +125,7 @@ class TrustedProxies:
         """Log, each reason once: it is a proxy's configuration, and clients may bring it about at will."""
         if why not in self._told:
             self._told.add(why)
-            _log.warning("what a trusted proxy says of its client is ignored", extra={"why": why, "proxy": str(proxy)})
+            _log.warning("forwarding headers ignored", extra={"why": why, "proxy": str(proxy)})
 
 
 def _is_forwarding(name: bytes) -> bool:

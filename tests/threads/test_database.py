@@ -139,10 +139,10 @@ async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_whe
         if not server.is_up:
             server.start()
     assert [record.message for record in caplog.records if record.name == "pallas.threads"] == [
-        "threads database cannot be used",
-        "threads database in use again",
-        "threads database cannot be used",
-        "threads database in use again",
+        "threads database unavailable",
+        "threads database available again",
+        "threads database unavailable",
+        "threads database available again",
     ]
 
 

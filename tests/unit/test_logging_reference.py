@@ -27,7 +27,7 @@ LEVELS = {
 OF_NO_LOGGER_CALL = {
     "Running on …",  # Hypercorn's own
     "whatever fast-agent says: its warnings and errors, all else at DEBUG",
-    "a log record could not be formatted",  # made by hand
+    "log record not formatted",  # made by hand
 }
 
 type Texts = dict[str, list[str]]

@@ -137,7 +137,7 @@ async def test_a_server_that_hangs_at_the_end_of_a_session_is_reachable_all_the_
         assert (result.error, result.protocol) == (None, "initialize")
         gate.open()
     assert [record.message for record in caplog.records if record.name == "pallas.health"] == [
-        "the session of a probe could not be ended"
+        "probe session not ended"
     ]
 
 

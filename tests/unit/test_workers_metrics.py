@@ -134,11 +134,11 @@ def test_an_agent_that_is_gone_is_hidden_and_what_others_measure_stays_out(worke
 def test_a_server_or_a_port_that_is_gone_is_not_told_of(workers: list[Worker]) -> None:
     one, other = workers
     for worker in workers:
-        worker.does('metrics.tell_agent("echo", 1); metrics.downstream_up.labels("echo", "dead").set(0)')
+        worker.does('metrics.set_agent("echo", 1); metrics.downstream_up.labels("echo", "dead").set(0)')
         worker.does('metrics.downstream_up.labels("echo", "alive").set(1)')
     assert one.exposes().value("pallas_downstream_up", agent="echo", server="dead") == 0
     for worker in workers:
-        worker.does('metrics.tell_agent("echo", 2); metrics.forget_downstream("echo", "dead")')
+        worker.does('metrics.set_agent("echo", 2); metrics.forget_downstream("echo", "dead")')
     for worker in (one, other):
         told = worker.exposes()
         assert told.labels_of("pallas_downstream_up") == {"agent": {"echo"}, "server": {"alive"}}
@@ -147,7 +147,7 @@ def test_a_server_or_a_port_that_is_gone_is_not_told_of(workers: list[Worker]) -
 
 def test_an_agent_that_comes_back_counts_its_calls_in_flight_again(workers: list[Worker]) -> None:
     one, other = workers
-    one.does('metrics.tell_agent("echo", 1); metrics.forget_calls("echo")')
+    one.does('metrics.set_agent("echo", 1); metrics.forget_calls("echo")')
     one.does('metrics.expect_agent("echo", lambda: live); metrics.calls_in_flight.labels("echo").inc()')
     assert other.exposes().value("pallas_calls_in_flight", agent="echo") == 1
 
