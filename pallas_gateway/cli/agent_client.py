@@ -1,4 +1,4 @@
-"""MCP client of one agent. It looks the agent up and connects for each turn, so the gateway may restart in between."""
+"""A client of one agent. It looks the agent up and connects for each call, so the gateway may restart in between."""
 
 from __future__ import annotations
 
@@ -18,98 +18,110 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from mcp.client import Client
-    from mcp_types import CallToolResult, LoggingMessageNotificationParams
+    from mcp_types import CallToolResult, LoggingMessageNotificationParams, Tool
 
-    from pallas_gateway.cli.chat.screen import Screen
+    from pallas_gateway.cli.live import View
 
 
 @dataclass(frozen=True, slots=True)
 class ChatCapabilities:
-    """The agent's message tool, the parameters that callers may set, and its model's window."""
+    """An agent's message tool, the parameters that callers may set by name, and the context window of its model."""
 
     tool: str
-    parameters: dict[str, dict[str, Any]]
-    window: Window | None
+    parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The result of a call.
 
-    `others` are the types of content other than text; `meta` is `_meta["pallas/call"]`, `params` the parameters
-    without effect or with another value (`_meta["pallas/params"]`).
+    Attributes:
+        text: its text blocks.
+        is_error: the call failed; the text is the reason.
+        others: types of the other blocks.
+        meta: `_meta["pallas/call"]`.
+        params: `_meta["pallas/params"]`: parameters that were ignored or changed.
     """
 
     text: str
     is_error: bool
-    others: tuple[str, ...]
-    meta: Mapping[str, Any]
-    params: Mapping[str, Any]
+    others: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, result: CallToolResult) -> Answer:
-        """The result in the chat's form."""
+        """Return the parts of an MCP result that the command line shows."""
         text = "\n".join(block.text for block in result.content if block.type == "text")
-        others = (str(getattr(one, "mime_type", None) or one.type) for one in result.content if one.type != "text")
-        values = ((result.meta or {}).get(key) for key in (META_KEY, PARAMS_META_KEY))
-        meta, params = (value if isinstance(value, dict) else {} for value in values)
-        return cls(text, bool(result.is_error), tuple(others), meta, params)
+        others = (block for block in result.content if block.type != "text")
+        types = tuple(str(getattr(block, "mime_type", None) or block.type) for block in others)
+        found = ((result.meta or {}).get(key) for key in (META_KEY, PARAMS_META_KEY))
+        return cls(text, bool(result.is_error), types, *(one if isinstance(one, dict) else {} for one in found))
 
 
 @dataclass(frozen=True, slots=True)
 class AgentClient:
-    """One agent of one gateway, and the bearer token."""
+    """One agent of one gateway, and the token to send."""
 
     url: str
     agent: str
     bearer: str | None = field(default=None, repr=False)
 
     @asynccontextmanager
-    async def connect(self, screen: Screen) -> AsyncIterator[Connection]:
-        """A connection for one turn, whose notifications are shown on `screen`.
+    async def open(self, view: View | None = None) -> AsyncIterator[Connection]:
+        """Connect for one call, whose events `view` shows.
 
         Raises:
             UsageError: the gateway has no such agent.
-            UnreachableError: the gateway does not answer, or disconnects.
-            RefusedError: the gateway refuses the token, or takes no requests now.
+            UnreachableError: no gateway answers, or the connection was lost.
+            RefusedError: the gateway requires another token, or is unavailable.
         """
         agent = find_agent(await fetch_agents(self.url, self.bearer), self.agent)
 
         async def on_message(params: LoggingMessageNotificationParams) -> None:
-            if (payload := stream_payload(params)) is not None:
-                screen.payload(payload)
+            if view is not None and (payload := stream_payload(params)) is not None:
+                view.payload(payload)
 
         async with connected(agent, bearer=self.bearer, on_message=on_message) as client:
             tool = await message_tool(client, self.agent)
             capabilities = ChatCapabilities(tool.name, offered_by(tool.input_schema), window_of(agent.document))
-            yield Connection(client, capabilities, screen)
+            yield Connection(client, capabilities, view)
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """An open connection to an agent."""
+    """A connected agent."""
 
-    client: Client
+    _client: Client
     capabilities: ChatCapabilities
-    _screen: Screen
+    _view: View | None
 
-    async def ask(self, arguments: dict[str, Any]) -> Answer:
-        """One call of the message tool; its text is streamed if the screen is live."""
+    async def call(self, arguments: dict[str, Any], *, live: bool) -> CallToolResult:
+        """Call the message tool; with `live`, the text is streamed to the view."""
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            del progress, total
-            if message:
-                self._screen.progress(message)
+            if self._view is not None:
+                self._view.progress(progress, total, message)
 
-        meta: Any = {STREAM_META_KEY: "delta"} if self._screen.is_live else {}
+        meta: Any = {STREAM_META_KEY: "delta"} if live else {}
         tool = self.capabilities.tool
-        return Answer.of(await self.client.call_tool(tool, arguments, progress_callback=on_progress, meta=meta))
+        return await self._client.call_tool(tool, arguments, progress_callback=on_progress, meta=meta)
+
+    async def tools(self) -> list[Tool]:
+        """Return the agent's own tools, without those of its downstreams."""
+        return list((await self._client.list_tools()).tools)
 
     async def health(self) -> dict[str, Any]:
-        """The document of `get_health`, or one with its error."""
-        text = Answer.of(await self.client.call_tool(GET_HEALTH)).text
-        try:
-            document = json.loads(text)
-        except ValueError:
-            document = None
-        return document if isinstance(document, dict) else {"status": "error", "message": text}
+        """Return the document of `get_health`."""
+        return await health_document(self._client)
+
+
+async def health_document(client: Client) -> dict[str, Any]:
+    """Return the document of `get_health`, or one with the error that came in its place."""
+    text = Answer.of(await client.call_tool(GET_HEALTH, {})).text
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    return document if isinstance(document, dict) else {"status": "error", "message": text}

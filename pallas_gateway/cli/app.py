@@ -1,6 +1,6 @@
-"""The `pallas-gateway` command and the older `pallas`: which commands there are, and what failing means.
+"""The `pallas-gateway` command and the older `pallas`: their commands and exit codes.
 
-Exit codes: 0 fine, 1 the thing asked about is not fine, 2 bad usage or bad configuration.
+Exit codes: 0 success, 1 failure or a bad answer (an unhealthy agent), 2 bad usage or configuration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pallas_gateway.cli.check import check
 from pallas_gateway.cli.export import export
 from pallas_gateway.cli.health import health
 from pallas_gateway.cli.init import init
-from pallas_gateway.cli.output import problem
+from pallas_gateway.cli.output import CANCELLED, problem
 from pallas_gateway.cli.schema import schema
 from pallas_gateway.cli.serve import serve
 from pallas_gateway.cli.token import token
@@ -83,6 +83,6 @@ def _run(command: Callable[[], object]) -> None:
     except GatewayError as error:
         problem(str(error))
         sys.exit(1)
-    except KeyboardInterrupt:  # while a command was still loading; what runs ends itself
-        problem("cancelled")
+    except KeyboardInterrupt:  # while loading: a running command handles it
+        problem(CANCELLED)
         sys.exit(1)

@@ -8,12 +8,13 @@ import sys
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
 from pallas_gateway.cli.address import UrlOption, gateway_url
+from pallas_gateway.cli.agent_client import health_document
 from pallas_gateway.cli.health_view import Answer, Memory, print_answers, rows_of, watching
 from pallas_gateway.cli.output import result
 from pallas_gateway.cli.remote import (
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
 
 NO_ACCESS = "no access"
 ROUND_SECONDS = 20.0
-"""How long one agent may take to answer; the gateway's own limits are far below."""
+"""Time limit for the answer of one agent; the gateway's own limits are far below."""
 
 
 class NoAgentsError(GatewayError):
-    """A gateway that lists nothing to be asked; nothing is known to be well then."""
+    """The gateway lists no agents."""
 
     reason = "no_agents"
 
@@ -58,24 +59,32 @@ def health(
     if watch and as_json:
         raise UsageError("--watch draws a table; use --json without it.")
     asking = Asking(agent, gateway_url(url), bearer)
-    if watch:
-        _watch(asking, interval)
+    try:
+        answers = asyncio.run(ask_for_ever(asking, interval) if watch else asking.ask())
+    except KeyboardInterrupt:
+        if not watch:
+            raise
+        sys.stdout.flush()
     else:
-        _show(asyncio.run(asking.ask()), as_json=as_json)
+        if as_json:
+            result(json.dumps({name: answer.document for name, answer in answers.items()}, indent=2))
+        else:
+            print_answers(answers)
     if not asking.is_well:
         raise typer.Exit(1)
 
 
-def _show(answers: Answers, *, as_json: bool) -> None:
-    if as_json:
-        result(json.dumps({name: answer.document for name, answer in answers.items()}, indent=2))
-    else:
-        print_answers(answers)
-
-
 @dataclass
 class Asking:
-    """Whom to ask, as whom, what they answered last, and why a later round got no answers."""
+    """Asks the agents of one gateway, in rounds.
+
+    Attributes:
+        agent: the only agent to ask; None asks all.
+        url: base URL of the gateway.
+        bearer: the token to send.
+        latest: the answers of the last successful round.
+        problem: why a later round failed.
+    """
 
     agent: str | None
     url: str
@@ -90,10 +99,10 @@ class Asking:
         return self.problem is None and seen == {"ok"}
 
     async def ask_again(self) -> None:
-        """One more round; a gateway that is gone is a `problem`, and the latest answers stay.
+        """Ask again. If the gateway is gone, this sets `problem` and keeps the latest answers.
 
         Raises:
-            RefusedError: it wants another token, which waiting does not bring.
+            RefusedError: the gateway requires another token.
         """
         try:
             await self.ask()
@@ -102,37 +111,29 @@ class Asking:
             self.problem = str(error)
 
     async def ask(self) -> Answers:
-        """One round.
+        """Ask each agent once.
 
         Raises:
-            NoAgentsError: it shows no agents, or none to the holder of this token.
-            RefusedError: it wants another token, or (`UnavailableError`) answers nobody for now.
+            NoAgentsError: the gateway lists no agents, or none for this token.
+            RefusedError: it requires another token, or is unavailable (`UnavailableError`).
             UnreachableError: no gateway answers.
             UsageError: it has no such agent.
         """
         agents = await fetch_agents(self.url, self.bearer)
         if not agents and self.agent is None:
-            raise NoAgentsError(f"Nobody to ask: {NOTHING_SHOWN}")
+            raise NoAgentsError(f"No agent to ask: {NOTHING_SHOWN}")
         asked = agents if self.agent is None else [find_agent(agents, self.agent)]
         answers = await asyncio.gather(*(_health_of(agent, self.bearer) for agent in asked))
         self.latest = {agent.name: answer for agent, answer in zip(asked, answers, strict=True)}
         return self.latest
 
 
-def _watch(asking: Asking, interval: float) -> None:
-    """Until Ctrl-C; the first round must find a gateway, later ones wait for it to come back."""
-    try:
-        asyncio.run(ask_for_ever(asking, interval))
-    except KeyboardInterrupt:
-        sys.stdout.flush()
-
-
-async def ask_for_ever(asking: Asking, interval: float) -> None:
-    """Ask every `interval` seconds and show what was answered; a gateway that goes away is waited for.
+async def ask_for_ever(asking: Asking, interval: float) -> NoReturn:
+    """Ask every `interval` seconds and show the answers; a gateway that goes away is waited for.
 
     Raises:
-        RefusedError: it wants another token, in whichever round.
-        GatewayError: whatever else `Asking.ask` raises, in the first round.
+        RefusedError: the gateway requires another token, in any round.
+        GatewayError: any other error of `Asking.ask`, in the first round.
     """
     await asking.ask()
     memory = Memory()
@@ -148,23 +149,13 @@ async def ask_for_ever(asking: Asking, interval: float) -> None:
 
 async def _health_of(agent: RemoteAgent, bearer: str | None) -> Answer:
     started = monotonic()
-    document = await _document_of(agent, bearer)
-    return Answer(document, monotonic() - started)
-
-
-async def _document_of(agent: RemoteAgent, bearer: str | None) -> dict[str, Any]:
     try:
         async with asyncio.timeout(ROUND_SECONDS), connected(agent, bearer=bearer) as client:
-            answer = await client.call_tool("get_health", {})
+            document = await health_document(client)
     except NoAccessError as error:
-        return {"status": NO_ACCESS, "message": str(error)}
+        document = {"status": NO_ACCESS, "message": str(error)}
     except (UnreachableError, RefusedError) as error:
-        return {"status": "error", "message": str(error)}
+        document = {"status": "error", "message": str(error)}
     except TimeoutError:
-        return {"status": "error", "message": f"no answer within {ROUND_SECONDS:g} s"}
-    text = "".join(getattr(block, "text", "") for block in answer.content)
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return {"status": "error", "message": text}
-    return document if isinstance(document, dict) else {"status": "error", "message": text}
+        document = {"status": "error", "message": f"no answer within {ROUND_SECONDS:g} s"}
+    return Answer(document, monotonic() - started)

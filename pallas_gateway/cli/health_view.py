@@ -1,4 +1,4 @@
-"""How answers of `get_health` look: as tables, and as one that is drawn anew while somebody watches."""
+"""Shows answers of `get_health`: as tables, or as one table that is updated."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _COLUMNS = ("AGENT", "SERVER", "STATE", "STATUS", "LATENCY", "SINCE", "LAST ERRO
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one agent answered, and after how many seconds."""
+    """The document that one agent answered, and the seconds it took."""
 
     document: Mapping[str, Any]
     seconds: float
 
     @property
     def status(self) -> str:
-        """`ok`, `degraded` or `error`; `no access` where the caller may not see the agent."""
+        """`ok`, `degraded` or `error`; `no access` if the caller may not see the agent."""
         return str(self.document.get("status"))
 
 
@@ -51,12 +51,12 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """In the order of the columns."""
+        """The cells in the order of the columns."""
         return self.agent, self.server, self.state, self.status, self.latency, self.since, self.error
 
 
 def print_answers(answers: Answers) -> None:
-    """Every agent, then every downstream, on stdout."""
+    """Print a table of agents and one of their downstreams."""
     summary = [(name, answer.status, str(answer.document.get("message", ""))) for name, answer in answers.items()]
     table("AGENT", "STATUS", "MESSAGE", rows=summary)
     details = [
@@ -70,7 +70,7 @@ def print_answers(answers: Answers) -> None:
 
 
 def rows_of(answers: Answers) -> list[Row]:
-    """A row for each agent, followed by those of what it depends on."""
+    """Return a row for each agent, followed by those of its downstreams and provider."""
     rows = []
     for name, answer in answers.items():
         agent = _mapping(answer.document.get("agent"))
@@ -112,7 +112,7 @@ def _seconds(value: object) -> str:
 
 
 def _short_time(value: object) -> str:
-    """`2026-11-03 12:00:05`, in local time, of an ISO 8601 time; whatever is none stays as it is."""
+    """Format an ISO 8601 time in local time, as `2026-11-03 12:00:05`; other text is returned unchanged."""
     text = str(value or "")
     try:
         return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -122,12 +122,12 @@ def _short_time(value: object) -> str:
 
 @dataclass
 class Memory:
-    """The last error of every row, shown on until there is another one."""
+    """The last error of each row, which is shown until another one comes."""
 
     errors: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def recall(self, rows: Sequence[Row], now: str) -> list[Row]:
-        """The rows with their last errors, those of the past with the time `now` had then."""
+        """Return the rows with their last errors; earlier ones with their time."""
         shown = []
         for row in rows:
             place = row.agent, row.server
@@ -139,7 +139,7 @@ class Memory:
 
 @contextmanager
 def watching(console: Console) -> Iterator[Callable[[Sequence[Row], str], None]]:
-    """Shows rows under a heading again and again: in place on a terminal, else one plain table after the other."""
+    """Yield a function that shows rows under a heading: in place on a terminal, else as one table after the other."""
     if not console.is_terminal:
         yield _print_plain
         return
@@ -154,7 +154,7 @@ def _print_plain(rows: Sequence[Row], heading: str) -> None:
 
 
 def drawn(rows: Sequence[Row], heading: str) -> Table:
-    """The rows as a table for a terminal."""
+    """Return the rows as a table for a terminal."""
     grid = Table(*_COLUMNS, title=Text(heading), title_justify="left", box=None, header_style="bold")
     for row in rows:
         agent, *others, status, latency, since, error = row.cells

@@ -1,7 +1,4 @@
-"""What a running call looks like on a terminal, or as events for a script.
-
-The answer belongs to stdout; everything here goes to stderr, except the events of `--json`, which are the result.
-"""
+"""Shows a running call on a terminal (stderr), or as events for a script (stdout)."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, LoggingMessageNotificationParams
 
 _SHOWN = 100
-"""Characters of a text, of arguments or of a result that one line shows."""
+"""Characters that a line shows of a text, of arguments or of a result."""
 
 
 class View(Protocol):
@@ -35,28 +32,27 @@ class View(Protocol):
 
 
 class EventView:
-    """Every event as one line of JSON on stdout: `type` is `progress`, `assistant` or `result`, the last one."""
+    """Prints each event as one line of JSON; `type` is `progress`, `assistant`, or at the end `result`."""
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """A `progress` event."""
-        self.write({"type": "progress", "progress": progress, "total": total, "message": message})
+        """Print a `progress` event."""
+        self._write({"type": "progress", "progress": progress, "total": total, "message": message})
 
     def payload(self, payload: dict[str, Any]) -> None:
-        """An `assistant` event."""
-        self.write({"type": "assistant", **payload})
+        """Print an `assistant` event."""
+        self._write({"type": "assistant", **payload})
 
     def result(self, answer: CallToolResult) -> None:
-        """The `result` event."""
-        self.write({"type": "result", **answer.model_dump(mode="json", by_alias=True, exclude_none=True)})
+        """Print the `result` event."""
+        self._write({"type": "result", **answer.model_dump(mode="json", by_alias=True, exclude_none=True)})
 
-    def write(self, event: dict[str, Any]) -> None:
-        """One event."""
+    def _write(self, event: dict[str, Any]) -> None:
         sys.stdout.write(f"{json.dumps(event)}\n")
         sys.stdout.flush()
 
 
 class TerminalView:
-    """A status line that is replaced; with `verbose` also what agents and tools do, with `stream` the live text."""
+    """Shows a status line; with `verbose` also turns and tools, with `stream` the text while it is written."""
 
     def __init__(self, console: Console, status: Callable[[str], None], *, verbose: bool, stream: bool) -> None:
         self._console = console
@@ -73,7 +69,7 @@ class TerminalView:
             self._status(message)
 
     def payload(self, payload: dict[str, Any]) -> None:
-        """Print what the payload says."""
+        """Print live text, or a turn as lines of a tree."""
         if payload.get("kind") == DELTA:
             if self._stream:
                 self._show_live(str(payload.get("text", "")))
@@ -89,7 +85,7 @@ class TerminalView:
         self._console.out(text, end="", style="dim")
 
     def end_live_text(self) -> None:
-        """Begin a new line if live text was being printed."""
+        """End the line of live text."""
         if self._in_live_text:
             self._in_live_text = False
             self._console.out("")
@@ -97,12 +93,12 @@ class TerminalView:
 
 @contextmanager
 def terminal_view(first: str, *, verbose: bool, stream: bool) -> Iterator[TerminalView]:
-    """A view on stderr; where that is no terminal, with a line for each status."""
+    """Yield a view on stderr; if that is no terminal, each status is a line."""
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal or stream:
 
         def status_line(text: str) -> None:
-            if not stream:  # it would redraw over, or cut in two, the text that is still being written
+            if not stream:  # it would overwrite the live text
                 console.print(Text(text))
 
         view = TerminalView(console, status_line, verbose=verbose, stream=stream)
@@ -114,7 +110,7 @@ def terminal_view(first: str, *, verbose: bool, stream: bool) -> Iterator[Termin
 
 
 def tree_lines(payload: dict[str, Any]) -> list[str]:
-    """A payload as lines of a tree: indented by how many agents it came through, named by who did it."""
+    """Format a payload as lines of a tree, indented by the number of agents that relayed it."""
     indent = "  " * len(payload.get("via_agent") or [])
     agent = payload.get("agent", "?")
     lines = []
@@ -134,7 +130,7 @@ def tree_lines(payload: dict[str, Any]) -> list[str]:
 
 
 def stream_payload(params: LoggingMessageNotificationParams) -> dict[str, Any] | None:
-    """The assistant stream's payload of a log message, None for any other message."""
+    """Return the payload of the assistant stream in a log message, None for other messages."""
     return params.data if params.logger == LOGGER and isinstance(params.data, dict) else None
 
 

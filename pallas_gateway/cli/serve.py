@@ -16,7 +16,7 @@ import typer
 
 from pallas_gateway.cli.address import DEFAULT_URL
 from pallas_gateway.cli.exposure import warn_of_exposure
-from pallas_gateway.cli.output import result, say_how_to_stop_at_once, stdout_for_results_only, table
+from pallas_gateway.cli.output import print_stop_hint, result, stdout_for_results_only, table
 from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.serving import process
@@ -91,7 +91,7 @@ async def _serve(configuration: Configuration, on_ready: Callable[[Gateway], Non
 
     after = process.set_aside_what_stays
     stop, reloads = asyncio.Event(), Reloads(reread.read, reread.asked, watch=reread.watch, after=after)
-    server.listen_to_signals(stop, reloads.asked, say_how_to_stop_at_once)
+    server.listen_to_signals(stop, reloads.asked, print_stop_hint)
     async with FastAgentRuntime(config_file=configuration.named_fastagent_file, folder=configuration.folder) as runtime:
         await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads)
 

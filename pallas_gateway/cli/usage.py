@@ -1,27 +1,31 @@
-"""Arguments that cannot be used, said in one line instead of a screen about every option."""
+"""Arguments that cannot be used, reported in one line instead of a screen about every option."""
 
 from __future__ import annotations
+
+import sys
 
 from pallas_gateway.errors import GatewayError
 
 
 class UsageError(GatewayError):
-    """An argument names something that is not there or is of the wrong kind; ends the process with 2."""
+    """An argument names something that does not exist or is of the wrong kind; the exit code is 2."""
 
     reason = "bad_usage"
 
 
 class NoMessageError(GatewayError):
-    """There is nothing to say: a script whose input came up empty gets no answer, and 1."""
+    """The message is empty, such as from a script whose input was empty; the exit code is 1."""
 
     reason = "no_message"
 
 
-def refuse_empty(message: str, *, images: bool) -> None:
-    """A message has to say something, unless it shows `images`.
+def message_text(argument: str, *, has_images: bool) -> str:
+    """Return the message of a command's argument; `-` reads standard input.
 
     Raises:
-        NoMessageError: it does not.
+        NoMessageError: it is empty, and there are no images.
     """
-    if not message.strip() and not images:
+    text = sys.stdin.read().removesuffix("\n") if argument == "-" else argument  # `echo` and editors end with a newline
+    if not text.strip() and not has_images:
         raise NoMessageError("The message is empty, nothing was sent.")
+    return text

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pallas_gateway.cli.output import say_how_to_stop_at_once
+from pallas_gateway.cli.output import print_stop_hint
 from pallas_gateway.cli.project import load_project
 from pallas_gateway.config.loading.restarting import applicable
 from pallas_gateway.config.problems import ConfigurationError
@@ -108,7 +108,7 @@ def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceM
             os._exit(1)  # as a single process does
         stop.set()
         if number == signal.SIGINT:
-            say_how_to_stop_at_once()
+            print_stop_hint()
 
     def on_hangup() -> None:
         service.reloading()

@@ -393,7 +393,7 @@ def test_health_shows_its_bearer_to_the_registry_too(run: Command) -> None:
 def test_a_gateway_that_shows_no_agents_is_not_well(run: Command, arguments: list[str]) -> None:
     with odd_server({"GET": (200, {"servers": []})}) as server:
         ran = run("health", *arguments, "--url", server.url)
-    assert (ran.code, ran.out, ran.err) == (1, "", f"Nobody to ask: {NOTHING_SHOWN}\n")
+    assert (ran.code, ran.out, ran.err) == (1, "", f"No agent to ask: {NOTHING_SHOWN}\n")
 
 
 @pytest.mark.parametrize(("status", "is_waited_for"), [(401, False), (403, False), (503, True)])

@@ -93,11 +93,11 @@ def test_the_answer_stands_there_once(
 
 def test_progress_is_a_line_that_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, terminal = screen_at_terminal(monkeypatch)
-    screen.progress("echo step 1 (llm)")
+    screen.progress(1, None, "echo step 1 (llm)")
     screen.payload(delta("Hi"))
-    screen.progress("no place for this")
+    screen.progress(1, None, "no place for this")
     screen.finish("Hi.")
-    screen.progress("x" * 100)
+    screen.progress(1, None, "x" * 100)
     screen.end_line()
     clear = "\r\x1b[2K"
     assert terminal.shown == (f"echo step 1 (llm){clear}Hi.\n{'x' * 58}…{clear}")
@@ -106,7 +106,7 @@ def test_progress_is_a_line_that_makes_room(monkeypatch: pytest.MonkeyPatch) -> 
 def test_into_a_pipe_goes_the_finished_answer_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen()
     for payload in (delta("I"), chunk("I look.", "find"), delta("Hi", 2), chunk("Hi\x1b.", iteration=2)):
-        screen.progress("not here")
+        screen.progress(1, None, "not here")
         screen.payload(payload)
     screen.finish("Hi\x1b.")
     printed = capsys.readouterr()

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pallas_gateway.cli.address import UrlOption, gateway_url
-from pallas_gateway.cli.output import problem
+from pallas_gateway.cli.output import CANCELLED, problem
 from pallas_gateway.cli.parameters import SettingsOption
 from pallas_gateway.cli.remote import BearerOption
-from pallas_gateway.cli.usage import UsageError, refuse_empty
+from pallas_gateway.cli.usage import UsageError, message_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +64,8 @@ def chat(
         raise UsageError("--resume and --thread both name a thread; give one of them.")
     if message is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("A chat needs a terminal. To say one thing: -m TEXT, or -m - to read standard input.")
-    if message == "-":
-        message = sys.stdin.read().removesuffix("\n")
     if message is not None:
-        refuse_empty(message, images=bool(image))
+        message = message_text(message, has_images=bool(image))
     options = ChatOptions(
         agent,
         gateway_url(url),

@@ -15,9 +15,8 @@ from pallas_gateway.cli.attachments import image_of
 from pallas_gateway.cli.chat import export
 from pallas_gateway.cli.chat.screen import harmless
 from pallas_gateway.cli.chat.store import NAME_TAKEN
-from pallas_gateway.cli.chat.turns import counted
 from pallas_gateway.cli.health_view import Answer, print_answers
-from pallas_gateway.cli.output import table
+from pallas_gateway.cli.output import counted, table
 from pallas_gateway.cli.parameters import (
     SYSTEM_PARAMETERS,
     described,
@@ -133,9 +132,9 @@ async def _system(conversation: Conversation, rest: str) -> None:
 @_command("/tools", "the agent's tools, how it and its servers are, and what it used in this thread")
 async def _tools(conversation: Conversation, _rest: str) -> None:
     screen, began = conversation.screen, monotonic()
-    async with conversation.client.connect(screen) as connection:
+    async with conversation.client.open(screen) as connection:
         conversation.capabilities = connection.capabilities
-        tools = (await connection.client.list_tools()).tools
+        tools = await connection.tools()
         health = {conversation.client.agent: Answer(await connection.health(), monotonic() - began)}
     rows = [(harmless(tool.name), harmless(" ".join((tool.description or "").split()))) for tool in tools]
     table("TOOL", "DOES", rows=rows)

@@ -6,15 +6,16 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.cli.chat.command import CANCELLED
+from pallas_gateway.cli.agent_client import Answer
 from pallas_gateway.cli.chat.screen import harmless
 from pallas_gateway.cli.chat.store import StoreError
-from pallas_gateway.cli.chat.turns import Place, counted, rows_of, trimmed
+from pallas_gateway.cli.chat.turns import Place, rows_of, trimmed
+from pallas_gateway.cli.output import CANCELLED, counted
 from pallas_gateway.cli.parameters import without_effect
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from pallas_gateway.cli.agent_client import AgentClient, Answer, ChatCapabilities
+    from pallas_gateway.cli.agent_client import AgentClient, ChatCapabilities
     from pallas_gateway.cli.chat.screen import Screen
     from pallas_gateway.cli.chat.store import Store
     from pallas_gateway.cli.chat.turns import Thread, Turn
@@ -95,7 +96,7 @@ class Conversation:
         if (others := number - self.known - 1) > 0:
             self.screen.note(f"({counted(others, 'turn')} of another chat came before this one; /export shows them)")
         self.known = number
-        async with self.client.connect(self.screen) as connection:
+        async with self.client.open(self.screen) as connection:
             self.capabilities = connection.capabilities
             optional = {  # only what is set: an older gateway refuses arguments that it does not know
                 "history": rows_of(self.sendable(message)),
@@ -103,7 +104,8 @@ class Conversation:
                 "params": self.parameters,
             }
             arguments = {"message": message, **{name: value for name, value in optional.items() if value}}
-            answer = await connection.ask({**arguments, "conversation_id": thread.conversation_id})
+            arguments["conversation_id"] = thread.conversation_id
+            answer = Answer.of(await connection.call(arguments, live=self.screen.is_live))
             if answer.is_error:
                 raise TurnFailedError(harmless(answer.text) or "The agent failed without a word.")
             self.screen.finish(answer.text)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.cli.agent_client import AgentClient
 from pallas_gateway.cli.attachments import image_of
-from pallas_gateway.cli.chat.command import CANCELLED, ChatOptions
+from pallas_gateway.cli.chat.command import ChatOptions
 from pallas_gateway.cli.chat.commands import read, resume, thread_name
 from pallas_gateway.cli.chat.conversation import Conversation
 from pallas_gateway.cli.chat.prompt import Choices, prompt_session
 from pallas_gateway.cli.chat.screen import Screen
 from pallas_gateway.cli.chat.store import IN_MEMORY, Store, default_path, opened
-from pallas_gateway.cli.chat.turns import counted
+from pallas_gateway.cli.output import CANCELLED, counted
 from pallas_gateway.cli.parameters import described, values_of
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.errors import GatewayError
@@ -51,7 +51,7 @@ async def start_conversation(options: ChatOptions, store: Store) -> Conversation
     """
     images = [image_of(path) for path in options.images]
     client, screen = AgentClient(options.url, options.agent, options.bearer), Screen()
-    async with client.connect(screen) as connection:
+    async with client.open(screen) as connection:
         conversation = Conversation(client, store, screen, connection.capabilities)
     if options.resume:
         resume(conversation, options.thread)

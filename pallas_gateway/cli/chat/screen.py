@@ -41,9 +41,10 @@ class Screen:
         self.shown = ""
         self.tools: list[str] = []
 
-    def progress(self, message: str) -> None:
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Replace the status line; only on a terminal, and not inside a line of text."""
-        if self._console.is_terminal and not self._console.is_dumb_terminal and not self._in_line:
+        del progress, total
+        if message and self._console.is_terminal and not self._console.is_dumb_terminal and not self._in_line:
             self._clear_status()
             line = Text(harmless(message), style="dim", no_wrap=True, overflow="ellipsis")
             line.truncate(max(self._console.width - 1, 1))

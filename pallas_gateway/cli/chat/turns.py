@@ -138,11 +138,6 @@ def rows_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
     return rows
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 turn`, `2 turns`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def _tokens(text: str, images: int) -> int:
     length = len(text.encode("utf-8", "surrogatepass"))
     return -(-length // BYTES_PER_TOKEN) + images * TOKENS_PER_IMAGE + TOKENS_PER_MESSAGE
