@@ -14,6 +14,7 @@ from pallas_gateway.agents.images import fit_to_model
 from pallas_gateway.agents.parameters import model_for, told_of_changes, with_defaults
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.credentials import Credentials
+from pallas_gateway.calls.questions import Questions, asked_by
 from pallas_gateway.errors import CallRefusedError, GatewayError
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class HostedAgent(AgentState):
         channel.admitted()
         bearer, metrics = call.caller.bearer, self._around.metrics
         with (
+            asked_by(Questions(self.name, lambda *what: metrics.questions.labels(self.name, *what).inc())),
             self._around.running.token_for(call) as token,
             metrics.calls_in_flight.labels(self.name).track_inprogress(),
         ):

@@ -28,6 +28,7 @@ from fast_agent.llm import fastagent_llm
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.ui import console as consoles
 
+from pallas_gateway.runtime.call import questions
 from pallas_gateway.runtime.compat import engine_log
 from pallas_gateway.runtime.compat.engine import get_settings_apart
 from pallas_gateway.runtime.compat.requirements import check_names, check_reads, incompatible
@@ -68,6 +69,7 @@ _RELIED_ON: ReliedOn = (
     *connecting.RELIED_ON,
     *manager.RELIED_ON,
     *shutdown.RELIED_ON,
+    *questions.RELIED_ON,
     *attempts.RELIED_ON,
     *loading.RELIED_ON,
     *savings.RELIED_ON,
@@ -97,6 +99,7 @@ def prepare() -> None:
     _time_operations()
     McpAgent.call_tool = wraps(McpAgent.call_tool)(tool_filters.guarded(McpAgent.call_tool))  # type: ignore[method-assign]
     _log_to_the_gateway()
+    questions.prepare()
     loading.prepare(check_openai)
     attempts.prepare()
     _obey_no_message()

@@ -11,6 +11,7 @@ import asyncio
 import math
 import platform
 import warnings
+from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import (
@@ -54,6 +55,8 @@ REFUSALS = (
     "nesting_too_deep",
 )
 AUTH_REFUSALS = ("no_token", "invalid_token", "no_grant", "insufficient_scope", "verification_unavailable")
+QUESTION_KINDS = ("form", "url", "approval", "human_input")
+QUESTION_OUTCOMES = ("accepted", "declined", "cancelled", "expired", "unaskable")
 TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 """Kinds of tokens that every provider may have."""
 
@@ -125,6 +128,9 @@ class Metrics:
         self.loops_aborted = self._counter(
             "pallas_agent_loop_aborted_total", "Loops stopped by a guard or deadline.", "agent", "reason"
         )
+        self.questions = self._counter(
+            "pallas_questions_total", "Questions that arose in calls.", "agent", "kind", "outcome"
+        )
         self.heartbeats = self._counter("pallas_heartbeats_total", "Heartbeats sent to waiting clients.", "agent")
         self.health_status = self._gauge(
             "pallas_agent_health_status",
@@ -174,6 +180,8 @@ class Metrics:
         self.send_message_seconds.labels(agent)
         for outcome in OUTCOMES:
             self.send_message.labels(agent, outcome)
+        for kind, outcome in product(QUESTION_KINDS, QUESTION_OUTCOMES):
+            self.questions.labels(agent, kind, outcome)
         for reason in HALTS:
             self.loops_aborted.labels(agent, reason)
         for reason in REFUSALS:

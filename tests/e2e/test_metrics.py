@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from pallas_gateway import __version__
-from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
+from pallas_gateway.telemetry.metrics import AUTH_REFUSALS, QUESTION_KINDS, QUESTION_OUTCOMES
 from tests.e2e.metering import PORTS, WORKER_USAGE, metered
 from tests.support import dashboard
 from tests.support.exposition import lint, unknown_in, without_result
@@ -74,6 +74,12 @@ TABLE = {
     "pallas_config_reloads_total": row("counter", "outcome", outcome="ok error"),
     "pallas_worker_restarts_total": row("counter"),
     "pallas_heartbeats_total": row("counter", "agent", agent=HOSTED),
+    "pallas_questions_total": row(
+        *("counter", "agent", "kind", "outcome"),
+        agent=HOSTED,
+        kind=" ".join(QUESTION_KINDS),
+        outcome=" ".join(QUESTION_OUTCOMES),
+    ),
     "pallas_auth_refused_total": row("counter", "reason", reason=" ".join(AUTH_REFUSALS)),
 }
 TOKENS = "pallas_llm_tokens_total"
@@ -82,6 +88,7 @@ STAYS_AT_0 = {
     "pallas_calls_in_flight",
     "pallas_config_reloads_total",
     "pallas_instances_live",
+    "pallas_questions_total",
     "pallas_worker_restarts_total",
 }
 

@@ -13,6 +13,8 @@ from pallas_gateway.telemetry.metrics import (
     HALTS,
     OPERATION_BUCKETS,
     OUTCOMES,
+    QUESTION_KINDS,
+    QUESTION_OUTCOMES,
     REFUSALS,
     Metrics,
 )
@@ -48,6 +50,7 @@ def test_every_metric_that_the_document_names_is_made() -> None:
         ("pallas_send_message_total", OUTCOMES),
         ("pallas_calls_refused_total", REFUSALS),
         ("pallas_agent_loop_aborted_total", HALTS),
+        ("pallas_questions_total", (*QUESTION_KINDS, *QUESTION_OUTCOMES)),
         ("pallas_agent_state", State),
         ("pallas_llm_tokens_total", ("input", "output", "cache_read", "cache_write", "cache_hit", "reasoning")),
         ("pallas_tool_calls_total", ("tool", "prompt", "resource")),

@@ -25,7 +25,7 @@ from pallas_gateway.calls.assistant_stream import LOGGER, Emitter, FromPeer, Too
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.messages import STOPPED_AT_LIMIT, is_failure
-from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_missing_token
+from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result
 from pallas_gateway.runtime.call.turn_spans import TurnSpans
 from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.telemetry.traces import CallSpans
@@ -182,7 +182,7 @@ class Observer:
             if request is None:
                 continue
             call = _tool_call(loop.agent, id_, request)
-            explain_missing_token(call, result)
+            explain_result(call, result)
             text = _text(result)
             seconds = self._seconds_of.pop(id_, whole_round)
             results.append(ToolResult(call, bool(result.is_error), text, seconds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 from time import monotonic
@@ -11,6 +12,7 @@ from fast_agent.mcp.tool_execution_handler import NoOpToolExecutionHandler
 from mcp_types import TextContent
 
 from pallas_gateway.calls import progress
+from pallas_gateway.calls.questions import questions_of_the_call
 from pallas_gateway.calls.relay import PeerCall
 from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.credentials import why_without_token
@@ -55,6 +57,10 @@ class ToolEvents(NoOpToolExecutionHandler):
             ended = total is not None and progress_value >= total
             self._channel.progress(progress.relayed(call.server, call.tool, message), ended=ended)
 
+    def running_on(self, server: str) -> tuple[str, ...]:
+        """Return the ids of the tool calls of a server that run now."""
+        return tuple(call.tool_call_id for call, _ in self._running.values() if call.server == server)
+
     def abandon(self) -> None:
         """Every call that still runs has failed."""
         for call, _ in self._running.values():
@@ -73,7 +79,23 @@ class ToolEvents(NoOpToolExecutionHandler):
             self._channel.progress(progress.tool_ended(call.server, call.tool, ok=success), ended=True)
 
 
-def explain_missing_token(call: ToolCall, result: CallToolResult) -> None:
+def explain_result(call: ToolCall, result: CallToolResult) -> None:
+    """Add to the result of a tool call what only the gateway knows of it."""
+    _explain_missing_token(call, result)
+    _explain_unasked_questions(call, result)
+
+
+def _explain_unasked_questions(call: ToolCall, result: CallToolResult) -> None:
+    """Add to the result of a call the questions that could not be put to the caller."""
+    if not (texts := questions_of_the_call().texts_for(call.id)):
+        return
+    if result.structured_content is not None:  # of a result with both, fast-agent shows the model no text
+        texts = [*([] if result.content else [json.dumps(result.structured_content)]), *texts]
+        result.structured_content = None
+    result.content = [*result.content, *(TextContent(type="text", text=text) for text in texts)]
+
+
+def _explain_missing_token(call: ToolCall, result: CallToolResult) -> None:
     """Add to the result of a call that was not sent for want of a token that this is why.
 
     fast-agent knows only that the connection has ended, because that is what becomes of it when a request cannot be

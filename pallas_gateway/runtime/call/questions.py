@@ -1,0 +1,132 @@
+"""Questions that fast-agent would answer by itself: elicitations of downstreams, and the tool of `human_input` agents.
+
+fast-agent prompts at the process's terminal and accepts every page to open. Here each question goes to the `Questions`
+of the running call.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from fast_agent.agents import mcp_agent
+from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
+from fast_agent.mcp.elicitation_handlers import auto_cancel_elicitation_handler
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.tools import elicitation
+from mcp.client.session import ClientSession
+from mcp_types import ElicitRequestURLParams, ElicitResult
+
+from pallas_gateway.calls.questions import Question, questions_of_the_call
+from pallas_gateway.runtime.call.tool_events import ToolEvents
+from pallas_gateway.runtime.call_scope import current_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from mcp_types import ClientCapabilities, ElicitRequestParams
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+    type Elicit = Callable[[Any, ElicitRequestParams], Awaitable[ElicitResult]]
+
+_log = logging.getLogger("pallas.questions")
+_NOT_GIVEN = {"decline": "The caller declined to answer.", "cancel": "The caller did not answer."}
+RELIED_ON: ReliedOn = (
+    (MCPClientCallbackRuntime, "_resolve_elicitation_handler", ("self",)),
+    *((MCPClientCallbackRuntime, name, ()) for name in ("custom_elicitation_handler", "aggregator", "server_config")),
+    (MCPAggregator, "_tool_handler", ()),
+    (ClientSession, "_build_capabilities", ("self", "version")),
+    (mcp_agent, "run_elicitation_form", ("arguments", "agent_name")),
+    (elicitation, "run_elicitation_form", ("arguments", "agent_name")),
+    (elicitation, "_coerce_elicitation_arguments", ("arguments",)),
+    (elicitation, "_resolve_elicitation_schema", ("arguments",)),
+    (elicitation, "_validate_elicitation_schema_field_limit", ("schema",)),
+)
+_ignored: set[str] = set()
+
+
+def prepare() -> None:
+    """Put every question to the caller, and declare to downstreams what this caller can be asked."""
+    resolve, build = MCPClientCallbackRuntime._resolve_elicitation_handler, ClientSession._build_capabilities
+
+    @wraps(resolve)
+    def resolve_elicitation_handler(self: MCPClientCallbackRuntime) -> Elicit | None:
+        if self.custom_elicitation_handler is not None:
+            _say_ignored(self.agent_name or "unknown")
+            return _elicit(self)
+        configured = resolve(self)
+        if configured is None:  # `elicitation: {mode: none}`
+            return None
+        return _cancel if configured is auto_cancel_elicitation_handler else _elicit(self)
+
+    @wraps(build)
+    def build_capabilities(self: ClientSession, version: str) -> ClientCapabilities:
+        return build(self, version).model_copy(update={"elicitation": None})
+
+    MCPClientCallbackRuntime._resolve_elicitation_handler = resolve_elicitation_handler  # type: ignore[method-assign,assignment]
+    ClientSession._build_capabilities = build_capabilities  # type: ignore[method-assign]
+    elicitation.run_elicitation_form = mcp_agent.run_elicitation_form = _human_input  # type: ignore[attr-defined]
+
+
+def _say_ignored(agent: str) -> None:
+    if agent not in _ignored:
+        _ignored.add(agent)
+        _log.warning("elicitation handler ignored", extra={"agent": agent, "why": "only the caller is asked"})
+
+
+async def _cancel(context: Any, params: ElicitRequestParams) -> ElicitResult:
+    """Answer a server that may not ask, by `elicitation: {mode: auto-cancel}`; fast-agent's own logs the question."""
+    del context, params
+    return ElicitResult(action="cancel")
+
+
+def _elicit(runtime: MCPClientCallbackRuntime) -> Elicit:
+    """Return the callback of one connection."""
+
+    async def elicit(context: Any, params: ElicitRequestParams) -> ElicitResult:
+        del context
+        questions, server = questions_of_the_call(), runtime.server_name or "unknown"
+        if isinstance(params, ElicitRequestURLParams):
+            question = Question("url", params.message, server, url=params.url)
+        else:
+            question = Question("form", params.message, server, schema=params.requested_schema)
+        answer = await questions.ask(question)
+        if answer.outcome == "unaskable":
+            for tool_call_id in _tool_calls(runtime, server):
+                questions.tell_model(tool_call_id, question.not_asked())
+        return ElicitResult(action=answer.action, content=dict(answer.content) if answer.content else None)
+
+    return elicit
+
+
+def _tool_calls(runtime: MCPClientCallbackRuntime, server: str) -> Iterable[str]:
+    """Return the ids of the tool calls in which a server asks.
+
+    Over HTTP the context of the question is that of the tool call; a program's questions come in the context that
+    started it, so they belong to every tool call of it that runs.
+    """
+    events = runtime.aggregator._tool_handler if runtime.aggregator is not None else None
+    running = events.running_on(server) if isinstance(events, ToolEvents) else ()
+    here = current_scope.get().peer_call
+    is_http = runtime.server_config is None or runtime.server_config.transport == "http"
+    return (here.tool_call_id,) if is_http and here is not None and here.tool_call_id in running else running
+
+
+async def _human_input(arguments: dict[str, Any] | str, agent_name: str | None = None) -> str:
+    """Replace `run_elicitation_form`: return the result of an agent's `__human_input` tool.
+
+    Raises:
+        ValueError: the model has described no form.
+    """
+    del agent_name  # the agent's own name, which is not always the one under which it is hosted
+    form = elicitation._resolve_elicitation_schema(elicitation._coerce_elicitation_arguments(arguments))
+    elicitation._validate_elicitation_schema_field_limit(form.schema)
+    message = form.message or form.schema.get("title") or "Please complete this form:"
+    question = Question("human_input", message, schema=form.schema)
+    answer = await questions_of_the_call().ask(question)
+    if answer.outcome == "unaskable":
+        return question.not_asked()
+    return _NOT_GIVEN.get(answer.action) or json.dumps(dict(answer.content or {}))

@@ -1,0 +1,129 @@
+"""Downstreams that ask: by `elicitation/create` in the initialize era, by `InputRequiredResult` in that of 2026-07-28.
+
+Each has the tools `name` (a form), `pay` (a page to open) and `sample` (asks for a model). `answers` has the answers.
+"""
+
+import json
+import sys
+import warnings
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp_types import (
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    InputRequiredResult,
+    SamplingMessage,
+    TextContent,
+)
+
+from .downstreams import Era, Recorder, _only
+from .listener import serve_app
+
+FORM = "What is your name?"
+URL, URL_MESSAGE = "https://pay.example/consent?token=url-secret", "Consent to paying 100 EUR"
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "default": 7}},
+    "required": ["name"],
+}
+
+
+@dataclass
+class Asking:
+    """A downstream that asks, at `url`."""
+
+    url: str
+    recorder: Recorder
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+
+def asking_server(era: Era, answers: list[dict[str, Any]]) -> MCPServer:
+    """Return the server of one era."""
+    server = MCPServer("asking")
+    if era == "modern":
+        _ask_in_results(server, answers)
+    else:
+        _ask_in_requests(server, answers)
+    return server
+
+
+def _heard(answers: list[dict[str, Any]], answer: ElicitResult) -> str:
+    answers.append({"action": answer.action, "content": answer.content})
+    return f"answer: {json.dumps(answers[-1])}"
+
+
+def _ask_in_requests(server: MCPServer, answers: list[dict[str, Any]]) -> None:
+    @server.tool()
+    async def name(ctx: Context, message: str = FORM) -> str:
+        """Ask by a form."""
+        session, id_ = ctx.request_context.session, ctx.request_context.request_id
+        return _heard(answers, await session.elicit_form(message, SCHEMA, related_request_id=id_))
+
+    @server.tool()
+    async def pay(ctx: Context) -> str:
+        """Ask by a page."""
+        session, id_ = ctx.request_context.session, ctx.request_context.request_id
+        return _heard(answers, await session.elicit_url(URL_MESSAGE, URL, "e-1", related_request_id=id_))
+
+    @server.tool()
+    async def sample(ctx: Context) -> str:
+        """Ask for a model."""
+        said = SamplingMessage(role="user", content=TextContent(type="text", text="sampled"))
+        id_ = ctx.request_context.request_id
+        with warnings.catch_warnings():  # 2026-07-28 deprecates sampling
+            warnings.simplefilter("ignore", MCPDeprecationWarning)
+            asking = ctx.request_context.session.create_message([said], max_tokens=9, related_request_id=id_)
+        return str((await asking).content)
+
+
+def _ask_in_results(server: MCPServer, answers: list[dict[str, Any]]) -> None:
+    def asked(ctx: Context, request: Any) -> str | InputRequiredResult:
+        if (responses := ctx.input_responses) is None:
+            return InputRequiredResult(input_requests={"q": request}, request_state="state")
+        answer = responses["q"]
+        return _heard(answers, answer) if isinstance(answer, ElicitResult) else str(answer)
+
+    @server.tool()
+    def name(ctx: Context, message: str = FORM) -> str | InputRequiredResult:
+        """Ask by a form."""
+        return asked(ctx, ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=SCHEMA)))
+
+    @server.tool()
+    def pay(ctx: Context) -> str | InputRequiredResult:
+        """Ask by a page."""
+        return asked(ctx, ElicitRequest(params=ElicitRequestURLParams(message=URL_MESSAGE, url=URL)))
+
+    @server.tool()
+    def sample(ctx: Context) -> str | InputRequiredResult:
+        """Ask for a model."""
+        said = SamplingMessage(role="user", content=TextContent(type="text", text="sampled"))
+        return asked(ctx, CreateMessageRequest(params=CreateMessageRequestParams(messages=[said], max_tokens=9)))
+
+
+@asynccontextmanager
+async def asking_downstream(era: Era) -> AsyncGenerator[Asking]:
+    """Serve a downstream of one era over HTTP."""
+    answers: list[dict[str, Any]] = []
+    app = asking_server(era, answers).streamable_http_app(stateless_http=era == "modern")
+    recorder = Recorder(_only(era, app))
+    async with serve_app(recorder) as listener:
+        yield Asking(f"{listener.base_url}/mcp", recorder, answers)
+
+
+def stdio_settings(era: Era) -> dict[str, Any]:
+    """Return the settings of a server of that era that fast-agent starts as a program."""
+    mode = "modern" if era == "modern" else "legacy"
+    return {"command": sys.executable, "args": ["-m", "tests.support.asking", era], "protocol_mode": mode}
+
+
+if __name__ == "__main__":
+    asking_server("modern" if sys.argv[1] == "modern" else "initialize", []).run()
