@@ -48,11 +48,11 @@ class AllAgentsServer:
         """`servers` says which agents are hosted now, by name; their calls are in `running`."""
         self._servers = servers
         self._running = running
-        self.transport = Transport(self._server(deployment), deployment.gateway.max_body_bytes)
+        self.transport = Transport(self._server(deployment))
 
     def present(self, deployment: Deployment) -> None:
         """Go by other settings from the next request on."""
-        self.transport.present(self._server(deployment), deployment.gateway.max_body_bytes)
+        self.transport.present(self._server(deployment))
 
     def _server(self, deployment: Deployment) -> Server[Any]:
         server: Server[Any] = Server(

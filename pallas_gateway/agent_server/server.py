@@ -70,19 +70,18 @@ class AgentServer:
         face: ServerInfo,
         running: RunningCalls,
         check_health: Callable[[HostedAgent], Awaitable[Verdict]],
-        max_body_bytes: int,
     ) -> None:
         self._agent = agent
         self._running = running
         self._check_health = check_health
         self._history_prompt = f"{agent.name}_history"
         self._show(face)
-        self.transport = Transport(self._server(face), max_body_bytes)
+        self.transport = Transport(self._server(face))
 
-    def present(self, face: ServerInfo, max_body_bytes: int) -> None:
+    def present(self, face: ServerInfo) -> None:
         """Show the agent by its present settings from the next request on; those being answered stay as they began."""
         self._show(face)
-        self.transport.present(self._server(face), max_body_bytes)
+        self.transport.present(self._server(face))
 
     def message_tool(self, name: str) -> Tool:
         """The agent's message tool under a name, as clients see it."""

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
-import pydantic_core
 from mcp.server.connection import Connection
 from mcp.server.runner import serve_one
 from mcp.server.streamable_http import check_accept_headers
@@ -65,17 +64,6 @@ def may_be_call(request: Request) -> bool:
     )
 
 
-def call_in(body: bytes) -> JSONRPCRequest | None:
-    """The call that a request's body holds, None if it holds anything else."""
-    if b'"tools/call"' not in body:
-        return None
-    try:
-        request = JSONRPCRequest.model_validate(pydantic_core.from_json(body), by_name=False)
-    except ValueError:  # no JSON, or no request
-        return None
-    return request if request.method == "tools/call" else None
-
-
 async def answer(
     server: Server[Any], call: JSONRPCRequest, request: Request, send: Send, answering: asyncio.Task[Any]
 ) -> None:
@@ -83,7 +71,7 @@ async def answer(
 
     Args:
         server: has the handlers.
-        call: what `request` holds; its body has been read.
+        call: the envelope of `request`, whose body has been read.
         request: with a `receive` that tells when the client has gone.
         send: takes the response.
         answering: the current task, cancelled when the client goes.

@@ -181,7 +181,7 @@ class AgentSet:
             successor.take()
         elif agent.status.state is State.FAILED or (agent.runtime is None and was_other):
             self._begin(name)
-        self.servers[name].present(self._face(name), self._configuration.deployment.gateway.max_body_bytes)
+        self.servers[name].present(self._face(name))
 
     def _remove(self, name: str) -> None:
         agent = self.agents[name]
@@ -268,7 +268,6 @@ class AgentSet:
             face=self._face(name),
             running=self._shared.running,
             check_health=self.check_health,
-            max_body_bytes=self._configuration.deployment.gateway.max_body_bytes,
         )
 
     def _face(self, name: str) -> ServerInfo:

@@ -5,127 +5,123 @@ Without `gateway.auth` everybody may do everything, and this only notes which to
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.agent_server.all_agents import agent_of
+from pallas_gateway.agent_server.mcp_request import McpRequest
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.calls.json_size import TOO_MANY_VALUES
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import EVERYTHING, RUN_AGENTS, VIEW_METRICS, Grants
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.urls import ALL_AGENTS
-from pallas_gateway.web import agent_routes, bodies, protected_resource, refusals
+from pallas_gateway.web import bodies, protected_resource, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.responses import JSONResponse, Response
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.requests import Request
+    from starlette.types import Scope
 
     from pallas_gateway.calls.call import Call
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.secret import Secret
 
 
-class AccessGate:
-    """Lets a request for an agent through with its caller in the scope (`CALLER_KEY`), or refuses it.
+@dataclass(frozen=True, slots=True)
+class McpEndpoint:
+    """The address of an MCP request.
 
-    401 without a valid token, for agents that are not there as well; 404 for an agent the caller may not view, as if it
-    were not there; 403 for a call the caller may not make; 503 while tokens cannot be verified.
+    Attributes:
+        name: the agent that the address names, `ALL_AGENTS`, or None for a path of no agent.
+        shown: the agent whose metadata refusals point to; None where that would tell which agents exist.
+        absent: returns why the agent is not served at this address, None if it is.
     """
 
-    def __init__(
-        self, app: ASGIApp, gateway: Gateway, named: Callable[[str], str | None], *, shows_metadata: bool = True
-    ) -> None:
-        """Guard `app`.
-
-        Args:
-            app: what stands behind the gate.
-            gateway: whose authentication counts.
-            named: says which agent a path is for.
-            shows_metadata: refusals point to the agent's metadata. Not on a port where an agent is at another address
-                than one that is not there: the difference would tell which are.
-        """
-        self._app = app
-        self._gateway = gateway
-        self._named = named
-        self._shows_metadata = shows_metadata
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on or refuse one request."""
-        agent = self._named(scope["path"])
-        try:
-            caller = await caller_of(self._gateway, scope, agent=agent)
-        except (TokenRejectedError, VerificationUnavailableError) as error:
-            await refusals.of_token(self._gateway, error, scope, agent=self._shown(agent))(scope, receive, send)
-            return
-        scope[CALLER_KEY] = caller
-        refused = refusal(self._gateway, scope, agent, Action.VIEW, shown=self._shown(agent))
-        if refused is None and agent is not None and _may_only_view(self._gateway, caller, agent):
-            limit = self._gateway.configuration.deployment.gateway.max_body_bytes
-            body, receive = await bodies.read(receive, limit)
-            if bodies.is_call(body):
-                refused = refusal(self._gateway, scope, agent, Action.RUN, shown=agent)
-        await (refused or self._app)(scope, receive, send)
-
-    def _shown(self, agent: str | None) -> str | None:
-        return agent if self._shows_metadata else None
+    name: str | None
+    shown: str | None
+    absent: Callable[[], str | None] = lambda: None
 
 
-class AllAgentsGate:
-    """The same for the endpoint of all agents at once.
+async def admitted(gateway: Gateway, endpoint: McpEndpoint, http: Request) -> McpRequest | Response:
+    """Return a request that may go on, with its caller in the scope (`CALLER_KEY`), or the response that refuses it.
 
-    401 without a token where one is needed, 403 for a token without a grant for any agent. A call of an agent that may
-    be viewed only is 403; one of an agent that may not even be viewed goes on, to be told that there is no such tool.
+    401 without a valid token, for agents that do not exist as well; 404 for an agent that the caller may not view, as
+    if it did not exist; 403 for a call that the caller may not make; 503 while tokens cannot be verified, and for calls
+    while the gateway drains, except those that its own running calls make. All else is answered during a drain: clients
+    list tools to understand a result, and cancel calls.
     """
+    scope = http.scope
+    try:
+        scope[CALLER_KEY] = await caller_of(gateway, scope, agent=endpoint.name)
+    except (TokenRejectedError, VerificationUnavailableError) as error:
+        return refusals.of_token(gateway, error, scope, agent=endpoint.shown)
+    if (refused := _refusal_to_view(gateway, endpoint, scope) or _refusal_by_headers(http)) is not None:
+        return refused
+    body = await bodies.read(http, gateway.configuration.deployment.gateway.max_body_bytes)
+    is_nested = gateway.running.parent_of(http.headers.get(NESTED_CALL_HEADER)) is not None
+    is_draining = gateway.draining and not is_nested
+    if body is None:
+        return refusals.draining() if is_draining else Response("Request body too large", 413)
+    request = McpRequest(http, body)
+    if (refused := _refusal_to_run(gateway, endpoint.name, request)) is not None:
+        return refused
+    if is_draining and request.calls_agent:
+        return refusals.draining()
+    return Response(TOO_MANY_VALUES, 413) if request.has_too_many_values else request
 
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        """Guard `app` by the authentication of `gateway`."""
-        self._app = app
-        self._gateway = gateway
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on or refuse one request."""
-        try:
-            caller = await caller_of(self._gateway, scope, agent=ALL_AGENTS)
-        except (TokenRejectedError, VerificationUnavailableError) as error:
-            await refusals.of_token(self._gateway, error, scope, agent=ALL_AGENTS)(scope, receive, send)
-            return
-        scope[CALLER_KEY] = caller
-        hosted = self._gateway.servers
-        if all(map(caller.grants.may_run, hosted)):
-            await self._app(scope, receive, send)
-        elif any(map(caller.grants.may_view, hosted)):
-            limit = self._gateway.configuration.deployment.gateway.max_body_bytes
-            body, rest = await bodies.read(receive, limit)
-            refused = self._call_refusal(caller, body, scope)
-            await (refused or self._app)(scope, rest, send)
-        else:
-            await self._without_grant(caller, scope)(scope, receive, send)
+def _refusal_to_view(gateway: Gateway, endpoint: McpEndpoint, scope: Scope) -> Response | None:
+    if endpoint.name == ALL_AGENTS:
+        caller, hosted = scope[CALLER_KEY], gateway.servers
+        if not all(map(caller.grants.may_run, hosted)) and not any(map(caller.grants.may_view, hosted)):
+            if not caller.authenticated:
+                return refusals.without_token(gateway, scope, ALL_AGENTS)
+            refusals.note(gateway, scope, "no_grant", "the token has no grant for any agent", caller)
+            return refusals.insufficient(gateway, RUN_AGENTS, ALL_AGENTS)
+    elif (refused := refusal(gateway, scope, endpoint.name, Action.VIEW, shown=endpoint.shown)) is not None:
+        return refused
+    absent = endpoint.absent()
+    if absent is None and endpoint.name != ALL_AGENTS and endpoint.name not in gateway.servers:
+        absent = refusals.no_agent(endpoint.name)
+    return refusals.not_found(scope, absent) if absent is not None else None
 
-    def _call_refusal(self, caller: Caller, body: bytes, scope: Scope) -> Response | None:
-        if not bodies.is_call(body):
-            return None
-        agent = agent_of(bodies.called_tool(body) or "") or ""
-        exists = agent in self._gateway.servers
-        match decide(caller, agent, Action.RUN, exists=exists):
-            case Decision.TOKEN_NEEDED:
-                return refusals.without_token(self._gateway, scope, ALL_AGENTS)
-            case Decision.NO_GRANT:
-                self._gateway.refuse_call(agent, caller)
-                return refusals.insufficient(self._gateway, f"{RUN_AGENTS}:{agent}", ALL_AGENTS)
-            case Decision.HIDDEN if exists:
-                refusals.note(self._gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
+
+def _refusal_by_headers(http: Request) -> Response | None:
+    if http.method != "POST":
+        # Without sessions GET has no stream to open and DELETE none to end; the spec's answer is 405.
+        message = {"error": f"{http.method} is not used here: this MCP server keeps no sessions. Use POST."}
+        return JSONResponse(message, status_code=405, headers={"Allow": "POST"})
+    if not bodies.is_json(http.headers):
+        return JSONResponse({"error": "Send the body as application/json (Content-Type)."}, status_code=415)
+    return None
+
+
+def _refusal_to_run(gateway: Gateway, name: str | None, request: McpRequest) -> Response | None:
+    """Refuse a call of an agent that the caller may only view; the body is parsed for such callers only."""
+    scope, hosted = request.http.scope, gateway.servers
+    caller: Caller = scope[CALLER_KEY]
+    if name != ALL_AGENTS:
+        may_run = decide(caller, name, Action.RUN, exists=name in hosted) is Decision.ALLOWED
+        return None if may_run or not request.calls_agent else refusal(gateway, scope, name, Action.RUN, shown=name)
+    if all(map(caller.grants.may_run, hosted)) or not request.calls_agent:
         return None
-
-    def _without_grant(self, caller: Caller, scope: Scope) -> Response:
-        if not caller.authenticated:
-            return refusals.without_token(self._gateway, scope, ALL_AGENTS)
-        refusals.note(self._gateway, scope, "no_grant", "the token has no grant for any agent", caller)
-        return refusals.insufficient(self._gateway, RUN_AGENTS, ALL_AGENTS)
+    agent = agent_of(request.tool or "") or ""
+    match decide(caller, agent, Action.RUN, exists=agent in hosted):
+        case Decision.TOKEN_NEEDED:
+            return refusals.without_token(gateway, scope, ALL_AGENTS)
+        case Decision.NO_GRANT:
+            gateway.refuse_call(agent, caller)
+            return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", ALL_AGENTS)
+        case Decision.HIDDEN if agent in hosted:  # goes on, to be told that there is no such tool
+            refusals.note(gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
+    return None
 
 
 async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None) -> Caller:
@@ -182,15 +178,11 @@ def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *
         case Decision.HIDDEN:
             why = f"the token has no grant for agent '{agent}'" if exists else "there is no such agent"
             refusals.note(gateway, scope, "no_grant", why, caller)
-            return agent_routes.not_found(scope, agent_routes.no_agent(agent))
+            return refusals.not_found(scope, refusals.no_agent(agent))
         case Decision.NO_GRANT if agent is not None:
             gateway.refuse_call(agent, caller)
             return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", shown)
     return None
-
-
-def _may_only_view(gateway: Gateway, caller: Caller, agent: str) -> bool:
-    return decide(caller, agent, Action.RUN, exists=agent in gateway.servers) is not Decision.ALLOWED
 
 
 async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:

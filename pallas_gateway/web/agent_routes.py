@@ -11,55 +11,39 @@ import secrets
 from typing import TYPE_CHECKING
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.datastructures import MutableHeaders
 
+from pallas_gateway.agent_server.mcp_request import McpRequest
 from pallas_gateway.agent_server.requests import SESSION_HEADER
-from pallas_gateway.telemetry.redaction import quoted
-from pallas_gateway.web import bodies
+from pallas_gateway.urls import ALL_AGENTS
+from pallas_gateway.web import refusals
+from pallas_gateway.web.access import admitted
 
 if TYPE_CHECKING:
-    from starlette.types import Message, Receive, Scope, Send
+    from starlette.requests import Request
+    from starlette.types import Message, Send
 
-    from pallas_gateway.agent_server.transport import Transport
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.web.access import McpEndpoint
 
 _AGENT_PATH = re.compile(r"/agents/([^/]+)/mcp/?")
 _OWN_PORT_PATH = re.compile(r"/mcp/?")
-_INITIALIZE = re.compile(rb'"method"\s*:\s*"initialize"')
-NOTHING_HERE = "nothing here"
-_LOOKED_AT = 65_536  # bytes of a request in which its method is looked for
 
 
-async def serve_by_path(gateway: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
-    """`/agents/<name>/mcp` of any hosted agent."""
-    name = named_by_path(scope["path"])
-    server = gateway.servers.get(name) if name else None
-    if server is None:
-        await not_found(scope, no_agent(name))(scope, receive, send)
+async def serve(gateway: Gateway, endpoint: McpEndpoint, http: Request, send: Send) -> None:
+    """Answer a request to an MCP endpoint, or refuse it."""
+    request = await admitted(gateway, endpoint, http)
+    server = gateway.all_agents if endpoint.name == ALL_AGENTS else gateway.servers.get(endpoint.name or "")
+    if isinstance(request, McpRequest) and server is not None:
+        await server.transport.handle(request, _with_session_id(request, send))
         return
-    await _serve(server.transport, scope, receive, send)
+    if isinstance(request, McpRequest):  # the agent was removed by a reload while the body arrived
+        request = refusals.not_found(http.scope, refusals.no_agent(endpoint.name))
+    await request(http.scope, http.receive, send)
 
 
-async def serve_one(gateway: Gateway, name: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """`/mcp` of the one agent a port belongs to."""
-    if not _OWN_PORT_PATH.fullmatch(scope["path"]):
-        await not_found(scope, f"this port serves agent '{name}' at /mcp only")(scope, receive, send)
-        return
-    server = gateway.servers.get(name)
-    if server is None:  # gone with a reload, and its port is about to go
-        await not_found(scope, no_agent(name))(scope, receive, send)
-        return
-    await _serve(server.transport, scope, receive, send)
-
-
-async def serve_all(gateway: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
-    """`/mcp` of all agents at once."""
-    await _serve(gateway.all_agents.transport, scope, receive, send)
-
-
-def is_all_agents_path(path: str) -> bool:
-    """Whether a path of the gateway's port is that of all agents at once."""
+def is_own_port_path(path: str) -> bool:
+    """Return True for the path of an agent on its own port, and of all agents on the gateway's."""
     return _OWN_PORT_PATH.fullmatch(path) is not None
 
 
@@ -69,54 +53,25 @@ def named_by_path(path: str) -> str | None:
     return match[1] if match else None
 
 
-def no_agent(name: str | None) -> str:
-    """Why a path leads to no agent."""
-    return f"no agent {quoted(name)}" if name else NOTHING_HERE
-
-
 def is_agent_path(path: str, *, on_own_port: bool) -> bool:
     """Whether a path belongs to the agents, hosted or not; `/mcp` does on an agent's own port only."""
-    return path.startswith("/agents/") or (on_own_port and _OWN_PORT_PATH.fullmatch(path) is not None)
+    return path.startswith("/agents/") or (on_own_port and is_own_port_path(path))
 
 
-def not_found(scope: Scope, why: str) -> JSONResponse:
-    """404 as JSON."""
-    return JSONResponse({"error": why, "path": scope["path"]}, status_code=404)
-
-
-async def _serve(transport: Transport, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["method"] != "POST":
-        # Without sessions GET has no stream to open and DELETE none to end; the spec's answer is 405.
-        message = {"error": f"{scope['method']} is not used here: this MCP server keeps no sessions. Use POST."}
-        await JSONResponse(message, status_code=405, headers={"Allow": "POST"})(scope, receive, send)
-        return
-    if not bodies.is_json(Headers(scope=scope)):
-        message = {"error": "Send the body as application/json (Content-Type)."}
-        await JSONResponse(message, status_code=415)(scope, receive, send)
-        return
-    await transport.handle(scope, *_with_session_id(scope, receive, send))
-
-
-def _with_session_id(scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Hand a client that initializes an opaque session id.
+def _with_session_id(request: McpRequest, send: Send) -> Send:
+    """Give a client that initializes an opaque session id.
 
     It costs no state and any id is accepted later: it only ties a client's `notifications/cancelled`, which comes on
     another request, to the call it means.
     """
-    headers = Headers(scope=scope)
-    if SESSION_HEADER in headers or headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
-        return receive, send
-    initializes = False
-
-    async def look() -> Message:
-        nonlocal initializes
-        message = await receive()
-        initializes = initializes or _INITIALIZE.search(message.get("body", b"")[:_LOOKED_AT]) is not None
-        return message
+    headers = request.http.headers
+    is_modern = headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS
+    if SESSION_HEADER in headers or is_modern or not request.initializes:
+        return send
 
     async def stamp(message: Message) -> None:
-        if message["type"] == "http.response.start" and initializes:
+        if message["type"] == "http.response.start":
             MutableHeaders(scope=message)[SESSION_HEADER] = secrets.token_urlsafe(16)
         await send(message)
 
-    return look, stamp
+    return stamp

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import NOTHING
-from pallas_gateway.urls import WELL_KNOWN
+from pallas_gateway.urls import ALL_AGENTS, WELL_KNOWN
 from pallas_gateway.web import (
     agent_routes,
     front_page,
@@ -24,9 +24,9 @@ from pallas_gateway.web import (
     registry,
     switched_off,
 )
-from pallas_gateway.web.access import AccessGate, AllAgentsGate, metrics_refusal, viewer_of
+from pallas_gateway.web.access import McpEndpoint, metrics_refusal, viewer_of
 from pallas_gateway.web.forwarded import TrustedProxies
-from pallas_gateway.web.guards import AnswerAfterBody, DrainGate, cross_origin, host_and_origin_guard
+from pallas_gateway.web.guards import AnswerAfterBody, cross_origin, host_and_origin_guard
 from pallas_gateway.web.switched_off import THREADS_PREFIX, SwitchedOff
 
 if TYPE_CHECKING:
@@ -76,14 +76,11 @@ class _Table:
         self._gateway = gateway
         self._routes = routes
         self._has_agents = routes.agent is not None or routes.agents_by_path
-        serve = DrainGate(self._serve_agent, gateway)
-        access = AccessGate(serve, gateway, self._named, shows_metadata=self._has_agents)
-        self._agents = host_and_origin_guard(access, gateway.configuration)
+        self._agents = host_and_origin_guard(self._serve_agent, gateway.configuration)
         self._is_main = _is_main(gateway, routes)
         self._threads = _threads_api(gateway, routes)
         self._has_all = (routes.agents_by_path or routes.nested_only) and not gateway.configuration.per_port
-        gate_of_all = AllAgentsGate(DrainGate(self._serve_all, gateway), gateway)
-        self._all_agents = host_and_origin_guard(gate_of_all, gateway.configuration)
+        self._all_agents = host_and_origin_guard(self._serve_all, gateway.configuration)
         self._open = _OpenEndpoints(gateway).of(routes)
         self._for_openai_clients = _openai_api(gateway, routes)
 
@@ -104,7 +101,7 @@ class _Table:
         path = scope["path"]
         if self._for_openai_clients is not None and openai.is_path(path):
             return self._for_openai_clients
-        if self._has_all and agent_routes.is_all_agents_path(path):
+        if self._has_all and agent_routes.is_own_port_path(path):
             return self._all_agents
         if agent_routes.is_agent_path(path, on_own_port=self._routes.agent is not None):
             return self._agents
@@ -112,7 +109,7 @@ class _Table:
             return self._threads
         if self._is_main and (why := switched_off.reason(self._gateway.configuration, path)) is not None:
             return SwitchedOff(self._gateway, why)
-        return agent_routes.not_found(scope, agent_routes.NOTHING_HERE)
+        return refusals.not_found(scope, refusals.NOTHING_HERE)
 
     def _named(self, path: str) -> str | None:
         """The agent a path on this port is for."""
@@ -122,25 +119,27 @@ class _Table:
         return protected_resource.respond(self._gateway, self._routes.agent, request.url.path)
 
     async def _serve_agent(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._routes.agent is not None:
-            await agent_routes.serve_one(self._gateway, self._routes.agent, scope, receive, send)
-        elif self._routes.agents_by_path or self._is_nested_call(scope):
-            await agent_routes.serve_by_path(self._gateway, scope, receive, send)
-        else:
-            await agent_routes.not_found(scope, self._why_not_here(scope["path"]))(scope, receive, send)
+        name = self._named(scope["path"])
+        # On a port where agents are elsewhere the metadata would tell which exist.
+        shown, absent = name if self._has_agents else None, partial(self._why_not_here, scope, name)
+        await agent_routes.serve(self._gateway, McpEndpoint(name, shown, absent), Request(scope, receive), send)
 
-    def _why_not_here(self, path: str) -> str:
-        """The address of an agent that a port of its own serves, for a caller that may view it."""
-        name, configuration = self._named(path), self._gateway.configuration
+    def _why_not_here(self, scope: Scope, name: str | None) -> str | None:
+        """Say where an agent is that this port does not serve, to a caller that may view it."""
+        configuration = self._gateway.configuration
+        if self._routes.agent is not None:
+            is_here = agent_routes.is_own_port_path(scope["path"])
+            return None if is_here else f"this port serves agent '{self._routes.agent}' at /mcp only"
+        if self._routes.agents_by_path or self._is_nested_call(scope):
+            return None
         if name is None or self._routes.nested_only or name not in configuration.hosted_agents:
             return "no agent on this port"
         return f"agent '{name}' has a port of its own (gateway.per_port): {configuration.agent_url(name)}"
 
     async def _serve_all(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._routes.agents_by_path or self._is_nested_call(scope):
-            await agent_routes.serve_all(self._gateway, scope, receive, send)
-        else:
-            await agent_routes.not_found(scope, agent_routes.NOTHING_HERE)(scope, receive, send)
+        is_here = self._routes.agents_by_path or self._is_nested_call(scope)
+        endpoint = McpEndpoint(ALL_AGENTS, ALL_AGENTS, lambda: None if is_here else refusals.NOTHING_HERE)
+        await agent_routes.serve(self._gateway, endpoint, Request(scope, receive), send)
 
     def _is_nested_call(self, scope: Scope) -> bool:
         if not self._routes.nested_only:

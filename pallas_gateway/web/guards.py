@@ -1,6 +1,6 @@
-"""What stands before the agents: who may call by which name, cross-origin pages, and the drain.
+"""What stands before the agents: who may call by which name, cross-origin pages, and bodies that arrive slowly.
 
-The body limit is the MCP transport's own (`max_request_body_size`).
+The limit of bytes is in `web/bodies.py`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
-from pallas_gateway.errors import RETRY_AFTER_SECONDS
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import shortened
-from pallas_gateway.web import bodies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.hosting.gateway import Gateway
 
 _log = logging.getLogger("pallas.web")
 _ORIGIN = ("origin", "allowed_origins")
@@ -234,32 +230,6 @@ class _Body:
         """Read the rest, and forget it."""
         while self.is_unread:
             await self.receive()
-
-
-class DrainGate:
-    """503 with `Retry-After` for calls while the gateway drains, except for those that its own running calls make.
-
-    All else is answered: clients list tools to understand a result, and cancel calls that they do not want any more.
-    """
-
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        self._app = app
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on or refuse one request."""
-        if self._gateway.draining and not self._is_nested(scope):
-            limit = self._gateway.configuration.deployment.gateway.max_body_bytes
-            body, receive = await bodies.read(receive, limit)
-            if len(body) > limit or bodies.is_call(body):
-                message = {"error": "The gateway is stopping; try again in a moment."}
-                refusal = JSONResponse(message, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-    def _is_nested(self, scope: Scope) -> bool:
-        return self._gateway.running.parent_of(Headers(scope=scope).get(NESTED_CALL_HEADER)) is not None
 
 
 def _host_pattern(host: str) -> str:

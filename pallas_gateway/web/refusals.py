@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import protected_resource
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pallas_gateway.telemetry.refusals import Reason
 
 REALM = "pallas-gateway"
+NOTHING_HERE = "nothing here"
 
 
 def of_token(
@@ -59,6 +61,22 @@ def insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONRespons
     body = {"error": "insufficient_scope", "error_description": f"this needs the grant {grant}"}
     scope = protected_resource.scope_for(gateway, grant)
     return _refused(gateway, HTTPStatus.FORBIDDEN, body, {**body, **({"scope": scope} if scope else {})}, agent)
+
+
+def draining() -> JSONResponse:
+    """503 for a call while the gateway drains."""
+    body = {"error": "The gateway is stopping; try again in a moment."}
+    return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
+def not_found(scope: Scope, why: str) -> JSONResponse:
+    """404 as JSON."""
+    return JSONResponse({"error": why, "path": scope["path"]}, status_code=404)
+
+
+def no_agent(name: str | None) -> str:
+    """Why a path leads to no agent."""
+    return f"no agent {quoted(name)}" if name else NOTHING_HERE
 
 
 def _refused(

@@ -24,7 +24,7 @@ def reason(configuration: Configuration, path: str) -> str | None:
         return "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
     if f"{path}/".startswith(THREADS_PREFIX) and gateway.threads is None:
         return "the threads API is off; `gateway.threads` in agents.yaml, the URL of a database, enables it"
-    if agent_routes.is_all_agents_path(path) and configuration.per_port:
+    if agent_routes.is_own_port_path(path) and configuration.per_port:
         return "each agent is at /mcp on a port of its own; without `gateway.per_port` (--per-port) all are here"
     return None
 
@@ -39,8 +39,8 @@ class SwitchedOff:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        why = self._why if await self._may_know(scope) else agent_routes.NOTHING_HERE
-        await agent_routes.not_found(scope, why)(scope, receive, send)
+        why = self._why if await self._may_know(scope) else refusals.NOTHING_HERE
+        await refusals.not_found(scope, why)(scope, receive, send)
 
     async def _may_know(self, scope: Scope) -> bool:
         try:

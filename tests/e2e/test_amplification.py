@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 
+from pallas_gateway.agent_server.mcp_request import McpRequest
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES
-from pallas_gateway.web import bodies
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.support.gateway import Agent, Running, running, write_project
 from tests.support.scripted_llm import scripted_llm
@@ -119,4 +120,4 @@ async def test_no_depth_of_nesting_is_more_than_a_refusal(depth: int, tmp_path: 
 
 def test_the_gate_of_callers_who_may_only_look_parses_no_such_body() -> None:
     body = b'{"method": "tools/list", "more": [' + b"{}," * 1_000_000  # which is no JSON, if it is parsed
-    assert bodies.is_call(body)
+    assert McpRequest(Request({"type": "http"}), body).calls_agent

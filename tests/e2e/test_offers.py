@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
+    from starlette.requests import Request
+
     from pallas_gateway.hosting.gateway import Gateway
-    from tests.support.asgi import Receive, Scope, Send
+    from pallas_gateway.web.access import McpEndpoint
+    from tests.support.asgi import Send
     from tests.support.downstreams import Recorder
     from tests.support.gateway import Project, Running
     from tests.support.scripted_llm import ScriptedLlm
@@ -319,14 +322,14 @@ async def test_peers_of_an_open_gateway_are_known_and_still_told_apart_by_call(
     forwards: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[dict[str, str]] = []
-    serve = agent_routes.serve_by_path
+    serve = agent_routes.serve
 
-    async def serve_and_note(gateway: Gateway, scope: Scope, receive: Receive, send: Send) -> None:
-        if "/peer/" in scope["path"]:
-            seen.append(headers_of(scope))
-        await serve(gateway, scope, receive, send)
+    async def serve_and_note(gateway: Gateway, endpoint: McpEndpoint, http: Request, send: Send) -> None:
+        if endpoint.name == "peer":
+            seen.append(headers_of(http.scope))
+        await serve(gateway, endpoint, http, send)
 
-    monkeypatch.setattr(agent_routes, "serve_by_path", serve_and_note)
+    monkeypatch.setattr(agent_routes, "serve", serve_and_note)
 
     def script(request: LlmRequest) -> Turn:
         if "You are parent" not in str(request.messages[0]["content"]):

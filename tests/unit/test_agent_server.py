@@ -171,7 +171,6 @@ class Serving:
             face=ServerInfo("1.0.0", (), ("send_message",)),
             running=self.running,
             check_health=cast("Any", None),
-            max_body_bytes=1000,
         )
 
     async def call(self, context: Any, **arguments: Any) -> CallToolResult:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from starlette.requests import ClientDisconnect, Request
 
+from pallas_gateway.agent_server.mcp_request import McpRequest
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.config.loading.configuration import Configuration
@@ -21,11 +23,10 @@ from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
 from pallas_gateway.urls import Addresses
 from pallas_gateway.web import protected_resource
-from pallas_gateway.web.access import AccessGate
-from pallas_gateway.web.agent_routes import named_by_path, no_agent, not_found
+from pallas_gateway.web.access import McpEndpoint, admitted
+from pallas_gateway.web.agent_routes import named_by_path
 from pallas_gateway.web.app import create_app
 from pallas_gateway.web.port_routes import PortRoutes
-from tests.support.asgi import read_body, respond_json
 from tests.support.challenges import parse_challenge
 from tests.support.memory_runtime import MemoryRuntime
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.support.asgi import Message as AsgiMessage
-    from tests.support.asgi import Receive, Scope, Send
+    from tests.support.asgi import Scope
 
 KEYS = {"viewer": ["view:agents:echo"], "runner": ["run:agents:echo"], "nobody": []}
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message", "arguments": {}}}
@@ -62,7 +63,7 @@ def with_keys(**auth: Any) -> Gateway:
 
 
 class Asked:
-    """One request to the gate and what came of it."""
+    """One request for an agent and what came of it."""
 
     def __init__(self) -> None:
         """Not asked yet."""
@@ -71,22 +72,13 @@ class Asked:
         self.body: Any = None
         self.caller: Caller | None = None
         self.passed_on: bytes | None = None
-
-    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What stands behind the gate."""
-        self.caller = scope[CALLER_KEY]
-        name = named_by_path(scope["path"])
-        if name not in {"echo", "other"}:
-            await not_found(scope, no_agent(name))(scope, receive, send)
-            return
-        self.passed_on = await read_body(receive)
-        await respond_json(send, 200, {})
+        self.unread = 0
 
     async def send(self, message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        elif message.get("body"):
+        elif self.headers.get("content-type") == "application/json":
             self.body = json.loads(message["body"])
 
 
@@ -100,7 +92,8 @@ async def ask(
     asked = Asked()
     parts = [json.dumps(CALL).encode()] if pieces is None else pieces
     incoming = [{"type": "http.request", "body": part, "more_body": part is not parts[-1]} for part in parts]
-    sent = [*headers, *([("authorization", f"Bearer {bearer}")] if bearer is not None else [])]
+    token = [("authorization", f"Bearer {bearer}")] if bearer is not None else []
+    sent = [("content-type", "application/json"), *headers, *token]
     scope: Scope = {
         "type": "http",
         "method": "POST",
@@ -111,7 +104,13 @@ async def ask(
     async def receive() -> AsgiMessage:
         return incoming.pop(0)
 
-    await AccessGate(asked.app, gateway, named_by_path)(scope, receive, asked.send)
+    name = named_by_path(path)
+    request = await admitted(gateway, McpEndpoint(name, name), Request(scope, receive))
+    asked.unread = len(incoming)
+    if isinstance(request, McpRequest):
+        asked.status, asked.passed_on, asked.caller = 200, request.body, scope[CALLER_KEY]
+    else:
+        await request(scope, receive, asked.send)
     return asked
 
 
@@ -158,10 +157,21 @@ async def test_who_may_only_view_may_not_call(params: object) -> None:
     assert asked.body["error"] == "insufficient_scope"
 
 
-async def test_of_a_body_that_is_too_large_no_more_is_kept_than_is_allowed() -> None:
+@pytest.mark.parametrize(("declared", "unread"), [("1800", 3), ("9" * 5000, 3), ("many", 1), (None, 1)])
+async def test_a_body_that_is_too_large_is_not_read_any_further(declared: str | None, unread: int) -> None:
     pieces = [b"x" * 600, b"y" * 600, b"z" * 600]
-    asked = await ask(with_keys(), bearer="viewer", pieces=pieces)
-    assert asked.passed_on == b"".join(pieces)  # the MCP server refuses it while reading, as it does for everybody
+    headers = [("content-length", declared)] if declared else []
+    asked = await ask(gateway_of(None), *headers, pieces=pieces)
+    assert (asked.status, asked.unread) == (413, unread)
+
+
+async def test_a_request_whose_client_leaves_is_dropped() -> None:
+    async def receive() -> AsgiMessage:
+        return {"type": "http.disconnect"}
+
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/json")]}
+    with pytest.raises(ClientDisconnect):
+        await admitted(gateway_of(None), McpEndpoint("echo", "echo"), Request(scope, receive))
 
 
 async def test_a_caller_of_one_agent_finds_no_other_and_is_told_the_same_as_of_one_that_is_not_there() -> None:

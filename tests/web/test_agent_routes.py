@@ -7,13 +7,18 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from starlette.requests import Request
 
-from pallas_gateway.web.agent_routes import serve_by_path, serve_one
+from pallas_gateway.calls.nesting import RunningCalls
+from pallas_gateway.urls import ALL_AGENTS
+from pallas_gateway.web.access import McpEndpoint
+from pallas_gateway.web.agent_routes import serve
 from tests.support.asgi import read_body, respond_json
 
 if TYPE_CHECKING:
+    from pallas_gateway.agent_server.mcp_request import McpRequest
     from pallas_gateway.hosting.gateway import Gateway
-    from tests.support.asgi import Message, Receive, Scope, Send
+    from tests.support.asgi import Message, Scope, Send
 
 SESSION = "mcp-session-id"
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
@@ -22,18 +27,28 @@ INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"pro
 class Transport:
     """Stands for the transport of an agent's MCP server: reads the request, then answers with what it read."""
 
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await read_body(receive)
-        await respond_json(send, 200, {"path": scope["path"], "bytes": len(body)})
+    async def handle(self, request: McpRequest, send: Send) -> None:
+        body = await read_body(request.receive)
+        await respond_json(send, 200, {"bytes": len(body)})
 
 
-GATEWAY = cast("Gateway", SimpleNamespace(servers={"echo": SimpleNamespace(transport=Transport())}))
+GATEWAY = cast(
+    "Gateway",
+    SimpleNamespace(
+        servers={"echo": SimpleNamespace(transport=Transport())},
+        all_agents=SimpleNamespace(transport=Transport()),
+        configuration=SimpleNamespace(deployment=SimpleNamespace(gateway=SimpleNamespace(max_body_bytes=10_000))),
+        authenticator=None,
+        running=RunningCalls(),
+        draining=False,
+    ),
+)
 
 
 class Answered:
     """One request to the agent's endpoint and its answer."""
 
-    def __init__(self, *pieces: bytes, method: str = "POST", path: str = "/agents/echo/mcp", **headers: str) -> None:
+    def __init__(self, *pieces: bytes, method: str = "POST", **headers: str) -> None:
         """Send the body in these pieces."""
         self.headers: dict[str, str] = {}
         self.status = 0
@@ -41,7 +56,7 @@ class Answered:
         self.scope: Scope = {
             "type": "http",
             "method": method,
-            "path": path,
+            "path": "/agents/echo/mcp",
             "headers": [
                 (name.replace("_", "-").encode(), value.encode())
                 for name, value in {"content-type": "application/json", **headers}.items()
@@ -62,9 +77,9 @@ class Answered:
         self.body += message.get("body", b"")
 
 
-async def answered(*pieces: bytes, **options: Any) -> Answered:
+async def answered(*pieces: bytes, endpoint: str = "echo", **options: Any) -> Answered:
     one = Answered(*pieces, **options)
-    await serve_by_path(GATEWAY, one.scope, one.receive, one.send)
+    await serve(GATEWAY, McpEndpoint(endpoint, endpoint), Request(one.scope, one.receive), one.send)
     return one
 
 
@@ -117,7 +132,5 @@ async def test_there_is_no_session_to_listen_to_or_to_end(method: str) -> None:
     assert (one.status, one.headers["allow"]) == (405, "POST")
 
 
-async def test_an_agents_own_port_hands_out_ids_too() -> None:
-    one = Answered(encoded(INITIALIZE), path="/mcp/")
-    await serve_one(GATEWAY, "echo", one.scope, one.receive, one.send)
-    assert SESSION in one.headers
+async def test_the_endpoint_of_all_agents_hands_out_ids_too() -> None:
+    assert SESSION in (await answered(encoded(INITIALIZE), endpoint=ALL_AGENTS)).headers

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from pallas_gateway.agents.answering import Arrival, serve_call
@@ -110,8 +111,8 @@ class OpenAiApi:
         if self._gateway.draining and self._gateway.running.parent_of(headers.get(NESTED_CALL_HEADER)) is None:
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING, "stopping", headers=RETRY_AFTER)
         limit = self._gateway.configuration.deployment.gateway.max_body_bytes
-        body, _ = await bodies.read(receive, limit)
-        if len(body) > limit:
+        body = await bodies.read(Request(scope, receive), limit)
+        if body is None:
             raise errors.too_large(f"The request is larger than {limit} bytes (gateway.max_body_bytes).")
         if has_too_many_values(body):
             raise errors.too_large(TOO_MANY_VALUES)

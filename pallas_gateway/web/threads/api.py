@@ -16,7 +16,7 @@ from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.threads.records import ThreadNotFoundError
-from pallas_gateway.web import access, agent_routes, refusals
+from pallas_gateway.web import access, refusals
 from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.threads import answers, openapi, requests
 from pallas_gateway.web.threads.chat import Chat, owner_of
@@ -152,7 +152,7 @@ class ThreadsApi:
         if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
             raise _RefusedError(refused)
         if refused is not None or name not in self._gateway.agents:
-            raise ApiError(agent_routes.no_agent(name), reason="not_found")
+            raise ApiError(refusals.no_agent(name), reason="not_found")
         return caller, self._gateway.agents[name]
 
     async def _body(self, request: Request) -> dict[str, Any]:

@@ -50,8 +50,8 @@ async def json_object(request: Request, limit: int) -> dict[str, Any]:
         ApiError: `body_too_large`, `not_json` for another content type, or `bad_input`.
     """
     is_json = bodies.is_json(request.headers)
-    body, _ = await bodies.read(request.receive, limit)
-    if len(body) > limit:
+    body = await bodies.read(request, limit)
+    if body is None:
         raise ApiError(f"The body is larger than {limit} bytes.", reason="body_too_large")
     if has_too_many_values(body):
         raise ApiError(TOO_MANY_VALUES, reason="body_too_large")
