@@ -1,4 +1,4 @@
-"""The address of the gateway that a client command asks: `--url`, `PALLAS_GATEWAY_URL`, agents.yaml, or the default."""
+"""The gateway that a client command asks: `--url`, else `PALLAS_GATEWAY_URL`, agents.yaml, or the default."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ UrlOption = Annotated[
 
 
 def gateway_url(option: str | None) -> str:
-    """The base URL of the gateway to ask, without a trailing slash.
+    """Return the base URL of the gateway to ask, without a trailing slash.
 
     Raises:
-        UsageError: agents.yaml is there and does not tell it.
+        UsageError: agents.yaml exists and the address cannot be read from it.
         ConfigurationError: `.env` cannot be read.
     """
     if option:
@@ -55,7 +55,7 @@ def gateway_url(option: str | None) -> str:
 
 
 def _url_of(path: Path, environ: Mapping[str, str]) -> str:
-    """The address in agents.yaml; mistakes elsewhere in the file do not concern a client."""
+    """Return the address in agents.yaml; mistakes elsewhere in the file do not matter to a client."""
     document = read_document(path, environ, free_prefix=FREE_PREFIX)
     if document.problems or not isinstance(document.data, dict):
         why = str(document.problems[0]) if document.problems else f"{path}: must be a mapping of keys"

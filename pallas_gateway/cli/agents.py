@@ -34,7 +34,7 @@ def agents(
 
 
 async def _fetch(url: str, bearer: str | None) -> list[tuple[RemoteAgent, str, str]]:
-    """Each agent with its state and the reason for it."""
+    """Return each agent with its state and the reason for it."""
     agents = await fetch_agents(url, bearer)
     state_of = await fetch_states(url, bearer)
     return [(agent, *state_of(agent)) for agent in agents]

@@ -62,7 +62,7 @@ def _wanted(file: str) -> Definitions:
 
 
 def _check(text: str, path: Path, wanted: Definitions) -> None:
-    """Raise what `serve` would say of the file as it would be, at the places of `wanted` as far as it is theirs."""
+    """Raise the problems that the resulting file would have; those of applied agents at their places in `wanted`."""
     try:
         check_deployment(text, path, environ=os.environ)
     except ConfigurationError as error:
@@ -88,7 +88,7 @@ def _is_wanted(path: Path, file: str) -> bool:
 
 
 def _write(path: Path, before: bytes, text: str) -> None:
-    """Put the text in the file's place at once, with the same permissions; where a symbolic link leads, there."""
+    """Replace the file in one step, with the same permissions; a symbolic link is followed."""
     real = path.resolve()
     after = (codecs.BOM_UTF8 if before.startswith(codecs.BOM_UTF8) else b"") + text.encode()
     try:
@@ -100,7 +100,7 @@ def _write(path: Path, before: bytes, text: str) -> None:
                 _take_over_permissions(real, written.fileno())
                 os.fsync(written.fileno())
             if real.read_bytes() != before:
-                raise UsageError(f"{path} was changed by somebody else meanwhile; nothing was written. Apply again.")
+                raise UsageError(f"{path} was changed meanwhile; nothing was written. Apply again.")
             Path(temporary).replace(real)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
@@ -111,7 +111,7 @@ def _write(path: Path, before: bytes, text: str) -> None:
 
 def _take_over_permissions(of: Path, number: int) -> None:
     status = of.stat()
-    with suppress(PermissionError):  # only root may give files away; then it is ours
+    with suppress(PermissionError):  # only root may change the owner
         os.fchown(number, status.st_uid, status.st_gid)
     os.fchmod(number, status.st_mode & 0o7777)
 
@@ -121,5 +121,5 @@ def _summary(before: Definitions, wanted: Definitions) -> str:
     changed = [
         name for name, agent in wanted.agents.items() if name in before.agents and not same(before.agents[name], agent)
     ]
-    told = [("added", added), ("changed", changed)]
-    return "; ".join(f"{word} {', '.join(names)}" for word, names in told if names)
+    groups = [("added", added), ("changed", changed)]
+    return "; ".join(f"{word} {', '.join(names)}" for word, names in groups if names)

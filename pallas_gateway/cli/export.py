@@ -24,7 +24,7 @@ def export(
     agent: Annotated[str | None, typer.Argument(help="One agent; without it, all.")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Print the definition of one or all agents as YAML that `apply` takes; placeholders stay as they are written."""
+    """Print the definition of one or all agents as YAML for `apply`; placeholders are kept."""
     path = config_path(os.environ, config)
     agents = defined_in(text_of(path)[1], str(path)).agents
     if agent is not None and agent not in agents:
@@ -33,7 +33,7 @@ def export(
 
 
 def text_of(path: Path, missing: str = MISSING) -> tuple[bytes, str]:
-    """The content of a file, as bytes and as text; `missing` is what is said of agents.yaml if it is not there.
+    """Return the content of a file as bytes and as text; `missing` is the message if it does not exist.
 
     Raises:
         ConfigurationError: it cannot be read.

@@ -1,4 +1,4 @@
-"""Who is let in that should perhaps not be, and who is kept out: `serve` says it when it starts, `check` before."""
+"""Warnings about who can reach the gateway and who cannot: logged by `serve`, printed by `check`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
 
 _log = logging.getLogger("pallas.cli")
-_SAID = {
+_TEXTS = {
     "open": (
         "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION: whoever reaches the port can call every agent; "
         "make a key with `pallas-gateway token new`, or bind 127.0.0.1"
@@ -63,7 +63,7 @@ type Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ExposureWarning:
-    """One of them: its place in the files, and the fields of its log record."""
+    """One warning: its kind, its place in the files, and the fields of its log record."""
 
     kind: Kind
     file: str
@@ -72,24 +72,24 @@ class ExposureWarning:
     fields: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def warning(self) -> Problem:
-        """As `check` says it."""
-        return Problem(self.file, self.line, self.path, _SAID[self.kind])
+    def as_problem(self) -> Problem:
+        """The warning as `check` prints it."""
+        return Problem(self.file, self.line, self.path, _TEXTS[self.kind])
 
 
 def warn_of_exposure(configuration: Configuration) -> None:
-    """Log each, once; those that let in everybody are said on stderr whatever the log is set to."""
+    """Log each warning; those about open access are printed on stderr if the log does not show them."""
     shown = _log.isEnabledFor(logging.WARNING) and any(
         isinstance(handler, StderrOutput) for handler in logging.getLogger().handlers
     )
-    for door in doors(configuration):
-        _log.warning(_SAID[door.kind], extra=door.fields)
-        if door.kind in _LOUD and not shown:
-            problem(_SAID[door.kind])
+    for warning in exposure_warnings(configuration):
+        _log.warning(_TEXTS[warning.kind], extra=warning.fields)
+        if warning.kind in _LOUD and not shown:
+            problem(_TEXTS[warning.kind])
 
 
-def doors(configuration: Configuration) -> Iterator[ExposureWarning]:
-    """All of them."""
+def exposure_warnings(configuration: Configuration) -> Iterator[ExposureWarning]:
+    """Return all warnings about a configuration."""
     if not is_loopback(configuration.bind_host):
         yield from _beyond_this_machine(configuration)
     elif not is_loopback(configuration.deployment.host):
@@ -103,36 +103,36 @@ def _beyond_this_machine(configuration: Configuration) -> Iterator[ExposureWarni
     gateway = configuration.deployment.gateway
     fields = {"host": configuration.bind_host}
     if gateway.auth is None:
-        yield _door(configuration, "open", "gateway.auth", at="gateway.host", **fields)
+        yield _warning(configuration, "open", "gateway.auth", at="gateway.host", **fields)
     elif any(map(Grants.of(gateway.auth.anonymous).may_run, _served(configuration))):
-        yield _door(configuration, "open_to_anonymous", "gateway.auth.anonymous", **fields)
+        yield _warning(configuration, "open_to_anonymous", "gateway.auth.anonymous", **fields)
     if not is_loopback(configuration.deployment.host):
         return
     if configuration.per_port:  # there `public_url` is only the registry's
-        yield _door(configuration, "local_urls_per_port", "host", **fields)
+        yield _warning(configuration, "local_urls_per_port", "host", **fields)
     elif gateway.public_url is None and not gateway.trusted_proxies:
-        yield _door(configuration, "local_urls", "gateway.public_url", at="gateway.host", **fields)
+        yield _warning(configuration, "local_urls", "gateway.public_url", at="gateway.host", **fields)
 
 
 def _unbound(configuration: Configuration) -> Iterator[ExposureWarning]:
-    """`host` names another machine's view of this one, where only loopback is bound."""
+    """`host` is a name that other machines use, and only loopback is bound."""
     gateway = configuration.deployment.gateway
     fields = {"host": configuration.deployment.host, "bound": configuration.bind_host}
     if configuration.per_port:  # there `public_url` is only the registry's
-        yield _door(configuration, "unbound_urls_per_port", "host", **fields)
+        yield _warning(configuration, "unbound_urls_per_port", "host", **fields)
     elif gateway.public_url is None and not gateway.trusted_proxies:
-        yield _door(configuration, "unbound_urls", "host", **fields)
+        yield _warning(configuration, "unbound_urls", "host", **fields)
 
 
 def _proxied(configuration: Configuration) -> Iterator[ExposureWarning]:
     gateway = configuration.deployment.gateway
     for index, network in enumerate(gateway.trusted_proxies):
         if is_wider_than_any_site(network):
-            yield _door(configuration, "believes_all", f"gateway.trusted_proxies.{index}", proxies=network)
+            yield _warning(configuration, "believes_all", f"gateway.trusted_proxies.{index}", proxies=network)
     if not configuration.per_port and gateway.trusted_proxies and gateway.public_url is None:
-        yield _door(configuration, "own_urls", "gateway.public_url", at="gateway.trusted_proxies")
+        yield _warning(configuration, "own_urls", "gateway.public_url", at="gateway.trusted_proxies")
     if configuration.per_port and gateway.tls is None and (gateway.public_url or "").startswith("https:"):
-        yield _door(configuration, "plain_urls", "gateway.public_url")
+        yield _warning(configuration, "plain_urls", "gateway.public_url")
 
 
 def _closed(configuration: Configuration) -> Iterator[ExposureWarning]:
@@ -140,14 +140,14 @@ def _closed(configuration: Configuration) -> Iterator[ExposureWarning]:
     if auth is None:
         return
     if not (auth.tokens or auth.jwt or auth.anonymous):
-        yield _door(configuration, "closed", "gateway.auth")
+        yield _warning(configuration, "closed", "gateway.auth")
     for index, key in enumerate(auth.tokens):
         if not key.grants:
-            yield _door(configuration, "idle_key", f"gateway.auth.tokens.{index}", holder=key.name)
+            yield _warning(configuration, "idle_key", f"gateway.auth.tokens.{index}", holder=key.name)
 
 
 def _handed_on(configuration: Configuration) -> Iterator[ExposureWarning]:
-    """The servers beyond this gateway that get the very token that the gateway verified for itself."""
+    """Downstreams outside this gateway that receive the token that the gateway verified for itself."""
     auth = configuration.deployment.gateway.auth
     if auth is None or auth.jwt is None:
         return
@@ -164,13 +164,9 @@ def _served(configuration: Configuration) -> list[str]:
     return list(configuration.deployment.agents) if only is None else [only]
 
 
-def _door(
+def _warning(
     configuration: Configuration, kind: Kind, path: str, *, at: str | None = None, **fields: str
 ) -> ExposureWarning:
-    """A door of `agents.yaml`, with the line of `at` (else of `path`) or of the nearest section around it."""
-    place = at or path
-    while place and place not in configuration.lines:
-        place = place.rpartition(".")[0]
-    return ExposureWarning(
-        kind, str(configuration.path), configuration.lines.get(place), path, {**fields, "setting": path}
-    )
+    """Make a warning at the line of `at` (default: `path`) in `agents.yaml`, or of the nearest section around it."""
+    line = configuration.line_of(at or path)
+    return ExposureWarning(kind, str(configuration.path), line, path, {**fields, "setting": path})

@@ -14,7 +14,7 @@ from pallas_gateway.cli.usage import UsageError
 
 _AGENTS_YAML = """\
 # What pallas-gateway serves from this folder. docs/configuration.md of the gateway has every key;
-# `pallas-gateway check` says what is wrong with this file, and `pallas-gateway schema` teaches it to editors.
+# `pallas-gateway check` reports mistakes in this file; `pallas-gateway schema` prints its JSON Schema for editors.
 
 name: {name}
 version: 0.1.0
@@ -24,7 +24,7 @@ agents:
     instruction: |            # or instruction_file: prompts/assistant.md
       You help with this project. Answer briefly.
     title: Assistant
-    description: Says back what it hears, until it has a model.
+    description: Repeats the message, until it has a model.
     # servers: [notes]        # MCP servers, by their names in fastagent.config.yaml
     # tools: [notes__search]  # all it may use of them; without it: everything
     # agents: [reviewer]      # other agents of this file that it may call
@@ -43,7 +43,7 @@ agents:
 _FASTAGENT = """\
 # fast-agent's own file: the model, and the MCP servers that agents may use.
 
-# `passthrough` says what it hears and takes no key. With a key in .env, name a model instead, such as
+# `passthrough` repeats the message and needs no key. With a key in .env, name a model instead, such as
 #   anthropic.claude-sonnet-4-5   (ANTHROPIC_API_KEY)
 #   openai.gpt-5-mini             (OPENAI_API_KEY)
 # docs/providers.md of the gateway has those of other providers, and of a server of your own.

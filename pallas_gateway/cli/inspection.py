@@ -1,6 +1,6 @@
-"""What can be found wrong with a project without a network: the work of `check`, beyond reading the files.
+"""The checks of `check` beyond reading the files. They need no network, except with `online`.
 
-A problem keeps `serve`, or one agent, from starting. A warning does not.
+A problem prevents `serve`, or one agent, from starting. A warning does not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from pallas_gateway.cli.exposure import doors
+from pallas_gateway.cli.exposure import exposure_warnings
 from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.config.loading.rules import OF_INSTRUCTIONS
 from pallas_gateway.config.model.schema import MAKINGS
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.runtime import FastAgentRuntime
 
 _MAY_BE_UNSET = ("api_key", "base_url")
-"""Keys of a provider: without a value it is not used, or at its own address."""
+"""Keys of a provider; without a value it is not used, or at its own address."""
 _MAY_LACK_A_SETTING = {"start_failed", "bad_declaration"}
-"""Of agents that fail for other reasons, such as a module that cannot be imported, the module is to be mended."""
+"""Reasons of a failed start that a setting may cure. For others, the module has to change."""
 
 
 @dataclass
@@ -51,24 +51,22 @@ class Findings:
     unknown_models: dict[ModelFacts, list[str]] = field(default_factory=dict)
 
     def warn(self, warning: Problem) -> None:
-        """Add a warning."""
+        """Add a warning, once."""
         if warning not in self.warnings:
             self.warnings.append(warning)
 
 
 def inspect(configuration: Configuration, known: Sequence[Problem], *, online: bool = False) -> Findings:
-    """Findings beyond the `known` problems of the files: unset variables, addresses, open doors, agents that fail.
+    """Return findings beyond the `known` problems of the files: variables, URLs, exposure, agents that fail to start.
 
-    With `online` also those that only servers and providers can tell.
+    With `online`, downstreams and providers are asked as well.
     """
     fastagent = configuration.fastagent
-    found = Findings(
-        [*_unset_variables(fastagent.unset), *_url_problems(fastagent), *_tls_problems(configuration)],
-    )
-    if not any(one.path.partition(".")[0] in ("gateway", "auth") for one in known):  # else half of it is not known
-        for door in doors(configuration):
-            found.warn(door.warning)
-    logging.disable(logging.CRITICAL)  # what goes wrong is reported with file and line
+    found = Findings([*_unset_variables(fastagent.unset), *_url_problems(fastagent), *_tls_problems(configuration)])
+    if not any(one.path.partition(".")[0] in ("gateway", "auth") for one in known):  # else it was read only in part
+        for warning in exposure_warnings(configuration):
+            found.warn(warning.as_problem)
+    logging.disable(logging.CRITICAL)  # problems are printed with file and line
     try:
         with stdout_for_results_only():
             asyncio.run(_start_all(configuration, {one.path for one in known}, found, online=online))
@@ -91,12 +89,9 @@ def _unset_variables(unset: Sequence[UnsetVariable]) -> list[Problem]:
 
 
 def _url_problems(fastagent: FastAgentFile) -> list[Problem]:
-    """Addresses in fast-agent's file that nothing could be reached at; those with unset variables are told already."""
-    servers = {
-        f"mcp.servers.{server.name}.url": server.url
-        for server in fastagent.servers.values()
-        if server.transport != "stdio"
-    }
+    """Return URLs of fast-agent's file that are invalid, except those with unset variables, which are reported."""
+    remote = (server for server in fastagent.servers.values() if server.transport != "stdio")
+    servers = {f"mcp.servers.{server.name}.url": server.url for server in remote}
     providers = {f"{name}.base_url": base.url for name, base in fastagent.base_urls.items() if base.url is not None}
     unset = {one.path for one in fastagent.unset}
     return [
@@ -119,7 +114,7 @@ def _tls_problems(configuration: Configuration) -> list[Problem]:
 
     path = "gateway.tls.certfile"
     if not all(file.is_file() for file in configuration.tls_files or ()):
-        return []  # the problems of agents.yaml name each file that is not there
+        return []  # missing files are reported already
     try:
         check_tls(configuration)
     except TlsError as error:
@@ -128,28 +123,31 @@ def _tls_problems(configuration: Configuration) -> list[Problem]:
 
 
 async def _start_all(configuration: Configuration, bad: set[str], found: Findings, *, online: bool) -> None:
-    """Start agents as `serve` would, each for a moment; those with bad entries have been told about."""
-    from pallas_gateway.cli.online import looking  # noqa: PLC0415  as in `serve`
+    """Start each agent as `serve` would and stop it at once, except those whose entries have problems."""
+    from pallas_gateway.cli.online import online_checks  # noqa: PLC0415  as in `serve`
     from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
 
     needs_file = False
-    asking: AbstractAsyncContextManager[Online | None] = looking(configuration, found) if online else nullcontext()
+    opening: AbstractAsyncContextManager[Online | None] = (
+        online_checks(configuration, found) if online else nullcontext()
+    )
     starting = FastAgentRuntime(
         config_file=configuration.named_fastagent_file,
         folder=configuration.folder,
-        on_slow_import=_say_slow_import,
+        on_slow_import=_print_slow_import,
     )
-    async with starting as runtime, asking as world:
+    async with starting as runtime, opening as checks:
         providers = runtime.llm_providers()
         default = next((one for one in providers if one.model is not None), None)
-        if world is not None:
-            world.default = default
-        _review(configuration.fastagent, runtime, found)
+        if checks is not None:
+            checks.default = default
+        for path, message in runtime.review(configuration.fastagent.written):
+            _add_setting(configuration.fastagent, path, message, found)
         for name in configuration.deployment.agents:
             if not any(_is_of_its_start(path, name) for path in bad):
-                needs_file |= await _start(configuration, runtime, name, found, world) in _MAY_LACK_A_SETTING
-        if world is not None:
-            await world.look_at_unused(providers)
+                needs_file |= await _start(configuration, runtime, name, found, checks) in _MAY_LACK_A_SETTING
+        if checks is not None:
+            await checks.check_unused(providers)
     found.warnings.extend(_unknown_models(configuration, found, default.model if default else None))
     if needs_file and configuration.fastagent.path is None:
         message = (
@@ -159,23 +157,18 @@ async def _start_all(configuration: Configuration, bad: set[str], found: Finding
         found.warn(Problem("fastagent.config.yaml", None, "", message))
 
 
-def _say_slow_import(module_name: str, seconds: float) -> None:
+def _print_slow_import(module_name: str, seconds: float) -> None:
     typer.echo(f"module '{module_name}' is slow to import, waiting up to {seconds:g} s", err=True)
 
 
 def _is_of_its_start(path: str, agent: str) -> bool:
-    """Whether a wrong key is one that the agent is made of: it would fail for that, and then for less telling reasons.
+    """True if the agent cannot start because of a wrong key, whose problem is reported already.
 
-    An agent's name may hold dots.
+    An agent's name may contain dots.
     """
     keys = (*MAKINGS, *OF_INSTRUCTIONS, "agents")
     its_own = path.removeprefix(f"agents.{agent}.").partition(".")[0]
     return path == f"agents.{agent}" or (its_own in keys and path.startswith(f"agents.{agent}."))
-
-
-def _review(fastagent: FastAgentFile, runtime: FastAgentRuntime, found: Findings) -> None:
-    for path, message in runtime.review(fastagent.written):
-        _add_setting(fastagent, path, message, found)
 
 
 def _add_setting(fastagent: FastAgentFile, path: str, message: str, found: Findings) -> None:
@@ -186,9 +179,9 @@ def _add_setting(fastagent: FastAgentFile, path: str, message: str, found: Findi
 
 
 async def _start(
-    configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings, world: Online | None
+    configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings, checks: Online | None
 ) -> str | None:
-    """Start one agent, note what is found; the reason for which it failed, if it did."""
+    """Start one agent and add findings; return the reason if it failed."""
     from pallas_gateway.hosting.agent_specs import agent_plan  # noqa: PLC0415  as in `serve`
 
     settings = configuration.deployment.agents[name]
@@ -198,10 +191,10 @@ async def _start(
             if not started.model.is_known:
                 found.unknown_models.setdefault(started.model, []).append(name)
             _warn_of_uncalled_agents(configuration, name, started, found)
-            if world is None:
+            if checks is None:
                 _warn_of_commands(configuration.fastagent, started, found)
             else:
-                await world.look_at(name, started)
+                await checks.check(name, started)
     except AgentStartError as error:
         for setting, message in error.settings:
             _add_setting(configuration.fastagent, setting, message, found)
@@ -213,7 +206,7 @@ async def _start(
 
 
 def _unknown_models(configuration: Configuration, found: Findings, default: str | None) -> Iterator[Problem]:
-    """One warning for each: at the project's default model if it is that, else at the first agent that uses it."""
+    """Yield a warning for each model: at `default_model` if it is that, else at the first agent that uses it."""
     for model, (name, *others) in found.unknown_models.items():
         message = (
             f"fast-agent does not know the model '{model.name}'{suggesting(model.meant)}; it gets text only, and "

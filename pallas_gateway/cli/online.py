@@ -29,10 +29,10 @@ _END_SECONDS = 3.5
 
 
 class Online:
-    """Asks what the started agents use; each server and each model once.
+    """Asks the downstreams and providers of started agents, each server and each model once.
 
     Attributes:
-        default: The provider of the project's default model.
+        default: the provider of the project's default model.
     """
 
     default: LlmProvider | None = None
@@ -47,23 +47,23 @@ class Online:
         self._servers: list[tuple[Downstream, bool]] = []
         self._asked: list[LlmProvider] = []
 
-    async def look_at(self, name: str, started: FastAgentHost) -> None:
-        """Ask the downstreams and the providers of one agent, which is started."""
-        remote = [one for one in started.downstreams if one.peer is None]  # peers are agents of this very file
+    async def check(self, name: str, started: FastAgentHost) -> None:
+        """Ask the downstreams and providers of one started agent."""
+        remote = [one for one in started.downstreams if one.peer is None]  # peers are checked as agents
         async with asyncio.TaskGroup() as group:
             for downstream in remote:
-                group.create_task(self._look_at_downstream(name, started, downstream))
+                group.create_task(self._check_downstream(name, started, downstream))
             for path, provider in self._providers(name, started):
-                group.create_task(self._look_at_provider(path, provider))
+                group.create_task(self._check_provider(path, provider))
 
-    async def look_at_unused(self, providers: tuple[LlmProvider, ...]) -> None:
-        """Ask those that have a key and no agent: what is wrong there keeps nothing from working yet."""
+    async def check_unused(self, providers: tuple[LlmProvider, ...]) -> None:
+        """Ask providers that have a key and that no agent uses; their problems are warnings."""
         unused = [one for one in providers if one.model is None and one.name not in {each.name for each in self._asked}]
         for result in await asyncio.gather(*(preflight.ask(one, self._client) for one in unused)):
             if result.status == "failed":
-                self._found.warn(self._configuration.fastagent.problem(result.provider, _sentence(result)))
+                self._found.warn(self._configuration.fastagent.problem(result.provider, _format(result)))
 
-    async def _look_at_downstream(self, name: str, started: FastAgentHost, downstream: Downstream) -> None:
+    async def _check_downstream(self, name: str, started: FastAgentHost, downstream: Downstream) -> None:
         known = next((answers for server, answers in self._servers if server == downstream), None)
         if known is None:
             result = await probe(downstream, self._client, self._tasks)
@@ -73,9 +73,9 @@ class Online:
                 self._found.problems.append(self._of_server(name, downstream.name, f"does not answer: {result.error}"))
         patterns = started.tool_filters.get(downstream.name, ())
         if known and patterns:
-            await self._look_at_filters(name, started, downstream, patterns)
+            await self._check_filters(name, started, downstream, patterns)
 
-    async def _look_at_filters(
+    async def _check_filters(
         self, name: str, started: FastAgentHost, downstream: Downstream, patterns: tuple[str, ...]
     ) -> None:
         server = downstream.name
@@ -96,7 +96,7 @@ class Online:
                 self._found.problems.append(self._of_filter(name, f"{server}{TOOL_SEPARATOR}{pattern}", message))
 
     def _providers(self, name: str, started: FastAgentHost) -> Iterator[tuple[Problem, LlmProvider]]:
-        """Those of the models that the agent uses, then of those that its callers may choose, each with its place."""
+        """Yield the providers of the agent's models, then of those that callers may choose, each with its place."""
         settings = self._configuration.deployment.agents[name]
         for provider in started.providers:
             yield self._place_of_model(name, provider), provider
@@ -110,19 +110,19 @@ class Online:
             return fastagent.problem("default_model", "")
         return self._of_agent(name, "model" if settings.model else settings.makings[0], "")
 
-    async def _look_at_provider(self, place: Problem, provider: LlmProvider) -> None:
+    async def _check_provider(self, place: Problem, provider: LlmProvider) -> None:
         if provider in self._asked:
             return
         self._asked.append(provider)
         result = await preflight.ask(provider, self._client)
-        problem = Problem(place.file, place.line, place.path, _sentence(result))
+        problem = Problem(place.file, place.line, place.path, _format(result))
         if result.status == "failed":
             self._found.problems.append(problem)
         elif result.status == "not checked":
             self._found.warn(problem)
 
     def _of_server(self, agent: str, server: str, message: str) -> Problem:
-        """At its declaration; at the agent for one that a card, or a file of the module's own, declares."""
+        """Place a message at the server's declaration, or at the agent if a card or the module's file has it."""
         if server in self._configuration.fastagent.servers:
             return self._configuration.fastagent.problem(f"mcp.servers.{server}", message)
         return self._of_agent(agent, self._made_of(agent), f"server '{server}' {message}")
@@ -140,15 +140,15 @@ class Online:
 
 
 @asynccontextmanager
-async def looking(configuration: Configuration, found: Findings) -> AsyncIterator[Online]:
-    """An `Online` with an HTTP client; at the end, the programs and sessions of its probes are ended."""
+async def online_checks(configuration: Configuration, found: Findings) -> AsyncIterator[Online]:
+    """Yield an `Online` with an HTTP client; programs and sessions of its probes are ended afterwards."""
     from pallas_gateway.hosting.gateway import http_client  # noqa: PLC0415  as in `serve`
 
     async with http_client() as client, TaskOwner(close_seconds=_END_SECONDS) as tasks:
         yield Online(configuration, found, client=client, tasks=tasks)
 
 
-def _sentence(result: LlmResult) -> str:
+def _format(result: LlmResult) -> str:
     model = f" with the model '{result.model}'" if result.model is not None else ""
     verb = "is not checked" if result.status == "not checked" else "cannot be used"
     return f"LLM provider '{result.provider}'{model} {verb}: {result.error}"

@@ -66,9 +66,15 @@ def counted(number: int, noun: str) -> str:
 
 
 def table(*columns: str, rows: Iterable[tuple[str, ...]]) -> None:
-    """Print a table. Nothing is cut or wrapped, so that URLs can be copied and lines found."""
+    """Print a table."""
+    result("\n".join(table_lines(*columns, rows=rows)))
+
+
+def table_lines(*columns: str, rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Format a table. Nothing is cut or wrapped, so that URLs can be copied and lines found."""
     lines = [columns, *rows]
     widths = [max(cell_len(line[column]) for line in lines) for column in range(len(columns))]
-    for line in lines:
-        cells = (text + " " * (width - cell_len(text)) for text, width in zip(line, widths, strict=True))
-        result(_BETWEEN_COLUMNS.join(cells).rstrip())
+    padded = (
+        [text + " " * (width - cell_len(text)) for text, width in zip(line, widths, strict=True)] for line in lines
+    )
+    return [_BETWEEN_COLUMNS.join(cells).rstrip() for cells in padded]

@@ -1,8 +1,7 @@
-"""`--set` and `/set`: what may be asked of the model, by what the agent's own tool lists. Pure.
+"""Values of `--set` and `/set`, checked against the parameters that the agent's tool lists. Pure.
 
-A name must be one that is offered, a text becomes the kind of value that is wanted, and a number is within its range:
-one that is not would fail the call, and in a chat every one from then on. What is inside lists and objects is left to
-the gateway.
+Names must be listed, texts are converted to the type of the parameter, and numbers must be in range; otherwise the call
+would fail, and in a chat every later one. The gateway checks the contents of lists and objects.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ type Schemas = Mapping[str, Mapping[str, Any]]
 
 
 def offered_by(input_schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The parameters that a message tool lists, by name; none where it takes none.
+    """Return the parameters that a message tool lists, by name, with their schemas.
 
-    A gateway lists the names alone; what each takes is known here, and of a newer one's the gateway will say.
+    A gateway lists only names; their schemas are known here. Those of newer parameters are empty.
     """
     whole = (input_schema.get("properties") or {}).get(PARAMS) or {}
     for schema in _forms(whole):
@@ -60,10 +59,10 @@ def offered_by(input_schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def values_of(settings: Iterable[str], offered: Schemas) -> dict[str, Any]:
-    """The parameters that `NAME=VALUE` texts set, each as `value_of` reads it.
+    """Return the values of `NAME=VALUE` texts.
 
     Raises:
-        UsageError: one is of another form, or cannot be set to that.
+        UsageError: a text has another form, or a value cannot be used.
     """
     values = {}
     for setting in settings:
@@ -75,10 +74,10 @@ def values_of(settings: Iterable[str], offered: Schemas) -> dict[str, Any]:
 
 
 def value_of(name: str, text: str, offered: Schemas) -> Any:
-    """The value that `text` stands for: JSON where it is some of a kind that is taken, else the text itself.
+    """Return the value of `text`: parsed as JSON if that has an accepted type, else the text itself.
 
     Raises:
-        UsageError: the agent takes no such parameter, or nothing of that kind or size for it.
+        UsageError: the agent takes no such parameter, or no such value.
     """
     schema = schema_of(name, offered)
     try:
@@ -95,10 +94,10 @@ def value_of(name: str, text: str, offered: Schemas) -> Any:
 
 
 def schema_of(name: str, offered: Schemas) -> Mapping[str, Any]:
-    """The schema of one parameter.
+    """Return the schema of one parameter.
 
     Raises:
-        UsageError: the agent takes none of that name; says which it takes.
+        UsageError: the agent takes no parameter of that name; lists those it takes.
     """
     if not offered:
         raise UsageError("This agent takes no parameters from its callers.")
@@ -109,14 +108,14 @@ def schema_of(name: str, offered: Schemas) -> Mapping[str, Any]:
 
 
 def described(schema: Mapping[str, Any]) -> str:
-    """What a parameter takes, in a few words: `a number from 0 to 2`."""
+    """Describe the values of a parameter, such as `a number from 0 to 2`."""
     return (
         " or ".join(dict.fromkeys(_kind(form) for form in _forms(schema) if form.get("type") != "null")) or "anything"
     )
 
 
 def table_of(chosen: Mapping[str, Any], offered: Schemas) -> list[tuple[str, str, str]]:
-    """Every parameter there is: its name, its value if one is set, what it takes."""
+    """Return a row for each parameter: its name, its value if set, and the values it takes."""
     rows = [
         (name, json.dumps(chosen[name], ensure_ascii=False) if name in chosen else "", described(schema))
         for name, schema in offered.items()
@@ -129,18 +128,18 @@ def table_of(chosen: Mapping[str, Any], offered: Schemas) -> list[tuple[str, str
 
 
 def without_effect(notes: Mapping[str, Any]) -> str:
-    """What a result says of parameters that did not take effect as they were, in a few words; else nothing."""
+    """Format the notes of a result about parameters that were ignored or changed; empty without any."""
     ignored, changed = notes.get("ignored") or [], notes.get("changed") or {}
-    told = [f"no effect with this model: {', '.join(str(one) for one in ignored)}"] if ignored else []
-    told += [f"{name} was sent as {json.dumps(value, ensure_ascii=False)}" for name, value in changed.items()]
-    return "; ".join(told)
+    parts = [f"no effect with this model: {', '.join(str(one) for one in ignored)}"] if ignored else []
+    parts += [f"{name} was sent as {json.dumps(value, ensure_ascii=False)}" for name, value in changed.items()]
+    return "; ".join(parts)
 
 
 def system_parameter(kind: str | None, offered: Schemas) -> str:
-    """The parameter that changes the agent's instruction; without a kind the milder one that callers may set.
+    """Return the parameter that changes the agent's instruction; without a kind, the milder one that is listed.
 
     Raises:
-        UsageError: callers may not.
+        UsageError: callers may not change the instruction.
     """
     wanted = [SYSTEM_PARAMETERS[kind]] if kind else list(SYSTEM_PARAMETERS.values())
     for name in wanted:
@@ -150,7 +149,7 @@ def system_parameter(kind: str | None, offered: Schemas) -> str:
 
 
 def _forms(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The alternatives of a schema, one for each type."""
+    """Yield the alternatives of a schema, one for each type."""
     alternatives = schema.get("anyOf") or schema.get("oneOf")
     if alternatives:
         for one in alternatives:

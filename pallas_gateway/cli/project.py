@@ -1,4 +1,4 @@
-"""Reading the project of the working directory: `.env`, the import path, the configuration."""
+"""Loads the project of the working directory: `.env`, the import path, the configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ConfigOption = Annotated[
 
 
 def load_project(config: Path | None, overrides: Overrides) -> Configuration:
-    """Load `.env` and the configuration, and make the project's modules importable; its secrets are hidden from now on.
+    """Load `.env` and the configuration, make the project's modules importable, and have its secrets redacted.
 
     Raises:
         ConfigurationError: with every problem of the files.
@@ -35,7 +35,7 @@ def load_project(config: Path | None, overrides: Overrides) -> Configuration:
 
 
 def read_project(config: Path | None, overrides: Overrides) -> Loaded:
-    """Load `.env` and read the configuration as far as that is possible."""
+    """Load `.env` and as much of the configuration as can be read."""
     try:
         load_dotenv_file(Path.cwd(), os.environ)
     except ConfigurationError as error:
@@ -44,7 +44,7 @@ def read_project(config: Path | None, overrides: Overrides) -> Loaded:
 
 
 def make_ready(configuration: Configuration) -> None:
-    """Make the project's modules importable; its secrets are hidden from now on.
+    """Make the project's modules importable, and have its secrets redacted.
 
     The documented layout keeps agent modules in the working directory, so it comes before the folder of `agents.yaml`.
     """

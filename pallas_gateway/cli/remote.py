@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 REGISTRY_SECONDS = 10.0
 _REFUSING = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
 CALL_SECONDS = 3600.0
-"""Longest silence of a stream; the gateway's own limits end a call long before."""
+"""Longest silence of a stream; the gateway's own limits end a call before."""
 
 BearerOption = Annotated[
     str | None, typer.Option("--bearer", envvar="PALLAS_BEARER", help="Token to send as Authorization: Bearer.")
@@ -38,13 +38,13 @@ BearerOption = Annotated[
 
 
 class UnreachableError(GatewayError):
-    """No gateway answers where one was expected."""
+    """No gateway answers at the address."""
 
     reason = "unreachable"
 
 
 class RefusedError(GatewayError):
-    """What answers refuses the request itself, as no agent of this gateway would."""
+    """The gateway, or a proxy, refuses the request."""
 
     reason = "refused"
 
@@ -55,13 +55,13 @@ class NoAccessError(RefusedError):
     reason = "no_access"
 
 
-# The client's words where a stream ends too early; its code for that, -32000, is one that servers use for anything.
+# The MCP client's messages for a stream that ended early; its code for that, -32000, is used by servers for anything.
 _CUT_OFF = ("SSE stream ended without a response", "Connection closed")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class UnavailableError(RefusedError):
-    """It answers nobody for now: it is stopping, or what stands before it finds no gateway."""
+    """The gateway is stopping, or a proxy finds no gateway."""
 
     reason = "unavailable"
 
@@ -80,8 +80,7 @@ _FOREIGN_ADDRESS = (
 class RemoteAgent:
     """One registry entry, as far as the command line needs it.
 
-    `is_at_home`: the agent is on the host, and reached in the way, that the registry was asked at; only then a token
-    that was meant for the one may go to the other.
+    `is_at_home`: its URL has the scheme and host that the registry was asked at; only then is the token sent there.
     """
 
     name: str
@@ -93,17 +92,17 @@ class RemoteAgent:
 
 
 async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteAgent]:
-    """The agents a gateway lists, to the holder of `bearer` if it shows not everybody the same.
+    """Return the agents that a gateway lists; a filtered registry lists those that `bearer` may view.
 
     Raises:
-        RefusedError: it wants another token, or one at all.
+        RefusedError: it requires a token, or another one.
         UnavailableError: it takes no requests now (HTTP 503).
-        UnreachableError: nothing answers there, or what answers is not a gateway's registry.
+        UnreachableError: nothing answers, or the answer is not a registry.
         UsageError: `base_url` is no URL.
     """
     if not base_url.startswith(("http://", "https://")):
         raise UsageError(f"--url must begin with http:// or https://, got '{base_url}'.")
-    # Imported here, as below: they take a second that `--help`, `serve` and `check` should not cost.
+    # Imported here, as below: these take a second, which `--help`, `serve` and `check` should not cost.
     import httpx  # noqa: PLC0415
 
     bypass_proxies(("127.0.0.1", "localhost", "::1"))
@@ -130,7 +129,7 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
 
 
 async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[RemoteAgent], tuple[str, str]]:
-    """The state of each listed agent and the reason for it, of `/readyz`; `unknown` where that is not served."""
+    """Return a function from an agent to its state and reason in `/readyz`; `unknown` if that is not served."""
     import httpx  # noqa: PLC0415
 
     try:
@@ -144,7 +143,7 @@ async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[Re
 
 
 def _slug(name: str) -> str:
-    """An agent's name as a registry of agents on their own ports has it."""
+    """Return an agent's name as the registry writes it."""
     return name.replace("_", "-")
 
 
@@ -154,24 +153,24 @@ def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
     path = urlsplit(url).path
     name = str(server["name"]).rpartition("/")[2]
     if path.startswith("/agents/"):
-        # The public URL may be an ingress that is not reachable from here; the base URL just was.
+        # The public URL may be an ingress that is not reachable from here; the base URL is.
         name, url = path.split("/")[2], f"{base_url}{path}"
     at_home = _place(url) == _place(base_url)
     return RemoteAgent(name, server.get("title") or name, server.get("description") or "", url, server, at_home)
 
 
 def _place(url: str) -> tuple[str, str]:
-    """Scheme and host; agents of per-port mode have ports of their own, and this machine has several names."""
+    """Return scheme and host; the port differs in per-port mode, and all names of this machine count as one."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     return parts.scheme, "localhost" if host in _LOOPBACK else host
 
 
 async def message_tool(client: Client, agent: str) -> Tool:
-    """The tool by which an agent is talked to: its first, whatever `gateway.tool_names` calls it.
+    """Return the message tool of an agent: its first, whatever `gateway.tool_names` calls it.
 
     Raises:
-        RefusedError: it offers none.
+        RefusedError: it has no tools.
     """
     tools = (await client.list_tools()).tools
     if not tools:
@@ -180,7 +179,7 @@ async def message_tool(client: Client, agent: str) -> Tool:
 
 
 def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:
-    """The agent called `name`.
+    """Return the agent called `name`.
 
     Raises:
         UsageError: there is none; names the nearest.
@@ -198,16 +197,16 @@ def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:
 async def connected(
     agent: RemoteAgent, *, bearer: str | None = None, on_message: LoggingFnT | None = None
 ) -> AsyncIterator[Client]:
-    """An MCP client of one agent, in whichever protocol era the gateway speaks best.
+    """Connect an MCP client to one agent, in the newest protocol era of both sides.
 
     Args:
-        agent: whom to connect to.
+        agent: connects to this agent.
         bearer: sent with every request.
-        on_message: called with each log message; without it none are asked for.
+        on_message: called with each log message; without it none are requested.
 
     Raises:
-        UnreachableError: the agent's endpoint does not answer, or goes away while it does.
-        RefusedError: it answers with an HTTP or protocol error.
+        UnreachableError: the agent's endpoint does not answer, or the connection is lost.
+        RefusedError: the endpoint answers with an HTTP or protocol error.
     """
     import httpx2  # noqa: PLC0415
     from mcp import MCPError  # noqa: PLC0415
@@ -216,7 +215,7 @@ async def connected(
 
     timeout = httpx2.Timeout(REGISTRY_SECONDS, read=CALL_SECONDS)
     if bearer and not agent.is_at_home:
-        why = "the registry names an address on another host, or without TLS; the token stays here"
+        why = "the registry names an address on another host, or without TLS; the token was not sent"
         raise RefusedError(f"Agent '{agent.name}' is at {agent.url}: {why}. Give its gateway's own --url.")
     headers = _authorization(bearer)
     responses: list[httpx2.Response] = []
@@ -256,7 +255,7 @@ async def _keep(last: list[httpx2.Response], response: httpx2.Response) -> None:
 
 
 def _refusal(agent: RemoteAgent, last: list[httpx2.Response], why: str, bearer: str | None) -> RefusedError:
-    """The error for the last answer of an agent's endpoint; `why` is what the client says of it, without the status."""
+    """Return the error for the last response of an agent's endpoint; `why` is the MCP client's message."""
     kind = RefusedError
     if last and last[0].is_error:
         why = _why_refused(last[0], bearer)
@@ -265,7 +264,7 @@ def _refusal(agent: RemoteAgent, last: list[httpx2.Response], why: str, bearer: 
 
 
 def _has_no_access(response: httpx2.Response, bearer: str | None) -> bool:
-    """The agent is in the registry and not for this caller: 404 in the gateway's own words, or 401 without a token."""
+    """True if the caller may not use a listed agent: 404 in the gateway's own words, or 401 without a token."""
     if response.status_code == HTTPStatus.NOT_FOUND and bearer:
         return '"no agent ' in response.text
     return response.status_code == HTTPStatus.UNAUTHORIZED and not bearer
@@ -276,7 +275,7 @@ def _authorization(bearer: str | None) -> dict[str, str]:
 
 
 def _why_refused(response: httpx.Response | httpx2.Response, bearer: str | None) -> str:
-    """The status, what the server says of the token, and what to do about it."""
+    """Describe a refusal: the status, the server's message about the token, and what to do."""
     status = f"HTTP {response.status_code}"
     said = re.search(r'error_description="([^"]*)"', response.headers.get("www-authenticate", ""))
     if response.status_code == HTTPStatus.NOT_FOUND and bearer:
@@ -287,7 +286,7 @@ def _why_refused(response: httpx.Response | httpx2.Response, bearer: str | None)
         return f"the request, with its history and images, is larger than it takes ({status})"
     if response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return status
-    why = said[1] if said else "it wants a token"
+    why = said[1] if said else "a token is required"
     if not bearer:
         return f"{why} ({status}). Give one with --bearer or PALLAS_BEARER."
     hint = " Give the token alone, without the word Bearer." if bearer.lower().startswith("bearer ") else ""

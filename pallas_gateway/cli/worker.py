@@ -1,4 +1,4 @@
-"""One worker of `serve --workers N`: no command, but the program that the parent runs several times."""
+"""One worker of `serve --workers N`: the program that the parent starts, not a command."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Serve as the `Start` on stdin says; ends the process, with 1 where that is not possible."""
+    """Serve as the `Start` on stdin says; exits with 1 if that is not possible."""
     start = read(sys.stdin.buffer)
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     with socket.socket(fileno=os.dup(start.channel)) as to_parent:
         try:
             _run(start)
-        except GatewayError as error:  # also from an import, which is before there is anybody else to say it
+        except GatewayError as error:  # also from an import, before the channel is open
             to_parent.setblocking(True)
             to_parent.sendall(line_of(Failed(str(error))))
             sys.exit(1)
@@ -45,7 +45,7 @@ def _run(start: Start) -> None:
     configured_level = start.configuration.fastagent.logger_level
     logs.set_up(os.environ, configured_level=configured_level, parent=LogPipe(start.log, start.worker))
     logs.report_crashes()
-    from pallas_gateway.telemetry import traces  # noqa: PLC0415  for the reason in `_serve`
+    from pallas_gateway.telemetry import traces  # noqa: PLC0415  as in `_serve`
 
     with stdout_for_results_only(), traces.exporting(os.environ):
         process.expect_calls()
@@ -53,7 +53,7 @@ def _run(start: Start) -> None:
 
 
 async def _serve(start: Start) -> None:
-    # Imported here: what is wrong with an installation is known by then how to be said.
+    # Imported here, so that an error of the installation is reported to the parent.
     from pallas_gateway.cli.serve import announcement, read_again  # noqa: PLC0415
     from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
     from pallas_gateway.serving import server  # noqa: PLC0415
@@ -67,13 +67,13 @@ async def _serve(start: Start) -> None:
     def on_ready(gateway: Gateway) -> None:
         process.set_aside_what_stays()
         gateway.metrics.worker_restarts.inc(start.restarts)
-        member.tell(Ready(announcement(gateway)))
-        member.keep_telling(gateway)
+        member.send(Ready(announcement(gateway)))
+        member.keep_reporting(gateway)
 
     async with (
         WorkerSide(start, stop, reloads.asked) as member,
         FastAgentRuntime(config_file=configuration.named_fastagent_file, folder=configuration.folder) as runtime,
     ):
         await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads, shared=member.shared)
-    if member.is_orphan:  # nobody else is left to do it
+    if member.is_orphan:  # the parent is gone
         shutil.rmtree(start.metrics, ignore_errors=True)

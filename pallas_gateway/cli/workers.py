@@ -1,4 +1,4 @@
-"""`serve --workers N`, the parent's part: binds the ports, starts the workers, prints for them, hands signals on."""
+"""`serve --workers N`, the parent: binds the ports, starts the workers, prints for them, passes signals on."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind_public, wants_same_ports
 from pallas_gateway.workers.manager import WorkerManager
-from pallas_gateway.workers.plan import Plan
-from pallas_gateway.workers.start import Start
+from pallas_gateway.workers.start import Plan, Start
 
 if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.workers.start import Rereading
 
 SHORTEST_HANG_SECONDS = 20.0
-"""Workers say every 5 s that they are alive, later where the machine is busy."""
+"""Workers report every 5 s, and less often on a busy machine."""
 _NOT_FOR_WORKERS = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
 COMMAND = (sys.executable, "-P", str(Path(__file__).with_name("start_worker.py")))
 _log = logging.getLogger("pallas.workers")
 
 
 class PortsError(GatewayError):
-    """Workers cannot go over to other ports."""
+    """The ports changed, which requires a restart with workers."""
 
     reason = "ports_change"
 
@@ -67,7 +66,7 @@ def serve_with_workers(configuration: Configuration, count: int, rereading: Rere
 
 
 def _environ() -> dict[str, str]:
-    """What a worker that starts now is given, which has what `.env` got since."""
+    """Return the environment of a worker that starts now, with the variables that `.env` has by then."""
     return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
 
 
@@ -82,8 +81,8 @@ async def _run(plan: Plan) -> None:
         watchdog = service.watchdog_seconds
         hang_seconds = max(watchdog, SHORTEST_HANG_SECONDS) if watchdog is not None else None
         fleet = WorkerManager(plan, on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
-        if plan.start.rereading.watch:  # workers reload by themselves, so that one who comes later takes what is there
-            fleet.before_replacing = partial(_take_again, fleet, plan.start.rereading)
+        if plan.start.rereading.watch:  # workers reload by themselves, so a later one starts with the present files
+            fleet.before_replacing = partial(_reread, fleet, plan.start.rereading)
         _handle_signals(fleet, stop, service, plan.start)
         await fleet.run(stop)
 
@@ -92,17 +91,17 @@ def _print(announcement: str) -> None:
     try:
         sys.stdout.write(announcement)
         sys.stdout.flush()
-    except (OSError, ValueError) as error:  # whoever has started this reads no more; clients are served all the same
-        _log.warning("announcement cannot be printed", extra={"error": str(error)})
+    except (OSError, ValueError) as error:  # stdout is closed; clients are served nevertheless
+        _log.warning("announcement not printed", extra={"error": str(error)})
 
 
 def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceManager, start: Start) -> None:
-    """SIGTERM and SIGINT stop all workers, the second one at once; SIGHUP has them read the configuration again."""
+    """Stop all workers on SIGTERM and SIGINT, at once on the second; reload on SIGHUP."""
     loop, metrics, rereading = asyncio.get_running_loop(), start.metrics, start.rereading
 
     def on_stop(number: signal.Signals) -> None:
         if stop.is_set():
-            _log.warning("workers stopped at once by a second signal, running calls are cut off")
+            _log.warning("workers killed by a second signal")
             fleet.kill()
             shutil.rmtree(metrics, ignore_errors=True)
             os._exit(1)  # as a single process does
@@ -112,11 +111,11 @@ def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceM
 
     def on_hangup() -> None:
         service.reloading()
-        if _take_again(fleet, rereading):
+        if _reread(fleet, rereading):
             fleet.reload()
         else:
             fleet.note_not_reloaded()
-        if fleet.was_complete:  # else it is not ready yet, and will be said to be
+        if fleet.was_complete:  # else `on_ready` reports it
             service.ready()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -124,8 +123,8 @@ def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceM
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
 
 
-def _take_again(fleet: WorkerManager, rereading: Rereading) -> bool:
-    """Give workers that start from now on what the files say now, if that can be used; whether it can."""
+def _reread(fleet: WorkerManager, rereading: Rereading) -> bool:
+    """Use the present files for workers that start from now on; False if they cannot be used."""
     try:
         fleet.configuration = _usable(fleet.configuration, load_project(rereading.config, rereading.overrides))
     except ConfigurationError as error:
@@ -134,12 +133,12 @@ def _take_again(fleet: WorkerManager, rereading: Rereading) -> bool:
         problems = [str(error)]
     else:
         return True
-    _log.error("configuration is not taken, workers go on with what they have", extra={"problems": problems})
+    _log.error("configuration rejected", extra={"problems": problems})
     return False
 
 
 def _usable(present: Configuration, wanted: Configuration) -> Configuration:
-    from pallas_gateway.serving.hypercorn_server import check_tls  # noqa: PLC0415  half a second, which few parents need
+    from pallas_gateway.serving.hypercorn_server import check_tls  # noqa: PLC0415  takes half a second
 
     configuration, _ = applicable(present, wanted)
     if not wants_same_ports(present, configuration):

@@ -86,9 +86,9 @@ class FileWatch:
         """Say once that folders cannot be watched, and once that they can again."""
         if error is not None and self._is_told:
             extra = {"error": str(error), "seconds": LOOK_SECONDS}
-            _log.warning("files cannot be watched, they are looked at now and then", extra=extra)
+            _log.warning("file watch failed", extra=extra)
         elif error is None and not self._is_told:
-            _log.info("files can be watched again")
+            _log.info("file watch restored")
         self._is_told = error is None
 
     def _have_changed(self) -> bool:

@@ -101,14 +101,14 @@ class Reloader:
             changes = await self._apply(configuration)
         except ConfigurationError as error:
             for problem in error.problems:
-                _log.error("problem in the configuration", extra={"problem": str(problem)})
-            _log.error("configuration not reloaded, nothing changes", extra={"problems": len(error.problems)})
+                _log.error("configuration problem", extra={"problem": str(problem)})
+            _log.error("configuration not reloaded", extra={"problems": len(error.problems)})
             return False
         except GatewayError as error:
-            _log.error("configuration not reloaded, nothing changes", extra={"why": str(error)})
+            _log.error("configuration not reloaded", extra={"why": str(error)})
             return False
         except Exception:  # noqa: BLE001  the gateway serves on, whatever a reload does
-            _log.exception("reload failed in a way nobody foresaw")
+            _log.exception("unexpected error while reloading")
             return False
         _say(changes)
         self._kept_back = bool(changes.kept_back)
@@ -118,7 +118,7 @@ class Reloader:
         """As far as it can change without a restart; the rest is said."""
         configuration, fixed = applicable(self._gateway.configuration, wanted)
         for key in fixed:
-            _log.warning("setting needs a restart to change", extra={"key": key})
+            _log.warning("setting requires a restart", extra={"key": key})
         return configuration
 
     async def _apply(self, configuration: Configuration) -> Changes:
@@ -157,10 +157,10 @@ class Reloader:
 
 def _say(changes: Changes) -> None:
     for agent, reason in changes.kept_back.items():
-        _log.error("agent keeps its earlier version", extra={"agent": agent, "reason": cleaned(str(reason))})
+        _log.error("agent not replaced", extra={"agent": agent, "reason": cleaned(str(reason))})
     by_kind = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
     named = {kind: ", ".join(agents) for kind, agents in by_kind.items() if agents}
     if changes.kept_back:
-        _log.warning("configuration reloaded in part", extra={**named, "kept": ", ".join(changes.kept_back)})
+        _log.warning("configuration partly reloaded", extra={**named, "kept": ", ".join(changes.kept_back)})
     else:
         _log.info("configuration reloaded", extra=named)

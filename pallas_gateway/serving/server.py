@@ -135,7 +135,7 @@ async def _drain(gateway: Gateway, service: ServiceManager) -> None:
     service.stopping()
     _log.info("stopping", extra={"drain_seconds": seconds, "calls": len(gateway.running)})
     if unfinished := await gateway.drain(seconds):
-        _log.warning("calls were still running at the end of the drain", extra={"calls": unfinished})
+        _log.warning("drain time exceeded", extra={"calls": unfinished})
         await gateway.end_calls()
 
 
@@ -148,7 +148,7 @@ def listen_to_signals(stop: asyncio.Event, reload: asyncio.Event, on_interrupt: 
 
     def on_signal(number: signal.Signals) -> None:
         if stop.is_set():
-            _log.warning("stopped at once by a second signal, running calls are cut off")
+            _log.warning("process ended by a second signal")
             os._exit(1)  # without any clean-up: it may be what does not end
         stop.set()
         if number == signal.SIGINT:

@@ -87,7 +87,7 @@ class ServiceManager:
                 sender.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
             if self._is_heard:  # said once: the watchdog comes every few seconds
-                _log.warning("service manager cannot be told", extra={"error": error.strerror or str(error)})
+                _log.warning("service manager notification failed", extra={"error": error.strerror or str(error)})
             self._is_heard = False
         else:
             self._is_heard = True

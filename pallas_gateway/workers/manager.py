@@ -1,6 +1,6 @@
 """The parent of several workers: starts them on the same sockets, replaces those that end, and stops them together.
 
-It imports nothing of agents and serves nothing itself, so that there is next to nothing in it that could fail.
+It imports no agents and serves nothing itself, so that little in it can fail.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.workers.plan import Plan
+    from pallas_gateway.workers.start import Plan
 
 STOP_SECONDS = 60.0
-"""How long beyond the drain workers get to leave their agents and end."""
+"""Time after the drain in which workers close their agents and end."""
 FAILED_START_SECONDS = 5.0
-"""How long the others get where one could not start at all."""
+"""Time in which the other workers end if one could not start."""
 _log = logging.getLogger("pallas.workers")
 
 
 class WorkersError(GatewayError):
-    """The workers cannot serve; says why."""
+    """The workers cannot serve; the message has the reason."""
 
     reason = "workers_failed"
 
@@ -43,10 +43,10 @@ class WorkerManager:
     """Several workers on the same sockets.
 
     Args:
-        plan: what it is made of.
+        plan: how workers are started.
         on_ready: called once, when every worker has been ready once, with the announcement.
         on_stop: called when the workers are about to be stopped.
-        hang_seconds: how long a worker that was ready may say nothing before it is replaced; None for ever.
+        hang_seconds: silence after which a worker that was ready is replaced; None for no limit.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class WorkerManager:
         self._late_connections = TaskOwner(close_seconds=CLOSE_SECONDS)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Keep the workers running until `stop` is set, and return when all have ended.
+        """Keep the workers running until `stop` is set; return when all have ended.
 
         Raises:
-            WorkersError: one could not start at all, while none has been ready yet.
+            WorkersError: one could not start, and none has been ready yet.
         """
         self._stop = stop
         keeping = [
@@ -98,22 +98,22 @@ class WorkerManager:
 
     @property
     def summary(self) -> str:
-        """How they are, in one line."""
+        """The state of the workers in one line."""
         if self._stop.is_set():
             return f"stopping, workers still running: {len(self._workers)}"
-        told = {f"worker {worker.number}": worker.summary for worker in self._workers.values()}
-        if len(told) == self._plan.count and len(set(told.values())) == 1:
-            return f"{self._plan.count} workers, each: {next(iter(told.values()))}"
-        return "; ".join(f"{name}: {summary}" for name, summary in sorted(told.items())) or "no worker is running"
+        summaries = {f"worker {worker.number}": worker.summary for worker in self._workers.values()}
+        if len(summaries) == self._plan.count and len(set(summaries.values())) == 1:
+            return f"{self._plan.count} workers, each: {next(iter(summaries.values()))}"
+        return "; ".join(f"{name}: {summary}" for name, summary in sorted(summaries.items())) or "no worker is running"
 
     @property
     def was_complete(self) -> bool:
-        """Whether every worker has been ready once."""
+        """True if every worker has been ready once."""
         return len(self._ready) == self._plan.count
 
     @property
     def configuration(self) -> Configuration:
-        """What the next worker is given."""
+        """The configuration for the next worker that starts."""
         return self._start.configuration
 
     @configuration.setter
@@ -121,28 +121,32 @@ class WorkerManager:
         self._start = replace(self._start, configuration=configuration)
 
     def reload(self) -> None:
-        """Have the workers that run read the configuration again."""
-        for worker in self._workers.values():
-            if worker.was_ready:  # one that starts does not listen for it yet
-                worker.signal(signal.SIGHUP)
+        """Have the running workers reload."""
+        for worker in self._up():  # a starting one has no handler for the signal yet
+            worker.signal(signal.SIGHUP)
 
     def note_not_reloaded(self) -> None:
-        """Have the workers that run count a reload that came to nothing."""
-        for worker in self._workers.values():
-            if worker.was_ready:
-                worker.tell(NotReloaded())
+        """Have the running workers count a failed reload."""
+        for worker in self._up():
+            worker.send(NotReloaded())
 
     def kill(self) -> None:
-        """End every worker at once."""
+        """Kill every worker."""
         for worker in self._workers.values():
             worker.kill()
 
+    def _up(self) -> list[WorkerProcess]:
+        return [worker for worker in self._workers.values() if worker.was_ready]
+
     async def _keep(self, number: int) -> None:
-        """Have a worker with this number until the fleet stops; a failure of this very function stops it."""
+        """Run workers of this number, one after the other, until all stop. An unexpected error stops all."""
         deaths = 0
         try:
             while not self._stop.is_set():
-                ended = await self._attempt(number)
+                try:
+                    ended = await self._run_one(number)
+                except OSError as error:  # no memory, processes or files for another process: this may pass
+                    ended = Ended(None, None, was_ready=False, seconds=0.0, why=str(error))
                 if self._stop.is_set():
                     return
                 if not self._ready and ended.signal is None:
@@ -157,20 +161,13 @@ class WorkerManager:
             self._fail(f"worker {number} could not be kept running: {error}")
             raise
 
-    async def _attempt(self, number: int) -> Ended:
-        """How it ended; not being able to start another process, for want of memory or files, may pass."""
-        try:
-            return await self._run_one(number)
-        except OSError as error:
-            return Ended(None, None, was_ready=False, seconds=0.0, why=str(error))
-
     def _note_end(self, number: int, ended: Ended, pause: float) -> None:
         fields = {"worker": number, **ended.fields, "pause": pause}
         if ended.code is None and ended.signal is None:
-            _log.error("worker could not be started, it is tried again", extra=fields)
+            _log.error("worker start failed", extra=fields)
             return
         self._uncounted_restarts += 1
-        _log.error("worker ended, another takes its place", extra={**fields, "seconds": round(ended.seconds, 1)})
+        _log.error("worker ended", extra={**fields, "seconds": round(ended.seconds, 1)})
 
     async def _run_one(self, number: int) -> Ended:
         carried, self._uncounted_restarts = self._uncounted_restarts, 0
@@ -180,7 +177,7 @@ class WorkerManager:
             async with worker:
                 return await self._follow(worker)
         finally:
-            if not worker.was_ready:  # nobody has counted them
+            if not worker.was_ready:  # it has not counted them
                 self._uncounted_restarts += carried
 
     async def _follow(self, worker: WorkerProcess) -> Ended:
@@ -203,16 +200,16 @@ class WorkerManager:
             case Cancelled():
                 for other in self._workers.values():
                     if other is not worker:
-                        other.tell(message)
+                        other.send(message)
             case Stopped():
                 if not self._stop.is_set():
-                    worker.tell(Close())  # somebody stops this one alone
+                    worker.send(Close())  # only this one was stopped
                 self._close_together()
             case Closed():
                 self._close_together()
 
     def _note_ready(self, worker: WorkerProcess, announcement: str) -> None:
-        if worker.configuration is not self.configuration:  # which came while it started
+        if worker.configuration is not self.configuration:  # it changed while the worker started
             worker.signal(signal.SIGHUP)
         was_complete = self.was_complete
         self._ready.add(worker.number)
@@ -220,10 +217,10 @@ class WorkerManager:
             _call_back(self._on_ready, announcement)
 
     def _close_together(self) -> None:
-        """Go on with closing as far as all workers are.
+        """Take the next step of closing once all workers have taken the last.
 
-        One that has answered everything goes on refusing calls while others still answer theirs. And a socket that is
-        shut is shut for all, so that is left until none of them accepts any more.
+        A worker that has answered its calls refuses new ones while others still answer theirs. A shared socket that is
+        shut down is shut down for all, so the parent does it once no worker accepts connections.
         """
         if not self._stop.is_set() or not all(worker.has_stopped for worker in self._workers.values()):
             return
@@ -233,14 +230,14 @@ class WorkerManager:
                 give_up(listener, self._late_connections, encrypted=encrypted)
             return
         for worker in self._workers.values():
-            worker.tell(Close())
+            worker.send(Close())
 
     async def _until_ended(self, keeping: Iterable[asyncio.Task[None]]) -> None:
         begun, late = monotonic(), set(keeping)
-        while late and (left := begun + self._stop_seconds - monotonic()) > 0:  # which workers may still prolong
+        while late and (left := begun + self._stop_seconds - monotonic()) > 0:  # workers may still prolong it
             _, late = await asyncio.wait(late, timeout=left)
         self._kill([worker for worker in self._workers.values() if not worker.has_stopped])
-        if late:  # the others wait for those to close with them
+        if late:  # the others wait to close with those
             _, late = await asyncio.wait(late, timeout=FAILED_START_SECONDS)
             self._kill(list(self._workers.values()))
         if late:
@@ -248,7 +245,7 @@ class WorkerManager:
 
     @property
     def _stop_seconds(self) -> float:
-        """How long they get to end: as long as the longest drain that any of them knows of, which may reload alone."""
+        """Time limit of the stop, from the longest drain time of any worker: workers may reload on their own."""
         if self._failure is not None:
             return FAILED_START_SECONDS
         own = self._start.configuration.deployment.gateway.drain_seconds
@@ -256,30 +253,30 @@ class WorkerManager:
 
     def _kill(self, workers: Iterable[WorkerProcess]) -> None:
         for worker in workers:
-            _log.error("worker does not end, it is killed", extra={"worker": worker.number, "pid": worker.pid})
+            _log.error("worker killed at stop", extra={"worker": worker.number, "pid": worker.pid})
             worker.kill()
 
     def _fail(self, why: str) -> None:
-        if self._failure is None:  # the others' failures are the same, or follow from it
+        if self._failure is None:  # later failures are the same, or follow from it
             self._failure = WorkersError(why)
         self._stop.set()
 
     async def _watch(self, seconds: float) -> None:
-        """Replace a worker whose event loop has not turned for so long."""
+        """Kill workers that have been silent for too long; they are replaced."""
         while True:
-            for worker in self._workers.values():
-                if worker.was_ready and monotonic() - worker.heard_at > seconds:
-                    _log.error("worker hangs, it is killed", extra={"worker": worker.number, "pid": worker.pid})
+            for worker in self._up():
+                if monotonic() - worker.heard_at > seconds:
+                    _log.error("hanging worker killed", extra={"worker": worker.number, "pid": worker.pid})
                     worker.kill()
             await asyncio.sleep(seconds / 4)
 
 
 def _call_back[*T](callback: Callable[[*T], object], *arguments: *T) -> None:
-    """Nothing that others do with the news is a reason to end workers that serve."""
+    """Call, and log an exception: it must not end workers that serve."""
     try:
         callback(*arguments)
-    except Exception:  # noqa: BLE001  whatever it is
-        _log.exception("parent of workers failed beside its task")
+    except Exception:  # noqa: BLE001  of any kind
+        _log.exception("worker manager callback failed")
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:

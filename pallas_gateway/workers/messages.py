@@ -1,4 +1,4 @@
-"""What a worker and its parent tell each other: one JSON object a line, on a socket that nobody else has."""
+"""Messages between a worker and its parent: one JSON object per line, on a private socket."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ LONGEST_LINE = 1 << 20
 LONGEST_TEXT = 80_000
 """Characters of any text in a message, each of which takes 12 bytes at most."""
 MOST_UNREAD = 256 * 1024
-"""Bytes that may wait for a side that does not read: it hangs, or is about to be replaced."""
+"""Bytes that may wait for a receiver that does not read."""
 _log = logging.getLogger("pallas.workers")
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """From a worker: every agent was tried; what `serve` is to print."""
+    """From a worker: every agent was tried; the text that `serve` prints."""
 
     announcement: str
 
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """From a worker, every few seconds: its event loop turns; how it is, in one line, and how long it may drain."""
+    """From a worker, every few seconds: its event loop responds; its state in one line, and its drain time."""
 
     summary: str
     drain_seconds: float
@@ -40,14 +40,14 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """From a worker: it cannot serve, and ends; why."""
+    """From a worker: it cannot serve and ends, with the reason."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """From the worker that heard it, and on to the others: a client has cancelled a request."""
+    """From the worker that received it, passed on to the others: a client has cancelled a request."""
 
     endpoint: str
     session: str
@@ -61,33 +61,33 @@ class Cancelled:
 
     @property
     def key(self) -> RequestKey:
-        """The request it is about."""
+        """The cancelled request."""
         return RequestKey(self.endpoint, self.session, self.bearer, self.request_id)
 
 
 @dataclass(frozen=True, slots=True)
 class NotReloaded:
-    """To a worker: a reload was asked for, and the parent, which has said why, did not take what the files say."""
+    """To a worker: a reload failed in the parent, which has logged the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """From a worker: all its calls have ended and its agents are left; it refuses calls until it may close."""
+    """From a worker: its calls have ended and its agents are closed; it refuses calls until it may close."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """To a worker that has stopped: accept nothing more, and end."""
+    """To a worker that has stopped: stop accepting connections, and end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """From a worker: it accepts nothing more."""
+    """From a worker: it accepts no more connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Sent by nobody: the last of what can be had from the other side, which has said something that is no message."""
+    """An unreadable line was received. Never sent; `messages_on` yields it and stops."""
 
 
 type Message = Ready | Alive | Failed | Cancelled | NotReloaded | Stopped | Close | Closed
@@ -99,16 +99,16 @@ _MAY_BE_LOST = (Alive, Cancelled, NotReloaded)
 
 
 def line_of(message: Message) -> bytes:
-    """The message as one line, which is never longer than `LONGEST_LINE`: long texts are cut."""
+    """Encode a message as one line of at most `LONGEST_LINE` bytes; long texts are cut."""
     fields = {name: _cut(value) for name, value in asdict(message).items()}
     return json.dumps({"is": type(message).__name__, **fields}).encode() + b"\n"
 
 
 def message_of(line: bytes) -> Message:
-    """The message on a line.
+    """Decode a line.
 
     Raises:
-        ValueError: there is none.
+        ValueError: it holds no message.
     """
     try:
         document = json.loads(line)
@@ -119,9 +119,9 @@ def message_of(line: bytes) -> Message:
 
 
 async def messages_on(reader: Any) -> AsyncIterator[Message | Unreadable]:
-    """Every message until the other side is gone; a line that it could not finish is none.
+    """Yield messages until the other side is gone. An incomplete line at the end is ignored.
 
-    What comes after a line that is too long or no message is not read: who says that is not to be trusted with more.
+    After a line that is too long or no message, nothing more is read.
     """
     while True:
         try:
@@ -132,7 +132,7 @@ async def messages_on(reader: Any) -> AsyncIterator[Message | Unreadable]:
         except ConnectionResetError:
             return
         except ValueError as error:
-            _log.error("message between workers cannot be read", extra={"why": str(error)})
+            _log.error("worker message unreadable", extra={"why": str(error)})
             yield Unreadable()
             return
         yield message
@@ -141,8 +141,8 @@ async def messages_on(reader: Any) -> AsyncIterator[Message | Unreadable]:
 class Sender:
     """Sends messages to the other side, without waiting for it to read them.
 
-    What the other side does not read is bounded: beyond `MOST_UNREAD` messages are dropped, which is logged once, until
-    it reads again. Those without which nothing starts or stops are not dropped.
+    Beyond `MOST_UNREAD` unread bytes, messages are dropped until the other side reads again, which is logged once.
+    Messages that a start or stop requires are never dropped.
     """
 
     def __init__(self, writer: asyncio.StreamWriter, receiver: Mapping[str, object]) -> None:
@@ -151,8 +151,8 @@ class Sender:
         self._receiver = receiver
         self._drops = False
 
-    def tell(self, message: Message) -> None:
-        """Send a message; nothing if the other side is gone."""
+    def send(self, message: Message) -> None:
+        """Send a message, unless the other side is gone."""
         if self._writer.is_closing():
             return
         if self.unread <= MOST_UNREAD or not isinstance(message, _MAY_BE_LOST):
@@ -160,11 +160,11 @@ class Sender:
             self._drops = self._drops and self.unread > MOST_UNREAD // 2
         elif not self._drops:
             self._drops = True
-            _log.warning("messages are not read, further ones are dropped", extra=dict(self._receiver))
+            _log.warning("worker messages dropped", extra=dict(self._receiver))
 
     @property
     def unread(self) -> int:
-        """Bytes that wait to be sent."""
+        """The bytes that wait to be sent."""
         return self._writer.transport.get_write_buffer_size()
 
 

@@ -1,4 +1,4 @@
-"""One worker as its parent sees it: a process, what it says, its log lines, and how it ended."""
+"""One worker as its parent sees it: a process, its messages, its log lines, and how it ended."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from pallas_gateway.workers.start import Start
 
 LAST_LINES_SECONDS = 2.0
-"""How long the pipe of a worker that has ended is read: a child of its own may hold it open."""
+"""How long the log pipe of an ended worker is read; its own child processes may hold it open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a worker ended: by itself with an exit code, or by a signal; without either it could not be started."""
+    """How a worker ended: with an exit code or by a signal; with neither, it could not be started."""
 
     code: int | None
     signal: str | None
@@ -50,22 +50,22 @@ class Ended:
 
     @property
     def fields(self) -> dict[str, object]:
-        """For the log."""
+        """The fields of its log record."""
         how = {"exit_code": self.code, "signal": self.signal, "error": self.why}
         return {name: value for name, value in how.items() if value is not None}
 
     def __str__(self) -> str:
-        """In words."""
+        """Return the reason, the signal or the exit code."""
         return self.why or (f"it was ended by {self.signal}" if self.signal else f"exit code {self.code}")
 
 
 class WorkerProcess:
-    """A running worker; an async context manager that kills what still runs when its block is left.
+    """A running worker; an async context manager that kills it at the end of its block.
 
     Args:
         command: the program to run, which reads its `Start` from stdin.
         environ: its environment.
-        start: all but `channel` and `log`, which are made here.
+        start: its `channel` and `log` are set here.
     """
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], start: Start) -> None:
@@ -83,7 +83,7 @@ class WorkerProcess:
 
     @property
     def configuration(self) -> Configuration:
-        """What it was given."""
+        """The configuration it was started with."""
         return self._start.configuration
 
     @property
@@ -102,7 +102,7 @@ class WorkerProcess:
                 handed_over = written(start)
                 self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
                 undo.callback(self._writer.close)
-                # The last thing that may be cancelled. Its stdout is stderr from the start: results are the parent's.
+                # Last, because it cannot be undone. The worker's stdout is stderr: only the parent prints results.
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command,
                     stdin=subprocess.PIPE,
@@ -126,10 +126,10 @@ class WorkerProcess:
             self._writer.close()
 
     async def messages(self) -> AsyncIterator[Message]:
-        """What it says, until it is gone; one that cannot be understood is ended."""
+        """Yield its messages until it is gone. A worker that sends an unreadable line is killed."""
         async for message in messages_on(self._reader):
             if isinstance(message, Unreadable):
-                self._why = "it said what cannot be read"
+                self._why = "it sent an unreadable message"
                 self.kill()
                 return
             self.heard_at = monotonic()
@@ -137,23 +137,23 @@ class WorkerProcess:
             yield message
 
     async def ended(self) -> Ended:
-        """Wait for its end."""
+        """Wait for its end and return how it ended."""
         code = await self._process.wait()
         by = signal.Signals(-code).name if code < 0 else None
         return Ended(None if by else code, by, self.was_ready, monotonic() - self._started_at, self._why)
 
-    def tell(self, message: Message) -> None:
-        """Say something to it; nothing if it is gone."""
-        self._sender.tell(message)
+    def send(self, message: Message) -> None:
+        """Send a message, unless it is gone."""
+        self._sender.send(message)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is there."""
+        """Send a signal, unless it is gone."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it whatever it does."""
+        """Kill it."""
         self.signal(signal.SIGKILL)
 
     def _note(self, message: Message) -> None:
@@ -172,7 +172,7 @@ class WorkerProcess:
     async def _hand_over(self, start: bytes) -> None:
         if (stdin := self._process.stdin) is None:
             return
-        with suppress(OSError):  # it is gone already; how it ended says why
+        with suppress(OSError):  # it has ended; `ended` returns the reason
             stdin.write(start)
             await stdin.drain()
         stdin.close()

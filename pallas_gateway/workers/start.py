@@ -1,7 +1,7 @@
-"""What a worker is given when it starts: the checked configuration, and descriptors of what it shares.
+"""How workers are started: with the checked configuration and the descriptors of what they share.
 
-It travels through the worker's standard input as a pickle, made and read by the same program: a configuration holds
-secrets, which are for no command line and no environment.
+A worker reads its `Start` from standard input as a pickle, written by the same program: a configuration holds secrets,
+which must not be on a command line or in an environment.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pallas_gateway.config.loading.configuration import Configuration
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rereading:
-    """How the configuration is read again: the file and what the command line said; `watch` for changed files."""
+    """How the configuration is read again: the file and the command line's values; `watch` reloads on changes."""
 
     config: Path | None
     overrides: Overrides
@@ -30,17 +32,17 @@ class Rereading:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How one worker begins.
+    """What one worker is given.
 
     Attributes:
-        configuration: the last one that was good, whatever the file holds now.
+        configuration: the last valid one.
         rereading: how it is read for a reload.
         worker: its number, from 1.
         listeners: descriptors of the bound sockets, in the order of `bind_public`.
         channel: descriptor of the socket for messages.
         log: descriptor of the pipe for log lines.
         metrics: the folder in which workers share their metrics.
-        restarts: how many workers had ended before this one took a place, and are not counted yet.
+        restarts: ended workers that no worker has counted yet.
     """
 
     configuration: Configuration
@@ -54,27 +56,46 @@ class Start:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Everything that the worker inherits."""
+        """All descriptors that the worker inherits."""
         return (*self.listeners, self.channel, self.log)
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all workers are started with.
+
+    Attributes:
+        count: how many workers.
+        command: the program that each runs.
+        environ: returns their environment whenever one starts.
+        start: for each, except its number and its own descriptors.
+        sockets: the bound sockets that `start` names.
+    """
+
+    count: int
+    command: Sequence[str]
+    environ: Callable[[], Mapping[str, str]]
+    start: Start
+    sockets: Sequence[socket.socket]
+
+
 def written(start: Start) -> bytes:
-    """What a worker reads."""
+    """Serialize a `Start`."""
     stream = io.BytesIO()
     _Pickler(stream).dump(start)
     return stream.getvalue()
 
 
 def read(stream: BinaryIO) -> Start:
-    """What was written."""
-    return cast("Start", pickle.load(stream))  # noqa: S301  by the parent, which is this program
+    """Read a `Start`."""
+    return cast("Start", pickle.load(stream))  # noqa: S301  written by the parent, which is this program
 
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """A mapping that cannot be changed, which pickle does not know, as what it is made of."""
-        return (_unchangeable, (dict(value),)) if isinstance(value, MappingProxyType) else NotImplemented
+        """Serialize read-only mappings, which pickle does not support."""
+        return (_read_only, (dict(value),)) if isinstance(value, MappingProxyType) else NotImplemented
 
 
-def _unchangeable(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+def _read_only(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
     return MappingProxyType(items)

@@ -1,4 +1,4 @@
-"""A worker's side: its channel to the parent, and what that means for the calls and listeners of this process."""
+"""The worker's side of its channel to the parent: cancellations, reloads, and closing together."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 ALIVE_SECONDS = 5.0
 REFRESH_SECONDS = 1.0
-"""How old what this worker knows of itself may be on a sibling's `/metrics`."""
+"""Greatest age of this worker's gauges in another worker's `/metrics`."""
 
 
 class WorkerSide:
-    """One of several workers; an async context manager around all it does.
+    """One of several workers; an async context manager around its work.
 
     Args:
-        start: what it was given.
+        start: from the parent.
         stop: set by SIGTERM, and when the parent is gone.
         reload: set by SIGHUP.
     """
@@ -53,9 +53,9 @@ class WorkerSide:
         self._running = RunningCalls()
         self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
-        for descriptor in start.descriptors:  # for this process, not for programs that agents start
+        for descriptor in start.descriptors:  # child processes of agents must not inherit them
             os.set_inheritable(descriptor, False)
-        self._running.cancellations.hand_on = lambda key: self.tell(Cancelled.of(key))
+        self._running.cancellations.hand_on = lambda key: self.send(Cancelled.of(key))
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:
@@ -71,35 +71,35 @@ class WorkerSide:
         for listener in self._listeners:
             listener.close()
         self._writer.close()
-        await self._writer.wait_closed()  # everything said has been sent
+        await self._writer.wait_closed()  # everything was sent
 
     @property
     def shared(self) -> SharedListeners:
-        """What this worker has in common with the others."""
+        """The listeners and calls that the server shares with other workers."""
         return SharedListeners(self._listeners, self, self._running)
 
-    def keep_telling(self, gateway: Gateway) -> None:
-        """Say from now on, every few seconds, that this worker is alive and how it is."""
+    def keep_reporting(self, gateway: Gateway) -> None:
+        """Report the state of this worker every few seconds from now on."""
         self._gateway = gateway
-        self._tasks.spawn(self._keep_telling(gateway), name="alive", report=True)
+        self._tasks.spawn(self._keep_reporting(gateway), name="alive", report=True)
 
-    def tell(self, message: Message) -> None:
-        """Say something to the parent; nothing if it is gone."""
-        self._sender.tell(message)
+    def send(self, message: Message) -> None:
+        """Send a message to the parent, unless it is gone."""
+        self._sender.send(message)
 
     async def until_all_stopped(self) -> None:
-        """Return once no worker has calls any more."""
-        self.tell(Stopped())
+        """Return once all workers have ended their calls."""
+        self.send(Stopped())
         await self._may_close.wait()
 
     def closed(self) -> None:
-        """This worker accepts nothing more."""
-        self.tell(Closed())
+        """Report that this worker accepts no more connections."""
+        self.send(Closed())
 
     def _listen_to_signals(self) -> None:
-        """SIGTERM stops this worker, however often it comes; SIGHUP has it reload.
+        """Stop on SIGTERM, however often it comes; reload on SIGHUP.
 
-        SIGINT is the parent's alone: a terminal sends it to both, and it is the parent that counts.
+        SIGINT is ignored: a terminal sends it to the parent as well, which handles it.
         """
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
@@ -113,25 +113,22 @@ class WorkerSide:
                 case Cancelled():
                     end_cancelled(self._running.cancellations, message.key)
                 case NotReloaded():
-                    self._note_not_reloaded()
+                    if self._gateway is not None:
+                        self._gateway.note_reload(successful=False)
                 case Close():
                     self._may_close.set()
         self.is_orphan = not isinstance(message, Unreadable)
         self._stop.set()
         self._may_close.set()
 
-    def _note_not_reloaded(self) -> None:
-        if self._gateway is not None:
-            self._gateway.note_reload(successful=False)
-
-    async def _keep_telling(self, gateway: Gateway) -> None:
+    async def _keep_reporting(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()
-        next_at, told_seconds = loop.time(), 0.0
+        next_at, sent_seconds = loop.time(), 0.0
         while True:
             gateway.metrics.refresh()
             drain_seconds = gateway.configuration.deployment.gateway.drain_seconds
-            if loop.time() >= next_at or drain_seconds != told_seconds:
-                self.tell(Alive(gateway.summary, drain_seconds))
-                told_seconds = drain_seconds
+            if loop.time() >= next_at or drain_seconds != sent_seconds:
+                self.send(Alive(gateway.summary, drain_seconds))
+                sent_seconds = drain_seconds
                 next_at = loop.time() + ALIVE_SECONDS
             await asyncio.sleep(REFRESH_SECONDS)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pallas_gateway.agents.agent_state import State
-from pallas_gateway.cli.serve import _announce
+from pallas_gateway.cli.serve import announcement
 from pallas_gateway.config.loading.loader import Overrides, load_deployment
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.urls import Addresses
@@ -34,12 +34,8 @@ def gateway_of(*, up: Mapping[str, bool], overrides: Overrides | None = None, **
 
 
 @pytest.fixture
-def lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> Announced:
-    def announced(gateway: Gateway) -> list[str]:
-        _announce(gateway)
-        return capsys.readouterr().out.splitlines()
-
-    return announced
+def lines(folder: Path) -> Announced:
+    return lambda gateway: announcement(gateway).splitlines()
 
 
 def test_all_agents_up_are_a_table_a_registry_and_a_command(lines: Announced) -> None:

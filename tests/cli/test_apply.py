@@ -311,7 +311,7 @@ def test_what_somebody_else_wrote_meanwhile_is_not_lost(
     monkeypatch.setattr(command, "_show", show_and_be_edited)
     ran = run("apply", "-f", definitions(file.parent, "agents: {a: {module: a}}"), "--yes")
     assert (ran.code, file.read_text()) == (2, "name: other\n")
-    assert ran.err == "agents.yaml was changed by somebody else meanwhile; nothing was written. Apply again.\n"
+    assert ran.err == "agents.yaml was changed meanwhile; nothing was written. Apply again.\n"
     assert {path.name for path in file.parent.iterdir()} == {"agents.yaml", "new.yaml"}
 
 

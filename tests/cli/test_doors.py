@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pallas_gateway.cli.exposure import doors
+from pallas_gateway.cli.exposure import exposure_warnings
 from pallas_gateway.config.loading.configuration import EVERYWHERE
 from pallas_gateway.config.loading.loader import Overrides, load_deployment
 from tests.e2e.certificates import TLS_FILES
@@ -22,7 +22,7 @@ def warned(overrides: Overrides | None = None, servers: dict[str, Any] | None = 
     Path("agents.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     Path("fastagent.config.yaml").write_text(yaml.safe_dump({"mcp": {"servers": servers or {}}}))
     configuration = load_deployment(Path("agents.yaml"), environ={}, overrides=overrides or Overrides())
-    return [f"{door.kind} {door.path}:{door.line}" for door in doors(configuration)]
+    return [f"{door.kind} {door.path}:{door.line}" for door in exposure_warnings(configuration)]
 
 
 @pytest.fixture(autouse=True)

@@ -176,7 +176,7 @@ class Rounds(Asking):
 
 GONE = UnreachableError("No gateway answers.")
 DRAINING = UnavailableError("It refused: HTTP 503.")
-REFUSED = RefusedError("It refused: it wants a token (HTTP 401).")
+REFUSED = RefusedError("It refused: a token is required (HTTP 401).")
 
 
 @pytest.mark.parametrize("gone", [GONE, DRAINING, NoAgentsError("It lists no agents.")])
@@ -202,7 +202,7 @@ async def test_a_gateway_that_is_gone_in_the_end_is_not_well() -> None:
 
 
 async def test_a_token_that_is_refused_meanwhile_is_not_waited_for() -> None:
-    with pytest.raises(RefusedError, match="it wants a token"):
+    with pytest.raises(RefusedError, match="a token is required"):
         await ask_for_ever(Rounds(answers(echo=WELL), REFUSED), 0)
 
 

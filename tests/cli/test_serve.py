@@ -98,7 +98,7 @@ async def test_a_second_signal_ends_serve_at_once_while_a_call_hangs(tmp_path: P
                     await calling
 
     assert ran.code == 1
-    assert ran.err.splitlines()[-1].endswith("stopped at once by a second signal, running calls are cut off")
+    assert ran.err.splitlines()[-1].endswith("process ended by a second signal")
 
 
 @pytest.mark.parametrize(

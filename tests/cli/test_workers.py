@@ -74,7 +74,7 @@ def test_a_second_signal_ends_all_at_once(tmp_path: Path) -> None:
         ran = program.end(5)  # the hanging one alone would take longer than a minute
     assert ran.code == 1
     assert list(tmp_path.glob("pallas-workers-*")) == []
-    assert ran.err.endswith("workers stopped at once by a second signal, running calls are cut off\n")
+    assert ran.err.endswith("workers killed by a second signal\n")
 
 
 def test_workers_that_cannot_start_are_told_of_once(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_hangup_has_the_workers_read_a_good_configuration_and_leaves_a_bad_one
         good = file.read_text()
         file.write_text(f"{good}nonsense: true\n")
         program.signal(signal.SIGHUP)
-        program.wait_for("configuration is not taken, workers go on with what they have")
+        program.wait_for("configuration rejected")
         assert "nonsense" in program.err
         file.write_text(good)
         program.signal(signal.SIGHUP)
@@ -140,7 +140,7 @@ def test_a_stdout_that_nobody_reads_is_no_reason_to_end(
     monkeypatch.setattr(sys, "stdout", stdout := io.StringIO())
     stdout.close()
     workers._print("ready\n")
-    assert caplog.messages == ["announcement cannot be printed"]
+    assert caplog.messages == ["announcement not printed"]
 
 
 def test_a_worker_that_starts_is_given_what_the_parent_has_by_then(monkeypatch: pytest.MonkeyPatch) -> None:

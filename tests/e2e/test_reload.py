@@ -138,7 +138,7 @@ async def test_a_broken_file_changes_nothing_and_says_what_is_wrong(
         assert (await ask(served.url("echo"))).text == "hello"
         said = [vars(record) for record in caplog.records if record.name == "pallas.reload"]
         assert any(str(one.get("problem", "")).startswith(file) for one in said)
-        assert said[-1]["msg"] == "configuration not reloaded, nothing changes"
+        assert said[-1]["msg"] == "configuration not reloaded"
 
         (tmp_path / file).write_text(good)
         await served.reload()
@@ -158,7 +158,7 @@ async def test_an_agent_whose_new_version_does_not_start_keeps_the_one_it_has(
         assert (await ask(served.url("well"), SAY_THE_WORD)).text == "two"
         assert starts(served, "broken") == before
         assert served.metric("pallas_config_last_reload_successful") == 0
-        kept = [vars(record) for record in caplog.records if record.msg == "agent keeps its earlier version"]
+        kept = [vars(record) for record in caplog.records if record.msg == "agent not replaced"]
         assert [(one["agent"], "half an edit" in one["reason"]) for one in kept] == [("broken", True)]
 
         project.write_module("broken", saying("broken", "'two'"))
@@ -346,7 +346,7 @@ async def test_what_only_a_restart_can_change_is_said_and_stays(
         await served.reload()
         assert served.gateway.addresses.registry_port == port
         assert (await ask(served.url("echo"))).text == "hello"
-    said = {vars(one)["key"] for one in caplog.records if one.msg == "setting needs a restart to change"}
+    said = {vars(one)["key"] for one in caplog.records if one.msg == "setting requires a restart"}
     assert said == {"gateway.port", "gateway.host"}
 
 
@@ -372,7 +372,7 @@ async def test_an_agent_kept_back_does_not_make_the_gateway_reload_again_and_aga
         await eventually(
             lambda: served.metric("pallas_config_reloads_total", outcome="error") == 1, 30, what="a reload"
         )
-        (tmp_path / "pallas.log").write_text("ERROR agent keeps its earlier version")
+        (tmp_path / "pallas.log").write_text("ERROR agent not replaced")
         (tmp_path / project.package / "memory.sqlite").write_text("what an agent remembers")
         project.write_module("missing", "WORD = 'two'")
         await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") == 1, 30, what="the repair")

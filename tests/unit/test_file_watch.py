@@ -152,7 +152,7 @@ async def test_a_log_beside_them_never_counts(tmp_path: Path) -> None:
     path = tmp_path / "agent.py"
     path.write_text("one")
     async with watching(path, suspects=True) as (one, _):
-        (tmp_path / "pallas.log").write_text("ERROR agent keeps its earlier version")
+        (tmp_path / "pallas.log").write_text("ERROR agent not replaced")
         edit(path)
         await one.until(1)
 
@@ -206,6 +206,6 @@ async def test_a_watch_that_cannot_be_had_is_said_once_and_files_are_looked_at(
             edit(path)
             await one.until(count)
         has_watches = True
-        await eventually(lambda: "files can be watched again" in caplog.messages, what="the watch")
+        await eventually(lambda: "file watch restored" in caplog.messages, what="the watch")
     said = [vars(record).get("error") for record in caplog.records if record.levelno == logging.WARNING]
     assert said == ["OS file watch limit reached."]

@@ -23,10 +23,9 @@ from pallas_gateway.telemetry import logs
 from pallas_gateway.workers import manager as fleet_module
 from pallas_gateway.workers.manager import WorkerManager, WorkersError
 from pallas_gateway.workers.messages import MOST_UNREAD
-from pallas_gateway.workers.plan import Plan
 from pallas_gateway.workers.process import WorkerProcess
 from pallas_gateway.workers.restarts import LAST_PAUSE_SECONDS, SETTLED_SECONDS, restart_seconds
-from pallas_gateway.workers.start import Rereading, Start
+from pallas_gateway.workers.start import Plan, Rereading, Start
 from tests.support import fake_worker
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.waiting import eventually
@@ -178,7 +177,7 @@ async def test_one_that_ends_is_replaced_at_once_and_the_next_start_counts_it(
         await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
         await run.until_announced()
     assert run.starts(1) == ["0", "1"]
-    [record] = [one for one in caplog.records if one.message == "worker ended, another takes its place"]
+    [record] = [one for one in caplog.records if one.message == "worker ended"]
     assert vars(record).items() >= {"worker": 1, "exit_code": 3, "pause": 0.0}.items()
     assert record.levelno == logging.ERROR
 
@@ -221,7 +220,7 @@ async def test_messages_to_a_worker_that_does_not_read_are_dropped_beyond_a_limi
 ) -> None:
     async with fleet_of(tmp_path, ["hangs"], ["floods"]) as run:
         await run.until_announced()
-        what = "messages are not read, further ones are dropped"
+        what = "worker messages dropped"
         await eventually(lambda: what in [record.message for record in caplog.records], what="a dropped message")
         await eventually(lambda: run.fleet._workers[2].summary == "2 of 2 agents ready", what="the end of the flood")
         hung = run.fleet._workers[1]
@@ -278,7 +277,7 @@ async def test_another_that_cannot_be_started_is_tried_again_while_the_others_se
         await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
         assert run.starts(2) == ["0"]
     assert run.starts(1) == ["0", "1"]
-    [record] = [one for one in caplog.records if one.message == "worker could not be started, it is tried again"]
+    [record] = [one for one in caplog.records if one.message == "worker start failed"]
     assert vars(record).items() >= {"worker": 1, "error": "[Errno 12] Cannot allocate memory"}.items()
 
 
@@ -287,7 +286,7 @@ async def test_workers_serve_on_whatever_comes_of_the_announcement(
 ) -> None:
     async with fleet_of(tmp_path) as run:
         monkeypatch.setattr(run.fleet, "_on_ready", lambda _: os.write(-1, b"no such file"))
-        await eventually(lambda: "parent of workers failed beside its task" in caplog.messages, what="a failure")
+        await eventually(lambda: "worker manager callback failed" in caplog.messages, what="a failure")
         assert not run.running.done()
         run.stop.set()
         await run.ends()
@@ -301,7 +300,7 @@ async def test_one_that_says_what_cannot_be_read_is_replaced_and_the_others_serv
         await run.until_announced()
         assert not run.running.done()
         assert run.starts(2) == ["0"]
-    [record] = [one for one in caplog.records if one.message == "worker ended, another takes its place"]
+    [record] = [one for one in caplog.records if one.message == "worker ended"]
     assert vars(record).items() >= {"worker": 1, "signal": "SIGKILL", "error": "it said what cannot be read"}.items()
 
 
@@ -313,7 +312,7 @@ async def test_one_that_somebody_stops_alone_may_close_and_is_replaced(
         run.fleet._workers[1].signal(signal.SIGTERM)
         await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
         assert run.heard(2) == []
-    [record] = [one for one in caplog.records if one.message == "worker ended, another takes its place"]
+    [record] = [one for one in caplog.records if one.message == "worker ended"]
     assert vars(record)["exit_code"] == 0
 
 
@@ -325,7 +324,7 @@ async def test_one_that_does_not_stop_is_killed(
         await run.until_announced()
         run.stop.set()
         await run.ends()
-    assert [vars(one)["worker"] for one in caplog.records if one.message == "worker does not end, it is killed"] == [1]
+    assert [vars(one)["worker"] for one in caplog.records if one.message == "worker killed at stop"] == [1]
 
 
 async def test_one_whose_drain_has_become_longer_gets_that_long(
@@ -342,13 +341,13 @@ async def test_one_whose_drain_has_become_longer_gets_that_long(
         clock.now = 3000.0
         (tmp_path / "drained").touch()
         await run.ends()
-    assert "worker does not end, it is killed" not in caplog.messages
+    assert "worker killed at stop" not in caplog.messages
 
 
 async def test_one_that_says_nothing_for_too_long_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with fleet_of(tmp_path, ["hangs", "serves"], hang_seconds=0.4) as run:
         await eventually(lambda: len(run.starts(1)) >= 2, what="a second start")
-    assert "worker hangs, it is killed" in {one.message for one in caplog.records}
+    assert "hanging worker killed" in {one.message for one in caplog.records}
 
 
 async def test_a_new_configuration_is_announced_to_those_that_run_and_given_to_later_ones(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ async def test_a_socket_that_is_gone_is_told_of_once_and_does_no_harm(
         service.ready()
         service.ready()
         assert [(one.levelno, one.message) for one in caplog.records] == [
-            (logging.WARNING, "service manager cannot be told")
+            (logging.WARNING, "service manager notification failed")
         ]
         with systemd(str(address)) as manager:
             service.stopping()

@@ -77,7 +77,7 @@ async def test_a_long_text_is_cut_so_that_its_line_can_be_read(kind: type[Ready 
 async def test_after_a_line_that_is_no_message_nothing_is_read(line: bytes, caplog: pytest.LogCaptureFixture) -> None:
     assert await read(line_of(Stopped()) + line + b"\n" + line_of(Stopped())) == [Stopped(), Unreadable()]
     [record] = caplog.records
-    assert (record.levelno, record.message) == (logging.ERROR, "message between workers cannot be read")
+    assert (record.levelno, record.message) == (logging.ERROR, "worker message unreadable")
 
 
 async def test_a_line_that_was_not_finished_is_none() -> None:
@@ -93,24 +93,24 @@ async def test_what_may_be_lost_is_dropped_while_nothing_is_read_and_the_rest_is
     reader._transport.pause_reading()  # type: ignore[attr-defined]  # it hangs
     sender, cancelled = Sender(writer, {"worker": 1}), Cancelled.of(KEY)
     for _ in range(20_000):
-        sender.tell(cancelled)
+        sender.send(cancelled)
     unread = sender.unread
-    sender.tell(Close())
+    sender.send(Close())
     reader._transport.resume_reading()  # type: ignore[attr-defined]
     seen = 0
     async for message in messages_on(reader):
         if message == Close():
             break
         seen += 1
-    sender.tell(cancelled)
+    sender.send(cancelled)
     again = await anext(messages_on(reader))
     for _ in range(20_000):
-        sender.tell(cancelled)
+        sender.send(cancelled)
     for one in (writer, other):
         one.close()
-    sender.tell(cancelled)  # to nobody
+    sender.send(cancelled)  # the other side is gone
     assert unread < MOST_UNREAD + 1000
     assert seen < 20_000
     assert again == cancelled
-    what = "messages are not read, further ones are dropped"
+    what = "worker messages dropped"
     assert [record.message for record in caplog.records] == [what, what]  # once for each time
