@@ -1,7 +1,7 @@
-"""From a request's bearer token to its caller: static keys first, then the authorization server's tokens.
+"""The caller of a request's bearer token: static keys first, then the authorization server's tokens.
 
-Deliberately without any memory of who called before: every request is looked at anew, so a revoked key or an expired
-token ends with the next request, on whatever connection it comes.
+Results are deliberately not cached: a revoked key or an expired token is refused at the next request, on every
+connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Authenticator:
-    """Knows the static keys by their hashes and verifies the tokens of one authorization server."""
+    """Identifies the holders of static keys and of one authorization server's tokens."""
 
     def __init__(self, settings: AuthSettings, *, client: httpx.AsyncClient, tasks: TaskOwner) -> None:
         self._anonymous = Caller(ANONYMOUS_NAME, grants=Grants.of(settings.anonymous))
@@ -33,20 +33,20 @@ class Authenticator:
         self._verifier = JwtVerifier(settings.jwt, client=client, tasks=tasks) if settings.jwt else None
 
     def begin(self) -> None:
-        """Fetch the authorization server's keys in the background, so that the first caller need not wait for them."""
+        """Fetch the authorization server's keys in the background, so that the first caller does not wait for them."""
         if self._verifier is not None:
             self._verifier.keys.refresh_soon()
 
     async def identify(self, bearer: Secret | None, *, audiences: Iterable[str]) -> Caller:
-        """The caller who holds `bearer`; without one, whoever callers without a token are.
+        """The holder of `bearer`; without a token the anonymous caller.
 
         Args:
             bearer: the request's token.
-            audiences: what else than the configured audiences a token may name to be good here.
+            audiences: audiences that a token may name, besides the configured ones.
 
         Raises:
-            TokenRejectedError: the token is none of ours, or not valid (any more, yet, or here).
-            VerificationUnavailableError: it cannot be judged now.
+            TokenRejectedError: the token is unknown, expired, not yet valid, or for another audience.
+            VerificationUnavailableError: the token cannot be verified now.
         """
         if bearer is None:
             return self._anonymous
@@ -58,10 +58,10 @@ class Authenticator:
         return await self._verifier.identify(bearer, audiences=audiences)
 
     def is_own_key(self, bearer: Secret) -> bool:
-        """Whether this is one of the static keys, which are nobody else's to see."""
+        """Return true for a static key, which must not be sent to other servers."""
         return hash_of(bearer.reveal()) in self._static_keys
 
 
 def _holder(key: StaticKeySettings) -> Caller:
-    # Without a bearer: a static key opens this gateway and is nobody else's to see.
+    # Without a bearer: a static key must not be sent to other servers.
     return Caller(key.name, grants=Grants.of(key.grants), authenticated=True, owner=f"key:{key.name}")

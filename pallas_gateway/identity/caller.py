@@ -12,17 +12,16 @@ if TYPE_CHECKING:
 
 ANONYMOUS_NAME = "anonymous"
 CALLER_KEY = "pallas.caller"
-"""Key of a request's ASGI scope under which its `Caller` stands, once it was let in."""
+"""Key of the `Caller` in the ASGI scope of an authenticated request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and what they may.
+    """The identity and the grants of a caller.
 
-    `bearer` is the token that may be handed on to servers that opted in, never shown: what the request brought, but
-    None for one of the gateway's own static keys. `name` is the key's name or the token's subject. Without
-    authentication everybody is anonymous and has every grant. `owner` is whose it is what this caller leaves behind:
-    names may be chosen or be given twice, an owner is one only. None where the token does not tell.
+    `name` is the static key's name or the token's subject. `bearer` is the request's token, for servers that opted in;
+    None for a static key, which is the gateway's own. `owner` identifies the owner of stored threads: unlike a name it
+    is unique; None if the token has no subject. Without authentication every caller is anonymous and has all grants.
     """
 
     name: str = ANONYMOUS_NAME

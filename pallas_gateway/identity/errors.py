@@ -1,15 +1,19 @@
-"""Why somebody was not let in."""
+"""Errors of authentication."""
 
 from pallas_gateway.errors import GatewayError
 
 
-class TokenRejectedError(GatewayError):
-    """A token was presented that this gateway does not accept; the message says why and is safe to send back."""
+class TokenError(GatewayError):
+    """A request's token was not accepted; the message may be sent to the client."""
+
+
+class TokenRejectedError(TokenError):
+    """The token is not valid here."""
 
     reason = "invalid_token"
 
 
-class VerificationUnavailableError(GatewayError):
-    """A token cannot be judged now: the authorization server's keys have never been had. It may be tried again."""
+class VerificationUnavailableError(TokenError):
+    """The token cannot be verified yet: no keys of the authorization server have been received."""
 
     reason = "verification_unavailable"

@@ -1,6 +1,6 @@
-"""What somebody may do, written as `view:agents[:NAME]`, `run:agents[:NAME]` and `view:metrics`. Pure.
+"""Grants of callers: `view:agents[:NAME]`, `run:agents[:NAME]` and `view:metrics`. Pure.
 
-Who may run an agent may view it: no client can call a tool of a server that it does not see.
+The grant to run an agent includes the grant to view it, because a client can only call tools that it can list.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ VIEW_METRICS = "view:metrics"
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """A set of grants; `everything` is what everybody has while authentication is off."""
+    """A set of grants; `everything` stands for all of them, as without authentication."""
 
     names: frozenset[str] = frozenset()
     everything: bool = False
 
     @classmethod
     def of(cls, words: Iterable[str]) -> Self:
-        """The grants among `words`; an OAuth scope may hold words of other programs."""
+        """The grants among `words`; other words, as in an OAuth scope for several programs, are ignored."""
         return cls(frozenset(word for word in words if GRANT.fullmatch(word)))
 
     def may_run(self, agent: str) -> bool:
-        """Whether calls of the agent are allowed."""
+        """Return true if calls of the agent are allowed."""
         return self._has(RUN_AGENTS, agent)
 
     def may_view(self, agent: str) -> bool:
-        """Whether the agent may be seen: its tools, its health, its registry entry."""
+        """Return true if the agent's tools, health and registry entry may be read."""
         return self._has(VIEW_AGENTS, agent) or self.may_run(agent)
 
     @property
     def may_view_metrics(self) -> bool:
-        """Whether `/metrics` may be read."""
+        """Return true if `/metrics` may be read."""
         return self.everything or VIEW_METRICS in self.names
 
     def _has(self, what: str, agent: str) -> bool:

@@ -1,7 +1,6 @@
-"""The public keys of an authorization server (RFC 7517): fetched, kept, and fetched again when a token names a new one.
+"""The public keys of an authorization server (RFC 7517), cached and fetched again when a token names a new key.
 
-Keys that were had once are used until others arrive: an authorization server that is down, or answers garbage, stops
-nobody who holds a token.
+Cached keys are used until a fetch succeeds, so tokens stay valid while the authorization server is down.
 """
 
 from __future__ import annotations
@@ -24,12 +23,9 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
 
 FETCH_SECONDS = 5.0
-FRESH_SECONDS = 3600.0
-"""How long keys are used before they are looked at again: one that was withdrawn is good no longer."""
-RETRY_SECONDS = 60.0
-"""The same after a look that failed: each one may make a caller wait."""
-MOST_FETCHES = 5
-"""Fetches within `PER_SECONDS`: tokens with made-up key ids must not become any number of requests to somebody else."""
+FRESH_SECONDS = 3600.0  # between two fetches, so that a withdrawn key is noticed
+RETRY_SECONDS = 60.0  # after a failed fetch, because a fetch may delay a caller
+MOST_FETCHES = 5  # within `PER_SECONDS`: tokens with invented key ids must not flood the authorization server
 PER_SECONDS = 30.0
 _PUBLIC_KEY_TYPES = ("RSA", "EC", "OKP")
 
@@ -58,20 +54,20 @@ class IssuerKeys:
         self._failure: str | None = None
 
     async def current(self) -> KeySet | None:
-        """The keys that are there, None if there have never been any; old ones are looked at again first."""
+        """The cached keys, fetched again first if they are stale; None if no fetch has succeeded."""
         if self._keys is None or self._clock() >= self._look_again_at:
             return await self.newer()
         return self._keys
 
     async def newer(self) -> KeySet | None:
-        """The keys after another look, unless there have been too many of late."""
+        """The keys after another fetch, or the cached ones if there were too many fetches lately."""
         self.refresh_soon()
         if self._fetching is not None:
-            await asyncio.wait({self._fetching})  # shared with every other caller who waits
+            await asyncio.wait({self._fetching})  # shared by all waiting callers
         return self._keys
 
     def refresh_soon(self) -> None:
-        """Begin a fetch, unless one is under way or there have been too many of late."""
+        """Begin a fetch, unless one is running or there were too many lately."""
         if self._fetching is not None and not self._fetching.done():
             return
         self._fetching = None
@@ -111,10 +107,10 @@ class IssuerKeys:
 def _public_keys(document: Any) -> list[Key]:
     """The usable keys of a JWK Set; others are skipped (RFC 7517, section 5), symmetric ones always.
 
-    An empty set is one: its keys were all withdrawn.
+    An empty set is valid: all keys were withdrawn.
 
     Raises:
-        ValueError: it is no JWK Set, or holds keys of which none is usable.
+        ValueError: the document is not a JWK Set, or none of its keys is usable.
     """
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):

@@ -1,7 +1,7 @@
 """Verifies the JWTs of one authorization server: signature, issuer, audience and time.
 
-Stands on joserfc, as FastMCP's own verifier does. That one is not used: it takes tokens without `exp`, ignores `nbf`,
-knows one algorithm, loses its keys when their address answers garbage, and cannot say why it rejects.
+It uses joserfc, as FastMCP's verifier does. FastMCP's is not used: it accepts tokens without `exp`, ignores `nbf`,
+supports one algorithm, loses its keys when their address returns invalid data, and gives no reason for a rejection.
 """
 
 from __future__ import annotations
@@ -36,25 +36,24 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.tasks import TaskOwner
 
-LONGEST_NAME = 200
-"""Characters of a caller's name that are kept."""
+LONGEST_NAME = 200  # characters
 _NO_KEYS = KeySet([])
 _CLIENT_CLAIMS = ("client_id", "azp")
 _NOT_A_JWT = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 class _Headers(JWSRegistry):
-    max_header_length = 4096  # joserfc's 512 bytes are too few for servers that name certificates in it
+    max_header_length = 4096  # joserfc's 512 bytes are too few for headers with certificates
 
     def get_alg(self, name: str) -> Any:
-        """An accepted algorithm. Without joserfc's warning of `EdDSA`: most servers do not say `Ed25519` yet."""
+        """An accepted algorithm, without joserfc's warning about `EdDSA`, which most servers use."""
         if name not in (self.allowed or ()):
             raise UnsupportedAlgorithmError
         return self.algorithms[name]
 
 
 class JwtVerifier:
-    """One authorization server's tokens → callers."""
+    """Identifies callers by one authorization server's tokens."""
 
     def __init__(self, settings: JwtSettings, *, client: httpx.AsyncClient, tasks: TaskOwner) -> None:
         self.keys = IssuerKeys(settings.jwks_uri, client=client, tasks=tasks)
@@ -84,7 +83,7 @@ class JwtVerifier:
             raise TokenRejectedError("the token was signed with an unknown key") from None
 
     def _decoded(self, bearer: Secret, keys: KeySet | None) -> dict[str, Any]:
-        # Without keys it is decoded all the same: what is no token at all needs none to be rejected.
+        # Decoded without keys too: a malformed token is rejected even while no keys are known.
         try:
             return jwt.decode(bearer.reveal(), keys or _NO_KEYS, self._settings.algorithms, self._headers).claims
         except (InvalidKeyIdError, BadSignatureError):
@@ -92,7 +91,7 @@ class JwtVerifier:
         except UnsupportedAlgorithmError:
             raise TokenRejectedError("the token's signature algorithm is not accepted") from None
         except (JoseError, *_NOT_A_JWT):
-            # `from None`, here and above: what the libraries say may quote the token.
+            # `from None`, here and above: the libraries' errors may quote the token.
             raise TokenRejectedError("the token is malformed") from None
 
     def _check(self, claims: dict[str, Any], audiences: Iterable[str]) -> None:
@@ -121,7 +120,7 @@ class JwtVerifier:
         return name[:LONGEST_NAME]
 
     def _owner(self, claims: dict[str, Any]) -> str | None:
-        """By the subject, whatever `name_claim` shows: the issuer gives it to one only, and nobody may choose it."""
+        """The owner by the subject, independent of `name_claim`: the issuer assigns it, and it is unique."""
         found = ((name, claims.get(name)) for name in ("sub", *_CLIENT_CLAIMS))
         named = next((f"{name} {value}" for name, value in found if isinstance(value, str) and value), None)
         if named is None:

@@ -1,4 +1,4 @@
-"""A token as a type that cannot be printed. Deliberately no store: a token lives as long as its request."""
+"""A token as a type that cannot be printed. Tokens are deliberately not stored: they live as long as their request."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself, for the one line that puts it on the wire."""
+        """The value, for the line that sends it."""
         return self._value
 
     def __repr__(self) -> str:
-        """Always the same."""
+        """The same text for every value."""
         return "Secret(****)"
 
     __str__ = __repr__
@@ -33,7 +33,7 @@ class Secret:
 
 
 def bearer_of(authorization: str | None) -> Secret | None:
-    """The token of an `Authorization: Bearer …` header value (RFC 6750), None for any other scheme or none."""
+    """The token of an `Authorization: Bearer …` header value (RFC 6750), None without one."""
     scheme, _, token = (authorization or "").partition(" ")
     token = token.strip()
     return Secret(token) if scheme.lower() == "bearer" and token else None

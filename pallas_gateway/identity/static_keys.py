@@ -1,12 +1,11 @@
-"""Static keys: how they look, and the hash that stands in `agents.yaml` in their place."""
+"""Static keys, and their hashes in `agents.yaml`."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
 
-KEY_PREFIX = "pgw_"
-"""Makes a key recognisable, for people and for scanners that look for leaked ones."""
+KEY_PREFIX = "pgw_"  # recognised by people and by scanners for leaked keys
 
 
 def new_key() -> str:
@@ -15,5 +14,5 @@ def new_key() -> str:
 
 
 def hash_of(key: str) -> str:
-    """The key's SHA-256 in hexadecimal digits; a key is long and random, so nobody finds it by trying."""
+    """The key's SHA-256 in hexadecimal digits; a long random key needs no slower hash."""
     return hashlib.sha256(key.encode()).hexdigest()

@@ -1,7 +1,4 @@
-"""RFC 8693 token exchange as values and pure functions: what is asked, and what an answer is worth.
-
-The asking itself, and remembering what was issued, is `token_exchanger`'s.
-"""
+"""RFC 8693 token exchange: the request, and the validation of the answer. Pure; `token_exchanger` does the I/O."""
 
 from __future__ import annotations
 
@@ -33,10 +30,10 @@ _ERROR_CODES = {  # RFC 6749 sections 4.1.2.1 and 5.2, RFC 8693 section 2.2.2
 
 @dataclass(frozen=True, slots=True)
 class TokenExchange:
-    """What is asked of which authorization server for one downstream.
+    """The exchange for one downstream.
 
-    `server` is the downstream's name; without a `client_secret` the client is a public one. Endpoint and resource are
-    absolute URLs; `scope` is a list with spaces.
+    `server` is the downstream's name; without a `client_secret` the client is public. Endpoint and resource are
+    absolute URLs; `scope` is a space-separated list.
     """
 
     server: str
@@ -50,12 +47,12 @@ class TokenExchange:
 
 
 def failed(to: TokenExchange, why: str) -> TokenExchangeError:
-    """The one error of an exchange; `why` never holds what was sent or received."""
+    """The error of an exchange; `why` holds no text that was sent or received."""
     return TokenExchangeError(server=to.server, token_endpoint=endpoint_of(to), why=why)
 
 
 def endpoint_of(to: TokenExchange) -> str:
-    """The token endpoint as it may be shown: a user or a query may be a secret."""
+    """The token endpoint without user and query, which may hold secrets."""
     parts = urlsplit(to.token_endpoint)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
@@ -83,7 +80,7 @@ def request_of(subject: Secret, to: TokenExchange) -> tuple[dict[str, str], http
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A token and its life in seconds, if that was said."""
+    """A token, and its lifetime in seconds if known."""
 
     token: Secret
     expires_in: float | None
@@ -93,7 +90,7 @@ def read_answer(response: httpx.Response, to: TokenExchange) -> Issued:
     """The token in an answer (RFC 8693 section 2.2.1).
 
     Raises:
-        TokenExchangeError: there is none that could be sent as a bearer (RFC 6750 section 2.1).
+        TokenExchangeError: the answer has no token that can be sent as a bearer (RFC 6750 section 2.1).
     """
     answer = _json_object(response)
     if response.is_redirect:
@@ -113,16 +110,16 @@ def read_answer(response: httpx.Response, to: TokenExchange) -> Issued:
 
 
 def end_of(subject: Secret) -> float | None:
-    """The `exp` of a token (Unix time) if it is a JWT that says one. Unverified: it is only used to remember less."""
+    """The `exp` (Unix time) of a token that is a JWT. Not verified: it only shortens the time in the cache."""
     try:
         claims = json.loads(extract_compact(subject.reveal().encode(), registry=_AnySize()).payload)
-    except (JoseError, ValueError, TypeError, AttributeError, RecursionError):  # it is whatever the caller sent
+    except (JoseError, ValueError, TypeError, AttributeError, RecursionError):  # the caller may send any token
         return None
     return _number(claims.get("exp")) if isinstance(claims, dict) else None
 
 
 class _AnySize(JWSRegistry):
-    """Its limits are for what is to be verified; a token too large to be read would be kept beyond its own end."""
+    """Without joserfc's limits: a token too large to be read would be cached beyond its `exp`."""
 
     max_header_length = max_payload_length = max_signature_length = 1_000_000
 
@@ -136,13 +133,13 @@ def _json_object(response: httpx.Response) -> dict[str, Any]:
 
 
 def _error_code(answer: dict[str, Any]) -> str:
-    """One of the codes there are, or none: any other text might repeat what the server was sent."""
+    """A code of the RFCs, or nothing: other text may quote the request."""
     code = answer.get("error")
     return f", {code}" if isinstance(code, str) and code in _ERROR_CODES else ""
 
 
 def _seconds(value: object) -> float | None:
-    """`expires_in`, which some servers send as text."""
+    """`expires_in`, which some servers send as a string."""
     return _number(float(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else value)
 
 

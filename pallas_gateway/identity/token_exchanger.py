@@ -1,8 +1,7 @@
-"""Exchanges callers' tokens for tokens of one downstream each, and remembers those no longer than both live.
+"""Exchanges callers' tokens for tokens of one downstream each, and caches them while both are valid.
 
-What is issued is kept in memory only, under the SHA-256 hash of the caller's token together with everything that was
-asked for, so one caller's token is never found by another caller or for another server. Nothing is written, and a
-failure is not remembered.
+Issued tokens are cached in memory only, by the SHA-256 hash of the caller's token and the whole request, so one
+caller's token is never used for another caller or another server. Failures are not cached.
 """
 
 from __future__ import annotations
@@ -27,13 +26,9 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.token_exchange import Issued
 
 EXCHANGE_SECONDS = 5.0
-"""How long an authorization server may take to answer."""
-MARGIN_SECONDS = 10.0
-"""An issued token is not used for its last moments: the request that carries it takes its time too."""
-UNSTATED_SECONDS = 60.0
-"""How long a token without `expires_in` is kept; see `TokenExchanger`."""
-MOST_KEPT = 10_000
-"""Tokens kept at once; beyond that the oldest is forgotten and asked for again when it is needed."""
+MARGIN_SECONDS = 10.0  # before its end a token is replaced, because its request takes time too
+UNSTATED_SECONDS = 60.0  # in the cache for a token without `expires_in`
+MOST_KEPT = 10_000  # tokens; beyond that the oldest is dropped
 
 type _Key = tuple[bytes, TokenExchange]
 
@@ -45,11 +40,11 @@ class _Kept:
 
 
 class TokenExchanger:
-    """Exchanges tokens and keeps what was issued; an async context manager around its connections and its memory.
+    """Exchanges tokens and caches them; an async context manager around its connections and its cache.
 
-    A token is kept `MARGIN_SECONDS` less than its `expires_in`, and never beyond the `exp` of the caller's token if
-    that is a JWT: who is locked out at the front is not let in at the back. Without `expires_in` it is kept for at
-    most `UNSTATED_SECONDS`: nobody said how long it lives, so that saves the requests of one call and little more.
+    A token is cached for `MARGIN_SECONDS` less than its `expires_in`, and never beyond the `exp` of a caller's JWT: a
+    caller who loses access to the gateway loses access to its downstreams. Without `expires_in` it is cached for
+    `UNSTATED_SECONDS` at most, for the requests of one call.
     """
 
     def __init__(
@@ -63,14 +58,14 @@ class TokenExchanger:
         self._client: httpx.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
-        """Be able to exchange."""
-        # One cookie jar for all callers: a session of one must not come along with the next one's token.
+        """Open the HTTP client."""
+        # Without cookies: all callers share the client, and one caller's session must not be sent with another's token.
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
         self._client = httpx.AsyncClient(timeout=None, cookies=no_cookies)  # noqa: S113  each exchange has a deadline
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Forget every token; whoever still waits for one is told that there is none."""
+        """Drop every token; waiting callers get an error."""
         client, self._client = self._client, None
         await self._tasks.cancel_all()
         self._kept.clear()
@@ -78,15 +73,14 @@ class TokenExchanger:
             await client.aclose()
 
     def __len__(self) -> int:
-        """How many tokens are kept."""
+        """The number of cached tokens."""
         return len(self._kept)
 
     async def exchange(self, subject: Secret, to: TokenExchange) -> Secret:
         """The token for `to` in exchange for the caller's; calls with the same one share one request.
 
         Raises:
-            TokenExchangeError: the authorization server refused, did not answer, or answered nothing usable; says
-                which one, for which downstream, and why.
+            TokenExchangeError: the authorization server refused, did not answer, or its answer has no usable token.
         """
         key = _key(subject, to)
         if (kept := self.kept(subject, to)) is not None:
@@ -95,13 +89,13 @@ class TokenExchanger:
         if task is None:
             task = self._tasks.spawn(self._issue(key, subject, to), name=f"exchange a token for {to.server}")
             self._under_way[key] = task
-        await asyncio.wait({task})  # not the task itself: a waiter that is cancelled must not end it for the others
+        await asyncio.wait({task})  # not `await task`: a cancelled waiter must not cancel it for the others
         if task.cancelled():
             raise failed(to, "the gateway is stopping")
         return task.result()
 
     def kept(self, subject: Secret, to: TokenExchange) -> Secret | None:
-        """The token that is kept for these two, if there is one and it is still good."""
+        """The cached token, None if there is none that is still valid."""
         key = _key(subject, to)
         kept = self._kept.get(key)
         if kept is None or self._monotonic() < kept.until:
@@ -110,13 +104,13 @@ class TokenExchanger:
         return None
 
     def forget(self, subject: Secret, to: TokenExchange, refused: Secret) -> None:
-        """Forget a token that the downstream has refused, unless another one has taken its place meanwhile."""
+        """Drop a token that the downstream has refused, unless it was replaced meanwhile."""
         key = _key(subject, to)
         if (kept := self._kept.get(key)) is not None and kept.token == refused:
             del self._kept[key]
 
     def is_under_way(self, subject: Secret, to: TokenExchange) -> bool:
-        """Whether the authorization server is being asked for this very token."""
+        """Return true while this exchange is running."""
         return _key(subject, to) in self._under_way
 
     async def _issue(self, key: _Key, subject: Secret, to: TokenExchange) -> Secret:
@@ -128,7 +122,7 @@ class TokenExchanger:
             self._under_way.pop(key, None)
 
     async def _ask(self, subject: Secret, to: TokenExchange) -> httpx.Response:
-        """The authorization server's answer. Causes are left out: their texts may show what was sent."""
+        """The authorization server's answer. Errors have no cause, whose text may quote the request."""
         if self._client is None:
             raise failed(to, "the gateway is stopping")
         body, auth = request_of(subject, to)

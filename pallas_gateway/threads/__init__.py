@@ -1,4 +1,4 @@
-"""Conversations kept for clients that keep none: their tables, and who may write to one. Imported only when it is on.
+"""Conversations in a database, for clients without storage of their own. Imported only when enabled.
 
-The gateway's processes hold nothing of a thread between two requests: any of them, on one database, continues any.
+A process holds no state of a thread between two requests, so any process on the same database can continue it.
 """

@@ -1,8 +1,8 @@
 """The connections to one database: SQLite for one machine, PostgreSQL for any number of replicas.
 
-Transactions are short: none is held while an agent works, so a few connections serve any number of calls. Each runs in
-a task of its own and is never cancelled: a cancelled statement may leave its connection, closed, with an open
-transaction, which with SQLite locks out every other writer.
+Transactions are short: none is open while an agent works, so a few connections serve any number of calls. Each runs in
+a task of its own and is never cancelled: a cancelled statement may leave a closed connection with an open transaction,
+which blocks every other writer of SQLite.
 """
 
 from __future__ import annotations
@@ -33,14 +33,12 @@ if TYPE_CHECKING:
 
     type Work[T] = Callable[[AsyncConnection], Awaitable[T]]
 
-CONNECTIONS = 10
-"""Most connections of one process."""
+CONNECTIONS = 10  # of one process
 CONNECT_SECONDS = 5.0
 OPERATION_SECONDS = 15.0
-"""How long a caller waits for one transaction, with the wait for a connection. The transaction itself is bounded by the
+"""A caller's longest wait for one transaction, with the wait for a connection. The transaction itself is bounded by the
 limits of the pool, of each statement and of SQLite's lock."""
-BUSY_SECONDS = 10.0
-"""How long SQLite waits for another writer."""
+BUSY_SECONDS = 10.0  # of SQLite's wait for another writer
 LONGEST_REASON = 300
 _SQLITE = "sqlite:///"
 _WRITES = {"pallas_writes": True}
@@ -49,7 +47,7 @@ _log = logging.getLogger("pallas.threads")
 
 
 class Database:
-    """The engine, and what is known of whether it can be reached: logged when that changes."""
+    """The engine; logs changes of its availability."""
 
     def __init__(self, url: Secret, folder: Path) -> None:
         """Not connected yet; a relative path of SQLite is below `folder`."""
@@ -58,7 +56,7 @@ class Database:
         self._transactions = TaskOwner()
 
     async def close(self) -> None:
-        """Wait (bounded) for the transactions under way, and close every connection."""
+        """Wait (bounded) for running transactions, and close every connection."""
         await self._transactions.__aexit__()
         await self._engine.dispose()
 
@@ -66,8 +64,8 @@ class Database:
         """Run `work` in a transaction that may write, to its end even if the caller is cancelled.
 
         Raises:
-            ThreadsUnavailableError: the database cannot be reached, or refuses a statement, or did not answer within
-                `seconds`; then the transaction may still be committed.
+            ThreadsUnavailableError: the database cannot be reached, refused a statement, or did not answer within
+                `seconds`; in the last case the transaction may still be committed.
         """
         return await self._completed(self._written(work), seconds)
 
@@ -90,8 +88,7 @@ class Database:
             result = await completed(self._transactions.spawn(transaction, name="transaction"), seconds=seconds)
         except _FAILURES as error:
             self._note(error)
-            message = "The conversations' database cannot be used now; try again in a moment."
-            raise ThreadsUnavailableError(message) from None  # what the libraries say may quote the URL
+            raise ThreadsUnavailableError from None  # the libraries' errors may quote the URL
         self._note(None)
         return result
 
@@ -107,8 +104,8 @@ class Database:
 
 def reason_of(error: BaseException) -> str:
     """An error in one line, without the statement, its values and any credentials."""
-    told = str(getattr(error, "orig", None) or error).partition("\n")[0]
-    return shortened(f"{type(error).__name__}: {told}", LONGEST_REASON)
+    text = str(getattr(error, "orig", None) or error).partition("\n")[0]
+    return shortened(f"{type(error).__name__}: {text}", LONGEST_REASON)
 
 
 def _engine(url: str, folder: Path) -> AsyncEngine:
@@ -118,7 +115,7 @@ def _engine(url: str, folder: Path) -> AsyncEngine:
 def _sqlite_engine(path: Path) -> AsyncEngine:
     engine = create_async_engine(
         URL.create("sqlite+aiosqlite", database=str(path)),
-        # Transactions are begun here, not by the driver, which would begin one only when it comes to write.
+        # Transactions are begun below, not by the driver, which begins one at the first write.
         connect_args={"isolation_level": None, "timeout": BUSY_SECONDS},
         pool_size=CONNECTIONS,
         max_overflow=0,
@@ -127,9 +124,9 @@ def _sqlite_engine(path: Path) -> AsyncEngine:
     )
 
     def prepare_file(*_: object) -> None:
-        if not path.parent.is_dir():  # SQLite's own words are the same for whatever it cannot open
+        if not path.parent.is_dir():  # SQLite's error is the same for every cause
             raise FileNotFoundError(f"no folder {path.parent}")
-        # What people said is for the gateway's user alone; SQLite gives the files beside it the mode of this one.
+        # Conversations are readable by the gateway's user only; SQLite creates its other files with the same mode.
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
@@ -141,21 +138,21 @@ def _sqlite_engine(path: Path) -> AsyncEngine:
 
 def _prepare_sqlite(connection: DBAPIConnection, _: object) -> None:
     cursor = connection.cursor()
-    # With a write-ahead log readers and the one writer do not wait for each other.
+    # With a write-ahead log, readers and the writer do not wait for each other.
     for setting in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
         cursor.execute(f"PRAGMA {setting}")
     cursor.close()
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # One that first reads and then writes would fail where another has written meanwhile, however long it may wait.
+    # A transaction that reads before it writes would fail if another one has written in between.
     writes = "pallas_writes" in connection.get_execution_options()
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _postgresql(url: str) -> AsyncEngine:
     async def connect() -> Any:
-        # The URL as it is: what PostgreSQL's own clients understand (`sslmode`, sockets) means the same here.
+        # The URL unchanged, so that it means the same as for PostgreSQL's own clients (`sslmode`, sockets).
         return await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=OPERATION_SECONDS)
 
     return create_async_engine(

@@ -1,4 +1,4 @@
-"""Brings a database's tables to what this version knows; safe for any number of processes that start at once."""
+"""Migrates a database's tables to this version; safe for any number of processes that start at once."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ if TYPE_CHECKING:
 
 VERSION_TABLE = "pallas_threads_version"
 LOCK = 0x70616C6C6173  # "pallas": the key of the advisory lock, in the database that threads are in
-LOCK_SECONDS = 8
-"""How long one try waits for another process that migrates; there will be others."""
+LOCK_SECONDS = 8  # of one attempt's wait for another process that migrates
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the tables up to date, within the transaction of `connection`, which nobody else may do meanwhile.
+    """Migrate the tables in the transaction of `connection`, while no other process can.
 
     Raises:
-        ThreadsSchemaError: they are newer than this version knows.
+        ThreadsSchemaError: a newer version has migrated them.
     """
     script = ScriptDirectory.from_config(config := _config(connection))
     if _present(connection) == script.get_current_head():
         return
-    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time, which this transaction is
+    if connection.dialect.name == "postgresql":  # SQLite has only one writer at a time
         connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
         connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK})"))
-    present = _present(connection)  # again: who held the lock has migrated
+    present = _present(connection)  # again: the earlier holder of the lock may have migrated
     known = {revision.revision for revision in script.walk_revisions()}
     if present is not None and present not in known:
         message = (

@@ -1,4 +1,4 @@
-"""What is known of threads, as values; and why one cannot be used now."""
+"""Threads and turns as values, and the errors of threads."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Thread:
 
     @property
     def changed(self) -> int:
-        """`updated_at` in milliseconds since 1970, as it is stored."""
+        """`updated_at` in milliseconds since 1970, as in the database."""
         return round(self.updated_at.timestamp() * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a turn came to: the answer of a complete one, the reason and a sentence of one that failed."""
+    """The end of a turn: the answer, or the reason and a sentence for a failed one."""
 
     answer: Message | None = None
     stop_reason: str | None = None
@@ -46,13 +46,13 @@ class Outcome:
 
     @property
     def status(self) -> Status:
-        """As it is stored."""
+        """The turn's status in the database."""
         return "error" if self.answer is None else "complete"
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One question with what became of it; `number` counts from 1, without gaps."""
+    """One question and its outcome; `number` counts from 1, without gaps."""
 
     number: int
     status: Status
@@ -98,7 +98,7 @@ class Lease:
 
 
 class ThreadNotFoundError(GatewayError):
-    """There is no such thread, or it is somebody else's, or of another agent: callers cannot tell which."""
+    """The thread does not exist, or belongs to another owner or agent: callers cannot tell which."""
 
     reason = "not_found"
 
@@ -110,18 +110,21 @@ class ThreadBusyError(GatewayError):
 
 
 class LeaseLostError(GatewayError):
-    """Another call has taken over the thread meanwhile, so this one's answer is not part of it."""
+    """Another call has taken over the thread, so this call's answer is not stored."""
 
     reason = "lease_lost"
 
 
 class ThreadsUnavailableError(GatewayError):
-    """The database cannot be used now; the operator has to mend it, callers may try again."""
+    """The database cannot be used now; an operator must repair it, callers may try again."""
 
     reason = "threads_unavailable"
 
+    def __init__(self) -> None:
+        super().__init__("The conversations' database cannot be used now; try again in a moment.")
+
 
 class ThreadsSchemaError(GatewayError):
-    """The database's tables are newer than this version of the gateway; the operator has to update the gateway."""
+    """The database's tables are newer than this version of the gateway, which must be updated."""
 
     reason = "threads_schema_newer"

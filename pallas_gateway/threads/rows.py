@@ -1,4 +1,4 @@
-"""From rows of the database to values and back."""
+"""Rows of the database as values, and values as columns."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def columns_of(outcome: Outcome) -> dict[str, Any]:
 
 
 def storable(text: str) -> str:
-    """Text that a database takes: models may say NUL and halves of surrogate pairs, which PostgreSQL does not."""
+    """Text without NUL and halves of surrogate pairs, which models may write and PostgreSQL refuses."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def images_as_json(message: Message) -> list[dict[str, str]]:
-    """The images of a message, as they are stored."""
+    """The images of a message as JSON."""
     return [{"data": image.data, "mime_type": image.mime_type} for image in message.images]
 
 
@@ -59,7 +59,7 @@ def thread_of(row: AnyRow) -> Thread:
 
 
 def turn_of(row: AnyRow) -> Turn:
-    """The turn of a row, with `is_over`: it is pending and its lease is over."""
+    """The turn of a row; its `is_over` is true for a pending turn whose lease has ended."""
     question = _message("user", row.question, row.question_images)
     return Turn(
         row.number,

@@ -1,4 +1,4 @@
-"""Threads as the gateway has them: one database, opened when the gateway starts, waited for when it is not there."""
+"""The gateway's threads: one database, opened at the start; attempts go on until it is available."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.identity.secret import Secret
 
-FIRST_TRY_SECONDS = 10.0
-"""How long a start waits for the database; agents do not need it."""
+FIRST_TRY_SECONDS = 10.0  # of a start; agents do not need the database
 TRY_AGAIN_SECONDS = 3.0
 _log = logging.getLogger("pallas.threads")
 
@@ -35,10 +34,10 @@ class Threads:
         self._is_open = False
 
     async def __aenter__(self) -> Self:
-        """Migrate the database; where it is not there, go on trying in the background.
+        """Migrate the database; while it is unavailable, keep trying in the background.
 
         Raises:
-            ThreadsSchemaError: it was used by a newer gateway.
+            ThreadsSchemaError: a newer gateway has used the database.
         """
         try:
             await self._open(FIRST_TRY_SECONDS)
@@ -50,9 +49,9 @@ class Threads:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Wait (bounded) for what is being written, and close every connection.
+        """Wait (bounded) for running writes, and close every connection.
 
-        A turn that is not written by then ends with its lease.
+        A turn whose end is not written by then ends with its lease.
         """
         await self._opening.cancel_all()
         await self._turns.close()
@@ -60,24 +59,23 @@ class Threads:
 
     @property
     def store(self) -> Store:
-        """Where threads are.
+        """The stored threads.
 
         Raises:
-            ThreadsUnavailableError: the database was not there yet.
+            ThreadsUnavailableError: the database was not available yet.
         """
         self._refuse_unless_open()
         return self._store
 
     @property
     def turns(self) -> Turns:
-        """Who may add to threads; raises as `store`."""
+        """Begins turns of threads; raises as `store`."""
         self._refuse_unless_open()
         return self._turns
 
     def _refuse_unless_open(self) -> None:
         if not self._is_open:
-            message = "The conversations' database cannot be used now; try again in a moment."
-            raise ThreadsUnavailableError(message)
+            raise ThreadsUnavailableError
 
     async def _keep_trying(self) -> None:
         while not self._is_open:

@@ -1,4 +1,4 @@
-"""Threads and turns in the database: every statement there is. Whether one changed a row says who won a race."""
+"""Threads and turns in the database: all SQL statements. The number of changed rows decides races."""
 
 from __future__ import annotations
 
@@ -36,14 +36,11 @@ if TYPE_CHECKING:
     type _Transaction[**P, T] = Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]
 
 type Position = tuple[int, str]
-"""Where a page of threads begins: after the one last changed then (in milliseconds since 1970), of that id."""
+"""Start of a page of threads: the time (milliseconds since 1970) and id of the thread before it."""
 
-MOST_REPLAYED = 1000
-"""Turns of a thread that a model is sent at most."""
-REPLAY_BYTES = 16 * 1024 * 1024
-"""Most bytes of these turns, with their images as Base64; older turns are left out."""
-PAGE_BYTES = 8 * 1024 * 1024
-"""Most bytes of the turns of one page; a page has at least one turn."""
+MOST_REPLAYED = 1000  # turns of a thread that are sent to a model
+REPLAY_BYTES = 16 * 1024 * 1024  # of these turns, with their images as Base64; older turns are left out
+PAGE_BYTES = 8 * 1024 * 1024  # of the turns of one page, which has at least one turn
 _TEXTS = (turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
 _SIZE = sum((octets(column) for column in _TEXTS), literal(0)).label("size")
 _SHOWN = (threads.c.id, threads.c.agent, threads.c.title, threads.c.created_at, threads.c.updated_at, threads.c.turns)
@@ -70,7 +67,7 @@ def _reading[**P, T](work: _Method[P, T]) -> _Transaction[P, T]:
 
 
 class Store:
-    """What may be asked of the database; everything raises `ThreadsUnavailableError` when it cannot be used.
+    """Reads and writes threads; every method raises `ThreadsUnavailableError` if the database cannot be used.
 
     Each method is one transaction, which runs to its end even if the caller is cancelled.
     """
@@ -92,7 +89,7 @@ class Store:
         """Find the owner's thread of that id.
 
         Raises:
-            ThreadNotFoundError: there is none, or it is somebody else's.
+            ThreadNotFoundError: there is none, or it has another owner.
         """
         wanted = select(*_SHOWN).where(threads.c.id == thread_id, threads.c.owner == owner)
         row = (await connection.execute(wanted)).one_or_none()
@@ -104,7 +101,7 @@ class Store:
     async def threads_of(
         self, connection: AsyncConnection, owner: str, agent: str, *, limit: int, after: Position | None
     ) -> Sequence[Thread]:
-        """At most `limit` of the owner's threads with an agent, the one last changed first."""
+        """At most `limit` of the owner's threads with an agent, by their last change, newest first."""
         place = tuple_(threads.c.updated_at, threads.c.id)
         wanted = select(*_SHOWN).where(threads.c.owner == owner, threads.c.agent == agent)
         if after is not None:
@@ -114,9 +111,9 @@ class Store:
 
     @_reading
     async def turns_of(self, connection: AsyncConnection, thread_id: str, *, limit: int, after: int) -> TurnPage:
-        """The turns of a thread whose numbers come after `after`, in order: at most `limit`, as far as they fit.
+        """The turns after number `after`, in order: at most `limit`, and at most `PAGE_BYTES`.
 
-        A pending turn whose lease is over is shown as what it will be: an error.
+        A pending turn whose lease has ended is returned as an error.
         """
         is_wanted = and_(turns.c.thread_id == thread_id, turns.c.number > after)
         sizes = select(turns.c.number, _SIZE).where(is_wanted).order_by(turns.c.number).limit(limit + 1)
@@ -134,10 +131,7 @@ class Store:
 
     @_reading
     async def history(self, connection: AsyncConnection, lease: Lease) -> History:
-        """The messages before the turn of a lease: questions with their answers, without turns that failed.
-
-        The newest turns that fit.
-        """
+        """The messages before the turn of a lease: the newest complete turns that fit."""
         is_wanted = and_(
             turns.c.thread_id == lease.thread_id, turns.c.status == "complete", turns.c.number < lease.turn
         )
@@ -155,7 +149,7 @@ class Store:
     async def begin_thread(
         self, connection: AsyncConnection, thread: NewThread, question: Message, call_id: str
     ) -> Lease:
-        """Create a thread with its first turn, pending, and its lease: no thread is left without a turn."""
+        """Create a thread with its first turn, pending, and its lease, in one transaction."""
         lease = Lease(thread.id, 1, secrets.token_hex(16))
         values = {"id": thread.id, "owner": thread.owner, "agent": thread.agent, **self._held_by(lease.holder)}
         await connection.execute(insert(threads).values(**values, created_at=now(), updated_at=now(), turns=1))
@@ -166,10 +160,10 @@ class Store:
     async def begin_turn(
         self, connection: AsyncConnection, thread_id: str, question: Message, call_id: str
     ) -> Lease | None:
-        """Begin the next turn of a thread, pending, with the lease of its thread; None while another holds that.
+        """Begin the next turn of a thread, pending, with the thread's lease; None while another call holds the lease.
 
-        Number and row come with the lease in one transaction, so numbers are unique and have no gaps. What the last
-        holder has left behind unfinished becomes an error.
+        Number, row and lease are taken in one transaction, so numbers are unique and have no gaps. A pending turn of
+        the last holder becomes an error.
         """
         holder = secrets.token_hex(16)
         taken = (
@@ -218,14 +212,14 @@ class Store:
 async def _fitting(
     connection: AsyncConnection, sizes: Select[tuple[int, int]], *, most: int, octets: int, at_least: int
 ) -> tuple[int | None, bool]:
-    """The number of the last turn that fits into `octets`, None if none does, and whether more turns follow.
+    """The number of the last turn that fits into `octets`, None if none does, and true if more turns follow.
 
     Args:
         connection: in a transaction.
-        sizes: number and size of each turn, in the order in which they are wanted; read no further than they fit.
-        most: turns that are wanted.
-        octets: how much they may be together.
-        at_least: turns that are taken whatever their size.
+        sizes: number and size of each turn, in order; read only as far as they fit.
+        most: the largest number of turns.
+        octets: the largest sum of sizes.
+        at_least: turns that are included regardless of their size.
     """
     last, count, total = None, 0, 0
     async with connection.stream(sizes) as found:
@@ -242,7 +236,7 @@ def _is_free() -> ColumnElement[bool]:
 
 
 def _holds(lease: Lease) -> ColumnElement[bool]:
-    """Also when it is over: as long as nobody else took it, nothing came between."""
+    """The lease is held, also after its time, until another call takes it."""
     return and_(threads.c.id == lease.thread_id, threads.c.lease_holder == lease.holder)
 
 

@@ -1,6 +1,6 @@
 """The tables. A change here needs a step in `migrations/versions`; a test compares the two.
 
-All times are milliseconds since 1970 by the database's own clock: replicas' clocks may differ, and leases are compared.
+Times are milliseconds since 1970 by the database's clock, because leases are compared and replicas' clocks may differ.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ turns = Table(
 
 
 class now(FunctionElement[int]):  # noqa: N801  named like the SQL function it stands for
-    """The present by the database's clock, also inside a transaction that has waited for a lock."""
+    """The present time by the database's clock, also in a transaction that has waited for a lock."""
 
     type = BigInteger()
     inherit_cache = True
@@ -83,7 +83,7 @@ def _now_of_sqlite(_: now, __: SQLCompiler, **___: Any) -> str:
 
 
 class octets(FunctionElement[int]):  # noqa: N801  as above
-    """The bytes of a text or of JSON as it is stored; 0 for NULL."""
+    """The stored bytes of a text or of JSON; 0 for NULL."""
 
     type = BigInteger()
     inherit_cache = True

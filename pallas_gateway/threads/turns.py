@@ -1,4 +1,4 @@
-"""One turn of a thread from its beginning to its end, with the lease that keeps other writers away meanwhile."""
+"""One turn of a thread from its beginning to its end, with the lease that excludes other writers."""
 
 from __future__ import annotations
 
@@ -30,18 +30,15 @@ if TYPE_CHECKING:
 
     type _Begin = Callable[[], Coroutine[Any, Any, Lease | None]]
 
-RENEWALS = 4
-"""How often a lease is renewed in the time it lasts, so that a hiccup of the database does not cost it."""
-POLL_SECONDS = (0.05, 0.5)
-"""Shortest and longest time between two tries to get a lease that another process has."""
-_WRITE_AGAIN_SECONDS = (0.2, 1.0, 3.0)
-"""An answer that was paid for is worth more than one try to store it."""
+RENEWALS = 4  # of a lease in its lifetime, so that a short outage of the database does not lose it
+POLL_SECONDS = (0.05, 0.5)  # shortest and longest pause between two attempts to get another process's lease
+_WRITE_AGAIN_SECONDS = (0.2, 1.0, 3.0)  # pauses between attempts to store an answer
 _CANCELLED = Outcome(error_reason="cancelled", error="The call was cancelled.")
 _log = logging.getLogger("pallas.threads")
 
 
 class OpenTurn:
-    """A turn that nobody else can come between; `history` is what was said before it."""
+    """A turn that has begun; `history` is the messages before it."""
 
     def __init__(self, store: Store, lease: Lease, tasks: TaskOwner, *, is_first: bool) -> None:
         """With `is_first` the thread was created for this turn, and is deleted if the turn fails before it is kept."""
@@ -54,11 +51,11 @@ class OpenTurn:
 
     @property
     def number(self) -> int:
-        """Counts from 1 within the thread."""
+        """The turn's number in its thread, from 1."""
         return self.lease.turn
 
     async def read_history(self) -> None:
-        """Read what was said before."""
+        """Read the messages before the turn."""
         self.history = await self._store.history(self.lease)
 
     def keep(self) -> None:
@@ -66,11 +63,11 @@ class OpenTurn:
         self._is_kept = True
 
     async def end(self, outcome: Outcome) -> None:
-        """Write what it came to, even if the caller is cancelled meanwhile: half an end would lock the thread.
+        """Store the outcome, even if the caller is cancelled: a turn without an end would lock its thread.
 
         Raises:
-            LeaseLostError: another writer took over the thread; nothing was written.
-            ThreadsUnavailableError: the database cannot be used, also not a few seconds later.
+            LeaseLostError: another writer has taken over the thread; nothing was written.
+            ThreadsUnavailableError: the database could not be used for several seconds.
         """
         self.is_ended = True
         writing = self._tasks.spawn(self._written(outcome), name=f"end of turn in thread {self.lease.thread_id}")
@@ -81,9 +78,9 @@ class OpenTurn:
             raise
 
     async def fail(self, outcome: Outcome) -> None:
-        """Write how it failed, unless it has ended; a thread that was created for it and is not kept is deleted.
+        """Store the failure, unless the turn has ended; deletes a thread that was created for it and is not kept.
 
-        Where that fails as well, which is logged, its lease runs out and the turn reads as `abandoned`.
+        If that fails too, which is logged, the turn becomes `abandoned` at the end of its lease.
         """
         if self.is_ended:
             return
@@ -111,7 +108,7 @@ class OpenTurn:
 
 
 class Turns:
-    """Begins turns, one at a time for each thread; those who wait in this process come in the order they asked."""
+    """Begins turns, one at a time for each thread; waiting turns of this process begin in order."""
 
     def __init__(self, store: Store, lease_seconds: float) -> None:
         self._store = store
@@ -120,28 +117,28 @@ class Turns:
         self._tasks = TaskOwner()
 
     async def close(self) -> None:
-        """Wait (bounded) for turns that begin or end."""
+        """Wait (bounded) for turns that are beginning or ending."""
         await self._tasks.__aexit__()
 
     def turn(
         self, thread_id: str, question: Message, call_id: str, *, wait_seconds: float
     ) -> AbstractAsyncContextManager[OpenTurn]:
-        """The next turn of a thread, for the block; one that the block does not end is ended as an error.
+        """The next turn of a thread, for the block, which is ended as an error unless the block ends it.
 
-        The lease is renewed meanwhile. When it is lost all the same, the block is cancelled.
+        The lease is renewed during the block. If it is lost nevertheless, the block is cancelled.
 
         Raises:
             ThreadBusyError: another turn was still running after `wait_seconds`.
-            LeaseLostError: another writer took over the thread during the block.
+            LeaseLostError: another writer has taken over the thread during the block.
             ThreadsUnavailableError: the database cannot be used.
         """
         begin = partial(self._store.begin_turn, thread_id, question, call_id)
         return self._turn(thread_id, begin, wait_seconds=wait_seconds)
 
     def first_turn(self, thread: NewThread, question: Message, call_id: str) -> AbstractAsyncContextManager[OpenTurn]:
-        """The first turn of a thread that is created with it; as `turn`.
+        """The first turn of a new thread; as `turn`.
 
-        If it fails before `keep` is called, the thread is deleted.
+        If the turn fails before `keep` is called, the thread is deleted.
         """
         return self._turn(thread.id, partial(self._store.begin_thread, thread, question, call_id), is_first=True)
 
@@ -167,7 +164,7 @@ class Turns:
 
     @asynccontextmanager
     async def _in_line(self, thread_id: str, seconds: float) -> AsyncIterator[float]:
-        """Nobody else of this process has a turn of the thread in the block; gives the time until it may be waited."""
+        """Exclude other turns of the thread in this process during the block; yields the deadline of the wait."""
         deadline = asyncio.get_running_loop().time() + seconds
         queue = self._queues.setdefault(thread_id, _Queue())
         queue.length += 1
@@ -196,24 +193,22 @@ class Turns:
         return turn
 
     async def _tried(self, begin: _Begin, *, is_first: bool) -> OpenTurn | None:
-        """Begin the turn if the thread is free; one that has begun for a cancelled caller is ended again."""
+        """Begin the turn if the thread is free; if the caller is cancelled meanwhile, the turn is ended again."""
         beginning = self._tasks.spawn(begin(), name="beginning of a turn")
         try:
             await asyncio.wait({beginning})
         except asyncio.CancelledError:
             await completed(self._tasks.spawn(self._given_up(beginning, is_first=is_first), name="end of a turn"))
             raise
-        return self._open(beginning.result(), is_first=is_first)
+        lease = beginning.result()
+        return None if lease is None else OpenTurn(self._store, lease, self._tasks, is_first=is_first)
 
     async def _given_up(self, beginning: asyncio.Task[Lease | None], *, is_first: bool) -> None:
         await asyncio.wait({beginning})
         if beginning.cancelled() or beginning.exception() is not None:
             return
-        if (turn := self._open(beginning.result(), is_first=is_first)) is not None:
-            await turn.fail(_CANCELLED)
-
-    def _open(self, lease: Lease | None, *, is_first: bool) -> OpenTurn | None:
-        return OpenTurn(self._store, lease, self._tasks, is_first=is_first) if lease is not None else None
+        if (lease := beginning.result()) is not None:
+            await OpenTurn(self._store, lease, self._tasks, is_first=is_first).fail(_CANCELLED)
 
     @asynccontextmanager
     async def _kept(self, turn: OpenTurn) -> AsyncIterator[None]:
@@ -231,9 +226,9 @@ class Turns:
             try:
                 is_held = await self._store.renew(turn.lease)
             except ThreadsUnavailableError:
-                continue  # until the database is back; if somebody took the thread by then, that is seen then
+                continue  # a later renewal notices if another call has taken the thread
             if not is_held and turn.is_ended:
-                return  # the end has given it back, or finds out itself that it was lost
+                return  # `end` has returned the lease, or reports its loss
             if not is_held:
                 extra = {"thread_id": turn.lease.thread_id, "turn": turn.lease.turn}
                 _log.warning("thread taken over", extra=extra)
@@ -241,7 +236,7 @@ class Turns:
 
 
 class _Queue:
-    """The turns of this process that want one thread; a lock lets them through in the order they came."""
+    """The waiting turns of one thread in this process, in order."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()

@@ -1,6 +1,6 @@
-"""Who a request comes from and whether it may go on; `web/refusals.py` has the answers to those that may not.
+"""The caller of a request, and its access; `web/refusals.py` has the responses to refused requests.
 
-Without `gateway.auth` everybody may do everything, and this only notes which token a request brought.
+Without `gateway.auth` every caller has all grants, and only the request's token is recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action, Decision, decide
-from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.identity.errors import TokenError, TokenRejectedError
 from pallas_gateway.identity.grants import EVERYTHING, RUN_AGENTS, VIEW_METRICS, Grants
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.urls import ALL_AGENTS
@@ -39,8 +39,8 @@ class McpEndpoint:
     """The address of an MCP request.
 
     Attributes:
-        name: the agent that the address names, `ALL_AGENTS`, or None for a path of no agent.
-        shown: the agent whose metadata refusals point to; None where that would tell which agents exist.
+        name: the agent of the address, `ALL_AGENTS`, or None for a path without an agent.
+        shown: the agent whose metadata refusals link; None where that would show which agents exist.
         absent: returns why the agent is not served at this address, None if it is.
     """
 
@@ -50,17 +50,17 @@ class McpEndpoint:
 
 
 async def admitted(gateway: Gateway, endpoint: McpEndpoint, http: Request) -> McpRequest | Response:
-    """Return a request that may go on, with its caller in the scope (`CALLER_KEY`), or the response that refuses it.
+    """Return an accepted request, with its caller in the scope (`CALLER_KEY`), or the response that refuses it.
 
-    401 without a valid token, for agents that do not exist as well; 404 for an agent that the caller may not view, as
-    if it did not exist; 403 for a call that the caller may not make; 503 while tokens cannot be verified, and for calls
-    while the gateway drains, except those that its own running calls make. All else is answered during a drain: clients
-    list tools to understand a result, and cancel calls.
+    401 without a valid token, also for agents that do not exist; 404 for an agent that the caller may not view, as if
+    it did not exist; 403 for a call that the caller may not make; 503 while tokens cannot be verified, and for calls
+    that are not nested while the gateway drains. Other requests are answered during a drain: clients list tools to
+    understand a result, and cancel calls.
     """
     scope = http.scope
     try:
         scope[CALLER_KEY] = await caller_of(gateway, scope, agent=endpoint.name)
-    except (TokenRejectedError, VerificationUnavailableError) as error:
+    except TokenError as error:
         return refusals.of_token(gateway, error, scope, agent=endpoint.shown)
     if (refused := _refusal_to_view(gateway, endpoint, scope) or _refusal_by_headers(http)) is not None:
         return refused
@@ -95,7 +95,7 @@ def _refusal_to_view(gateway: Gateway, endpoint: McpEndpoint, scope: Scope) -> R
 
 def _refusal_by_headers(http: Request) -> Response | None:
     if http.method != "POST":
-        # Without sessions GET has no stream to open and DELETE none to end; the spec's answer is 405.
+        # Without sessions, GET has no stream to open and DELETE no session to end; the spec requires 405.
         message = {"error": f"{http.method} is not used here: this MCP server keeps no sessions. Use POST."}
         return JSONResponse(message, status_code=405, headers={"Allow": "POST"})
     if not bodies.is_json(http.headers):
@@ -119,24 +119,21 @@ def _refusal_to_run(gateway: Gateway, name: str | None, request: McpRequest) -> 
         case Decision.NO_GRANT:
             gateway.refuse_call(agent, caller)
             return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", ALL_AGENTS)
-        case Decision.HIDDEN if agent in hosted:  # goes on, to be told that there is no such tool
+        case Decision.HIDDEN if agent in hosted:  # passed on, and answered as an unknown tool
             refusals.note(gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
     return None
 
 
 async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None) -> Caller:
-    """Whom a request comes from.
-
-    A nested call comes from the caller of the call that made it, with the token that this hop brought.
+    """The caller of a request; of a nested call the caller of its parent, with this request's token.
 
     Args:
-        gateway: whose authentication counts.
+        gateway: has the authentication.
         scope: the request.
-        agent: the agent it is for (`ALL_AGENTS` for all at once), None for the gateway itself.
+        agent: the requested agent (`ALL_AGENTS` for all), None for the gateway itself.
 
     Raises:
-        TokenRejectedError: it brought a token that is not accepted here.
-        VerificationUnavailableError: its token cannot be judged now.
+        TokenError: the request's token is not accepted, or cannot be verified now.
     """
     headers = Headers(scope=scope)
     bearer = bearer_of(headers.get("authorization"))
@@ -162,14 +159,14 @@ def _nested_caller(gateway: Gateway, parent: Call, bearer: Secret | None) -> Cal
 
 
 def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *, shown: str | None) -> Response | None:
-    """Return the response to a request that may not go on, None if it may; refusals are counted and logged.
+    """Return the refusal of a request, None if it is allowed; refusals are counted and logged.
 
     Args:
         gateway: hosts the agents.
         scope: the request, with its caller.
-        agent: that the request names, None if it names none.
-        action: what the request does with the agent.
-        shown: the agent whose metadata the response points to, None for a response that must not name one.
+        agent: the requested agent, None if the request names none.
+        action: the use of the agent.
+        shown: the agent whose metadata the response links, None for a response that must not name one.
     """
     caller, exists = scope[CALLER_KEY], agent in gateway.servers
     match decide(caller, agent, action, exists=exists):
@@ -186,10 +183,10 @@ def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *
 
 
 async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:
-    """What the one who asks may see in the registry.
+    """The grants that decide what a caller sees in the registry.
 
     Raises:
-        TokenRejectedError, VerificationUnavailableError: as `caller_of`; not with an open registry.
+        TokenError: as `caller_of`; not with an open registry.
     """
     auth = gateway.configuration.deployment.gateway.auth
     if auth is None or auth.registry == "open":
@@ -198,10 +195,10 @@ async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:
 
 
 async def metrics_refusal(gateway: Gateway, scope: Scope) -> JSONResponse | None:
-    """Why the metrics are not shown, None if they are.
+    """Return the refusal of a request for the metrics, None if it is allowed.
 
     Raises:
-        TokenRejectedError, VerificationUnavailableError: as `caller_of`.
+        TokenError: as `caller_of`.
     """
     caller = await caller_of(gateway, scope)
     if caller.grants.may_view_metrics:

@@ -1,7 +1,7 @@
-"""From a request to the agent it is for: by path on the gateway's port, by port in per-port mode.
+"""The agent of a request: by path on the gateway's port, by port in per-port mode.
 
-No redirect and no mount: `/agents/x/mcp` and `/agents/x/mcp/` are the same place, and a redirect would lose the
-method, the body or (behind an ingress) the scheme.
+`/agents/x/mcp` and `/agents/x/mcp/` are equal, without a redirect: it would lose the method, the body or (behind an
+ingress) the scheme.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ def is_own_port_path(path: str) -> bool:
 
 
 def named_by_path(path: str) -> str | None:
-    """The agent a path is for, hosted or not; None if it is none of an agent."""
+    """The agent's name in a path, hosted or not; None for other paths."""
     match = _AGENT_PATH.fullmatch(path)
     return match[1] if match else None
 
 
 def is_agent_path(path: str, *, on_own_port: bool) -> bool:
-    """Whether a path belongs to the agents, hosted or not; `/mcp` does on an agent's own port only."""
+    """Return true for a path of an agent, hosted or not; `/mcp` is one on an agent's own port only."""
     return path.startswith("/agents/") or (on_own_port and is_own_port_path(path))
 
 
 def _with_session_id(request: McpRequest, send: Send) -> Send:
-    """Give a client that initializes an opaque session id.
+    """Add an opaque session id to the response to `initialize`.
 
-    It costs no state and any id is accepted later: it only ties a client's `notifications/cancelled`, which comes on
-    another request, to the call it means.
+    Nothing is stored for it, and any id is accepted later: it only connects a client's `notifications/cancelled`, which
+    comes in another request, to its call.
     """
     headers = request.http.headers
     is_modern = headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS

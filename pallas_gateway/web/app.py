@@ -1,4 +1,4 @@
-"""`create_app`: one ASGI app for all listeners; which routes a request sees depends on the port it came in by."""
+"""`create_app`: one ASGI app for all listeners, with one route table for each port."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
-from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.urls import ALL_AGENTS, WELL_KNOWN
 from pallas_gateway.web import (
@@ -46,7 +46,7 @@ def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
     """The app behind all listeners.
 
     Args:
-        gateway: opened by whoever serves the app; the app has no lifespan of its own.
+        gateway: opened by the server; the app has no lifespan of its own.
         ports: the routes of each listening port.
     """
     tables = {port: _Table(gateway, routes) for port, routes in ports.items()}
@@ -62,7 +62,7 @@ def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
     guarded = cross_origin(app, gateway.configuration)
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
-        """Metadata is for pages of every origin, whatever `allowed_origins` says of the agents."""
+        """Serve metadata to pages of every origin, independent of `allowed_origins`."""
         is_open = scope["type"] == "http" and protected_resource.is_metadata_path(scope["path"])
         await (app if is_open else guarded)(scope, receive, send)
 
@@ -97,7 +97,7 @@ class _Table:
             await self._app_at(scope)(scope, receive, send)
 
     def _app_at(self, scope: Scope) -> ASGIApp:
-        """Who answers at the request's path; each has its own guards."""
+        """The app of the request's path, with its own guards."""
         path = scope["path"]
         if self._for_openai_clients is not None and openai.is_path(path):
             return self._for_openai_clients
@@ -112,7 +112,7 @@ class _Table:
         return refusals.not_found(scope, refusals.NOTHING_HERE)
 
     def _named(self, path: str) -> str | None:
-        """The agent a path on this port is for."""
+        """The agent of a path on this port."""
         return self._routes.agent or agent_routes.named_by_path(path)
 
     async def _metadata(self, request: Request) -> Response:
@@ -120,12 +120,12 @@ class _Table:
 
     async def _serve_agent(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = self._named(scope["path"])
-        # On a port where agents are elsewhere the metadata would tell which exist.
+        # On a port without agents the metadata would show which agents exist.
         shown, absent = name if self._has_agents else None, partial(self._why_not_here, scope, name)
         await agent_routes.serve(self._gateway, McpEndpoint(name, shown, absent), Request(scope, receive), send)
 
     def _why_not_here(self, scope: Scope, name: str | None) -> str | None:
-        """Say where an agent is that this port does not serve, to a caller that may view it."""
+        """The error for an agent that this port does not serve, None if it does."""
         configuration = self._gateway.configuration
         if self._routes.agent is not None:
             is_here = agent_routes.is_own_port_path(scope["path"])
@@ -149,14 +149,14 @@ class _Table:
 
 
 def _is_main(gateway: Gateway, routes: PortRoutes) -> bool:
-    """The port of all agents, which is the registry's, or of the only one there is."""
+    """Return true for the port of all agents, which is the registry's, or of the only agent."""
     return routes.registry or (routes.agent is not None and gateway.configuration.only_agent is not None)
 
 
 def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
     if not _is_main(gateway, routes) or not gateway.configuration.deployment.gateway.openai_api:
         return None
-    from pallas_gateway.web.openai.api import OpenAiApi  # noqa: PLC0415  nobody pays for it who has it off
+    from pallas_gateway.web.openai.api import OpenAiApi  # noqa: PLC0415  imported only when enabled
 
     return OpenAiApi(gateway)
 
@@ -164,20 +164,20 @@ def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
 def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
     if gateway.threads is None or not _is_main(gateway, routes):
         return None
-    from pallas_gateway.web.threads.api import ThreadsApi  # noqa: PLC0415  nobody pays for it who has it off
-    from pallas_gateway.web.threads.errors import error_body  # noqa: PLC0415  likewise
+    from pallas_gateway.web.threads.api import ThreadsApi  # noqa: PLC0415  imported only when enabled
+    from pallas_gateway.web.threads.errors import error_body  # noqa: PLC0415
 
-    return host_and_origin_guard(ThreadsApi(gateway, gateway.threads), gateway.configuration, told=error_body)
+    return host_and_origin_guard(ThreadsApi(gateway, gateway.threads), gateway.configuration, body_of=error_body)
 
 
 class _OpenEndpoints:
-    """The endpoints outside the Host guard: they give nothing away that is worth a rebinding attack."""
+    """The endpoints outside the Host guard; they hold nothing worth a DNS rebinding attack."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     def of(self, routes: PortRoutes) -> dict[str, Endpoint]:
-        """Those of one port, by path."""
+        """The endpoints of one port, by path."""
         if routes.nested_only:
             return {}
         endpoints: dict[str, Endpoint] = {
@@ -204,8 +204,8 @@ class _OpenEndpoints:
     async def _ready(self, request: Request) -> Response:
         try:
             viewer = await viewer_of(self._gateway, request.scope)
-        except (TokenRejectedError, VerificationUnavailableError):
-            viewer = NOTHING  # a probe wants the status; a bad token only hides who is not up
+        except TokenError:
+            viewer = NOTHING  # a probe needs the status; an invalid token only hides the list of agents
         return probes.ready(self._gateway, request, viewer)
 
     async def _metrics(self, request: Request) -> Response:
@@ -227,13 +227,13 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, scope: Scope, receive: R
     else:
         try:
             response = await endpoint(Request(scope))
-        except (TokenRejectedError, VerificationUnavailableError) as error:
+        except TokenError as error:
             response = refusals.of_token(gateway, error, scope)
     await response(scope, receive, send)
 
 
 async def _accept_lifespan(receive: Receive, send: Send) -> None:
-    """Say yes to the server's lifespan protocol; the gateway is opened and closed outside it."""
+    """Confirm the server's lifespan messages; the gateway is opened and closed elsewhere."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

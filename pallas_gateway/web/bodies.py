@@ -18,7 +18,7 @@ async def read(request: Request, limit: int) -> bytes | None:
     """Return the body; None if it is larger than `limit` bytes.
 
     Raises:
-        ClientDisconnect: the client left before its request was whole; `AnswerAfterBody` ends such a request.
+        ClientDisconnect: the client disconnected before its request was complete; `AnswerAfterBody` ends the request.
     """
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and (len(declared) > len(str(limit)) or int(declared) > limit):

@@ -1,4 +1,4 @@
-"""Long answers over HTTP: a client that may leave meanwhile, and streams that may be silent."""
+"""Long responses over HTTP: clients that disconnect, and keep-alive comments in streams."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Send
 
-CLEAN_UP_SECONDS = 10.0
-"""Longest wait of a request whose client has left for the end of its work."""
+CLEAN_UP_SECONDS = 10.0  # the wait of a disconnected client's request for the end of its work
 _KEEP_ALIVE = b": keep-alive\n\n"
 _STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache, no-transform",
-    "X-Accel-Buffering": "no",  # nginx would hold the stream back
+    "X-Accel-Buffering": "no",  # nginx would buffer the stream
 }
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, None], tasks: TaskOwner) -> None:
-    """Do `work`, in a task of its own; cancel it when the client leaves.
+    """Run `work` in a task of its own, and cancel it when the client disconnects.
 
     Args:
-        receive: of a request whose body was read: what comes next is that the client has left.
+        receive: of a request whose body was read, so that the next message is the disconnect.
         work: answers the request.
-        tasks: owns the work; its clean-up goes on there if it takes longer than `CLEAN_UP_SECONDS`.
+        tasks: owns the work, whose clean-up may continue there after `CLEAN_UP_SECONDS`.
     """
     working = tasks.spawn(work, name="answer")
     leaving = tasks.spawn(_until_left(receive), name="client")
@@ -52,10 +51,10 @@ async def _until_left(receive: Receive) -> None:
 
 
 class ServerSentEvents:
-    """One response of server-sent events. The first thing written begins it: until then it may still be refused."""
+    """One response of server-sent events. The first event begins it; until then another response may be sent."""
 
     def __init__(self, send: Send, *, silence_seconds: float, headers: Mapping[str, str] | None = None) -> None:
-        """Answer by `send`; a comment is sent whenever nothing else was for `silence_seconds`."""
+        """Write to `send`; a comment is written after every `silence_seconds` without an event."""
         self._send = send
         self._silence_seconds = silence_seconds
         self._headers = {**_STREAM_HEADERS, **(headers or {})}
@@ -68,20 +67,20 @@ class ServerSentEvents:
         await self._write(f"data: {text}\n\n".encode())
 
     async def end(self) -> None:
-        """The response is complete."""
+        """End the response."""
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     @asynccontextmanager
     async def kept_alive(self) -> AsyncIterator[None]:
-        """Break every long silence while the block runs."""
+        """Send keep-alive comments while the block runs."""
         tasks = TaskOwner()
-        tasks.spawn(self._break_silence(), name="keep-alive", report=True)
+        tasks.spawn(self._send_comments(), name="keep-alive", report=True)
         try:
             yield
         finally:
             await tasks.cancel_all()
 
-    async def _break_silence(self) -> None:
+    async def _send_comments(self) -> None:
         now = asyncio.get_running_loop().time
         while True:
             if (left := self._last + self._silence_seconds - now()) > 0:
@@ -90,7 +89,7 @@ class ServerSentEvents:
                 await self._write(_KEEP_ALIVE)
 
     async def _write(self, body: bytes) -> None:
-        async with self._sending:  # an event and a comment must not come in between each other
+        async with self._sending:  # events and comments must not interleave
             if not self.has_begun:
                 self.has_begun = True
                 headers = [(name.lower().encode(), value.encode()) for name, value in self._headers.items()]

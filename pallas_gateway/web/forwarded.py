@@ -1,11 +1,11 @@
-"""Who a request comes from, and by which scheme, where proxies stand between: their word for it, if they are trusted.
+"""The client and the scheme of a request from the forwarding headers of trusted proxies.
 
-Formats: `Forwarded` (RFC 7239), and `X-Forwarded-For` with `X-Forwarded-Proto` as proxies write them. Both are read
-from the nearest proxy outwards, and only as far as trusted proxies wrote them; what stands beyond, a client said.
+Formats: `Forwarded` (RFC 7239), and `X-Forwarded-For` with `X-Forwarded-Proto`. Both are read from the nearest proxy
+outwards, only as far as trusted proxies wrote them; a client may have sent the rest.
 
-Deliberately not the host. The Host guard judges the `Host` that came in, whoever brought it: a page that has rebound
-its name to this machine comes from loopback, where the trusted proxy often is, and may send any `X-Forwarded-Host`.
-Nothing else needs it, since URLs for clients come from `gateway.public_url` and never from a request.
+The host is deliberately not taken from them. The Host guard checks the `Host` that arrived: after DNS rebinding a page
+comes from loopback, where the trusted proxy often is, and can send any `X-Forwarded-Host`. URLs for clients come from
+`gateway.public_url`, never from a request.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     type Address = IPv4Address | IPv6Address
 
 _log = logging.getLogger("pallas.web")
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"  # noqa: S105  the word of RFC 9110
-# Possessive: a client's header may be all spaces, which could be given back in as many ways as there are.
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"  # noqa: S105  a token of RFC 9110
+# Possessive, so that a header of many spaces causes no backtracking.
 _PAIR = re.compile(rf'[ \t]*+(?:({_TOKEN})=(?:({_TOKEN})|"((?:[^"\\]|\\.)*+)"))?[ \t]*+(,|;|\Z)')
 _ESCAPED = re.compile(r"\\(.)")
 _PORT = r"(?::(?:[0-9]{1,5}|_[0-9A-Za-z._-]+))?"
@@ -34,13 +34,13 @@ _NODE = re.compile(
     rf"(?P<four>[0-9.]+){_PORT}|\[(?P<six>[0-9A-Fa-f:.]+)\]{_PORT}|(?P<bare>[0-9A-Fa-f:.]+)"
     rf"|(?:[Uu]nknown|_[0-9A-Za-z._-]+){_PORT}"
 )
-"""An address, IPv6 also bare as it stands in X-Forwarded-For; or a client that the proxy does not want to name. No zone
-(`%eth0`): it may hold any text at all, and would bring it into the log."""
+"""An address, IPv6 also without brackets as in X-Forwarded-For; or an obfuscated or unknown client. Zones (`%eth0`) are
+invalid: they may hold any text, which would reach the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Where a request comes from."""
+    """Client and scheme of a request."""
 
     client: Address
     scheme: str
@@ -48,27 +48,24 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """What one proxy says of the request as it got it; None what it does not say."""
+    """Client and scheme as one proxy received the request; None for unknown values."""
 
     client: Address | None
     scheme: str | None
 
 
 class ForwardedError(ValueError):
-    """What trusted proxies say cannot be believed."""
+    """The forwarding headers of trusted proxies are not usable."""
 
 
 class TrustedProxies:
-    """Puts the sender that trusted proxies tell of into the scope, as `client` and `scheme`.
-
-    Nothing behind it sees their headers, nor those that somebody else made up.
-    """
+    """Sets `client` and `scheme` of the scope by the headers of trusted proxies, and removes all forwarding headers."""
 
     def __init__(self, app: ASGIApp, trusted: Sequence[str]) -> None:
-        """Stand before `app`; `trusted` are addresses and networks as `gateway.trusted_proxies` has them."""
+        """Wrap `app`; `trusted` are the addresses and networks of `gateway.trusted_proxies`."""
         self._app = app
         self._networks = tuple(map(ip_network, trusted))
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on one request."""
@@ -83,21 +80,23 @@ class TrustedProxies:
         try:
             sender = self._sender(Sender(peer, scope["scheme"]), scope["headers"])
         except ForwardedError as error:
-            self._tell(str(error), peer)
+            if (why := str(error)) not in self._logged:  # each reason once, because any client can cause it
+                self._logged.add(why)
+                _log.warning("forwarding headers ignored", extra={"why": why, "proxy": str(peer)})
             return seen
         seen["scheme"] = sender.scheme
         if sender.client != peer:
-            seen["client"] = (str(sender.client), 0)  # ASGI wants a port; which it was, nobody says
+            seen["client"] = (str(sender.client), 0)  # ASGI requires a port, which is unknown
         return seen
 
     def _sender(self, connected: Sender, headers: Sequence[tuple[bytes, bytes]]) -> Sender:
-        """Who sent it.
+        """The client before the trusted proxies.
 
-        A proxy writes one of the two kinds and may hand on the other as the client made it up. Which one is the proxy's
-        cannot be seen, so two that disagree are both worth nothing.
+        A proxy writes one of the two kinds of headers and may pass on the other from the client. Which one
+        is the proxy's is unknown, so kinds that disagree are both ignored.
 
         Raises:
-            ForwardedError: malformed as far as it is to be believed, or the kinds disagree.
+            ForwardedError: the headers of trusted proxies are malformed, or the kinds disagree.
         """
         standard = _values(headers, b"forwarded")
         clients, schemes = _listed(headers, b"x-forwarded-for"), _listed(headers, b"x-forwarded-proto")
@@ -109,7 +108,7 @@ class TrustedProxies:
         return senders.pop() if senders else connected
 
     def _followed(self, connected: Sender, hops: Iterator[Hop]) -> Sender:
-        """From proxy to proxy, nearest first, to the first address that is none, or that is not named."""
+        """Follow the trusted proxies, nearest first, to the first address that is not one of them or is unknown."""
         client, scheme = connected.client, connected.scheme
         while self._trusts(client) and (hop := next(hops, None)) is not None:
             scheme = hop.scheme or scheme
@@ -120,12 +119,6 @@ class TrustedProxies:
 
     def _trusts(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
-
-    def _tell(self, why: str, proxy: Address) -> None:
-        """Log, each reason once: it is a proxy's configuration, and clients may bring it about at will."""
-        if why not in self._told:
-            self._told.add(why)
-            _log.warning("forwarding headers ignored", extra={"why": why, "proxy": str(proxy)})
 
 
 def _is_forwarding(name: bytes) -> bool:
@@ -141,7 +134,7 @@ def _peer(scope: Scope) -> Address | None:
 
 
 def _plain(address: Address) -> Address:
-    """IPv4 in its own form: a listener on `::` sees it as `::ffff:10.0.0.1`."""
+    """An IPv4-mapped address such as `::ffff:10.0.0.1`, from a listener on `::`, as IPv4."""
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
 
 
@@ -155,7 +148,7 @@ def _listed(headers: Sequence[tuple[bytes, bytes]], wanted: bytes) -> list[str]:
 
 
 def _forwarded(lines: Sequence[str]) -> Iterator[Hop]:
-    """The hops of `Forwarded`, nearest first; a line is not looked at before its hops are asked for."""
+    """The hops of `Forwarded`, nearest first; each line is parsed when its hops are needed."""
     for line in reversed(lines):
         for element in reversed(_elements(line)):
             yield Hop(_node(element.get("for")), _scheme(element.get("proto")))
@@ -180,7 +173,7 @@ def _elements(line: str) -> list[dict[str, str]]:
 
 
 def _x_forwarded(clients: Sequence[str], schemes: Sequence[str]) -> Iterator[Hop]:
-    """The hops of `X-Forwarded-*`, nearest first. Proxies that replace the scheme and append the address are common."""
+    """The hops of `X-Forwarded-*`, nearest first; many proxies replace the scheme and append the address."""
     for client, scheme in zip_longest(reversed(clients), reversed(schemes)):
         yield Hop(_node(client), _scheme(scheme))
 

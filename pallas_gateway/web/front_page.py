@@ -1,6 +1,6 @@
 """`GET /`: the agents, their states and addresses, as a page or as JSON; and the documents that the page links to.
 
-The page shows a viewer what the registry and `/readyz` show. It has no script and loads nothing.
+The page shows the same as the registry and `/readyz`. It has no script and loads no other resource.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-cache",
-    "Vary": "Accept, Authorization",  # what is shown depends on who asks
+    "Vary": "Accept, Authorization",  # the content depends on the caller
 }
 
 
@@ -52,7 +52,7 @@ def respond(gateway: Gateway, routes: PortRoutes, request: Request, viewer: Gran
 
 
 def document(gateway: Gateway, routes: PortRoutes, viewer: Grants) -> dict[str, Any]:
-    """The agents of a port that the viewer may see, and the addresses of what they share, None where it is off."""
+    """The agents of a port that the viewer may view, and the shared addresses, None for disabled ones."""
     names = gateway.agents if routes.agent is None else [name for name in gateway.agents if name == routes.agent]
     agents = [_agent(gateway, name) for name in names if viewer.may_view(name)]
     configuration = gateway.configuration
@@ -69,7 +69,7 @@ def document(gateway: Gateway, routes: PortRoutes, viewer: Grants) -> dict[str, 
 
 @cache
 def documents() -> dict[str, Path]:
-    """The files of the documentation, by the path at which they are served."""
+    """The files of the documentation, by URL path."""
     return {f"/docs/{file.relative_to(_DOCUMENTS)}": file for file in sorted(_DOCUMENTS.rglob("*.md"))}
 
 

@@ -1,4 +1,4 @@
-"""What stands before the agents: who may call by which name, cross-origin pages, and bodies that arrive slowly.
+"""Guards of all APIs: Host and Origin, CORS, and slow bodies.
 
 The limit of bytes is in `web/bodies.py`.
 """
@@ -33,12 +33,10 @@ _log = logging.getLogger("pallas.web")
 _ORIGIN = ("origin", "allowed_origins")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]*\]|[^:/@\[\]]*)(:[0-9]*)?")
 _LONGEST_NAME = 200
-_MOST_NAMES = 100  # refused names that are logged; an attacker can make up any number
-REST_OF_BODY_SECONDS = 10.0
-"""Longest wait for the rest of a body that the answer does not need."""
-BODY_SECONDS = 30.0
-BODY_BYTES_PER_SECOND = 4096
-"""A body may take `BODY_SECONDS`, and a second more for every so many bytes that have come."""
+_MOST_NAMES = 100  # refused names that are logged; a client can invent any number
+REST_OF_BODY_SECONDS = 10.0  # for the rest of a body that the answer does not need
+BODY_SECONDS = 30.0  # for a body,
+BODY_BYTES_PER_SECOND = 4096  # and a second more for each of these bytes received
 _MCP_REQUEST_HEADERS = (
     "Authorization", "Content-Type", "Last-Event-ID", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name",
     "Mcp-Session-Id", "traceparent", "tracestate",
@@ -50,17 +48,17 @@ _OPENAI_REQUEST_HEADERS = tuple(
         "Timeout",
     )
 )  # fmt: skip
-"""What OpenAI's own client for browsers sends."""
+"""Sent by OpenAI's client for browsers."""
 _OPENAI_RESPONSE_HEADERS = ("X-Request-Id", "X-Should-Retry")
 _MCP_RESPONSE_HEADERS = ("MCP-Protocol-Version", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate")
 
 
 def host_and_origin_guard(
-    app: ASGIApp, configuration: Configuration, *, told: Callable[[str, str], Mapping[str, str]] | None = None
+    app: ASGIApp, configuration: Configuration, *, body_of: Callable[[str, str], Mapping[str, str]] | None = None
 ) -> ASGIApp:
     """421 for a Host that is not this gateway's, 403 for a foreign Origin (DNS rebinding).
 
-    `told` gives the body of a refusal the form of the API behind, of its reason (`wrong_host`, `wrong_origin`) and a
+    `body_of` makes a refusal's body in the form of the API behind, from its reason (`wrong_host`, `wrong_origin`) and a
     sentence.
     """
     settings = configuration.deployment.gateway
@@ -69,7 +67,7 @@ def host_and_origin_guard(
     own = {f"{scheme}://{_host_pattern(name)}:*" for name in names | _LOOPBACK for scheme in ("http", "https")}
 
     def guard(inner: ASGIApp) -> ASGIApp:
-        # A pattern with `:*` wants a port; browsers leave the default one out, and the guard puts it back in.
+        # A pattern with `:*` requires a port; browsers omit the default port, and the guard adds it.
         return HostOriginGuardMiddleware(
             inner,
             allowed_hosts=[*names, *settings.allowed_hosts],
@@ -78,14 +76,14 @@ def host_and_origin_guard(
         )
 
     schemes = {"http", "https"} | {origin.partition("://")[0].lower() for origin in settings.allowed_origins}
-    return _ExplainedRefusal(app, guard, told or _told_plainly, schemes)
+    return _ExplainedRefusal(app, guard, body_of or (lambda _, sentence: {"error": sentence}), schemes)
 
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
-    """CORS for the configured origins; without any, no header is added."""
+    """CORS for the configured origins; without origins, no header is added."""
     settings = configuration.deployment.gateway
     origins = settings.allowed_origins
     if not origins:
@@ -101,20 +99,20 @@ def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
 
 
 class _ExplainedRefusal:
-    """Says which setting a refused request wants, to the client and, once for each name, in the log."""
+    """Names the setting that would allow a refused request, in the response and, once for each name, in the log."""
 
     def __init__(
         self,
         app: ASGIApp,
         guard: Callable[[ASGIApp], ASGIApp],
-        told: Callable[[str, str], Mapping[str, str]],
+        body_of: Callable[[str, str], Mapping[str, str]],
         schemes: Collection[str],
     ) -> None:
         self._app = app
         self._schemes = schemes
         self._guard = guard
-        self._body = told
-        self._told: set[str] = set()
+        self._body_of = body_of
+        self._logged: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on or refuse one request."""
@@ -138,25 +136,20 @@ class _ExplainedRefusal:
 
     def _refusal(self, scope: Scope, status: int) -> JSONResponse:
         header, key = ("host", "allowed_hosts") if status == HTTPStatus.MISDIRECTED_REQUEST else _ORIGIN
-        name = Headers(scope=scope).get(header, "")
-        name = shortened(name, _LONGEST_NAME)
+        name = shortened(Headers(scope=scope).get(header, ""), _LONGEST_NAME)
         what = f"{header.capitalize()} {name!r} is not one this gateway answers to"
-        if name not in self._told and len(self._told) < _MOST_NAMES:
-            self._told.add(name)
+        if name not in self._logged and len(self._logged) < _MOST_NAMES:
+            self._logged.add(name)
             _log.warning("request refused", extra={"why": what, "setting": f"gateway.{key}"})
-        body = self._body(f"wrong_{header}", f"{what}; it can be added to gateway.{key}")
+        body = self._body_of(f"wrong_{header}", f"{what}; it can be added to gateway.{key}")
         return JSONResponse(body, status_code=status)
 
 
-def _told_plainly(_: str, sentence: str) -> Mapping[str, str]:
-    return {"error": sentence}
-
-
 def _misnamed(scope: Scope, schemes: Collection[str]) -> HTTPStatus | None:
-    """The refusal of names that are no host with a port, such as `[::1].evil.example` and `localhost:evil.example`.
+    """The status for a name that is not a host with a port, such as `[::1].evil.example` and `localhost:evil.example`.
 
-    The guard compares what stands before the first colon, or in brackets, and takes anything for a port. It also takes
-    any scheme at a loopback address; the pages of other programs have origins such as `tauri://localhost`.
+    The guard compares only the part before the first colon, or in brackets. It also accepts any scheme at a loopback
+    address, but the pages of other programs have origins such as `tauri://localhost`.
     """
     headers = Headers(scope=scope)
     if not _HOST.fullmatch(headers.get("host", "").strip()):
@@ -167,16 +160,16 @@ def _misnamed(scope: Scope, schemes: Collection[str]) -> HTTPStatus | None:
 
 
 class AnswerAfterBody:
-    """Limits how long a request's body takes, and reads, and forgets, what is left of it before the answer.
+    """Limits the time for a request's body, and reads and discards the rest of it before the answer.
 
-    A connection that is closed over unread data is reset, and its client would see that instead of a refusal.
+    Closing a connection with unread data resets it, and its client would not see a refusal.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on one request; 408 if its body does not come in time."""
+        """Pass on one request; 408 if its body is late."""
         body, tasks, has_begun = _Body(receive), TaskOwner(), False
 
         async def late_send(message: Message) -> None:
@@ -193,7 +186,7 @@ class AnswerAfterBody:
         try:
             await self._app(scope, body.receive, late_send)
         except ClientDisconnect:
-            pass  # before its request was whole
+            pass  # before its request was complete
         finally:
             await tasks.cancel_all()
         if body.is_late and not has_begun:
@@ -202,7 +195,7 @@ class AnswerAfterBody:
 
 
 class _Body:
-    """The body of one request. A client that takes too long to send it counts as one that has left."""
+    """The body of one request; a client that sends it too slowly is treated as disconnected."""
 
     def __init__(self, receive: Receive) -> None:
         self.is_unread = True
@@ -227,11 +220,11 @@ class _Body:
         return message
 
     async def read_on(self) -> None:
-        """Read the rest, and forget it."""
+        """Read and discard the rest."""
         while self.is_unread:
             await self.receive()
 
 
 def _host_pattern(host: str) -> str:
-    """The host as it stands in an Origin; the guard's patterns are a shell's, where `[` begins a set of characters."""
+    """The host in an Origin, as the guard's shell pattern, in which `[` begins a set of characters."""
     return f"[[]{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""`/metrics`: the exposition Prometheus scrapes."""
+"""`/metrics`: the exposition for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def exposition(registry: Collector, request: Request) -> Response:
-    """The metrics as text 0.0.4, or in the format the scraper's `Accept` asks for."""
+    """The metrics as text 0.0.4, or in the format of the scraper's `Accept`."""
     try:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    except (TypeError, ValueError):  # its parser compares versions without looking whether they are numbers
+    except (TypeError, ValueError):  # its parser fails on versions that are not numbers
         encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
     return Response(encode(registry), headers={"Content-Type": content_type})

@@ -1,4 +1,4 @@
-"""What is served at one port."""
+"""The routes of one port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/livez` and `/readyz`: they read state and never probe anything, so they may be asked every second."""
+"""`/livez` and `/readyz`: they only read state, so they may be requested every second."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def live() -> JSONResponse:
-    """200: the event loop turned far enough to say so."""
+    """200 while the event loop responds."""
     return JSONResponse({"status": "alive"})
 
 
 def ready(gateway: Gateway, request: Request, viewer: Grants = EVERYTHING) -> JSONResponse:
-    """200 once every agent was tried and the gateway is not draining; `?strict=1` wants all of them up.
+    """200 once every agent was tried and the gateway is not draining; `?strict=1` requires all agents to be ready.
 
-    Which agents are not up is told of those that the viewer may see; the status is the same for everybody.
+    The body lists agents that the viewer may view; the status is the same for every caller.
     """
     down = {
         name: {"state": agent.status.state.value, "reason": agent.status.reason}

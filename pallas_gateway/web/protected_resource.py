@@ -1,6 +1,6 @@
-"""The agents as OAuth protected resources (RFC 9728): their names, and where clients get tokens for them.
+"""The agents as OAuth protected resources (RFC 9728): their identifiers and metadata.
 
-Metadata is the same for agents that are there and those that are not; it says nothing about which there are.
+Metadata has the same form for agents that do not exist, so that it does not show which exist.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SCOPE_CLAIMS = ("scope", "scp")
 
 
 def is_metadata_path(path: str) -> bool:
-    """Whether a path is one of a metadata document."""
+    """Return true for the path of a metadata document."""
     return path.startswith(f"{WELL_KNOWN}/")
 
 
 def audiences(addresses: Addresses, agent: str | None) -> tuple[str, ...]:
-    """What a token's `aud` may be at an agent (or at the gateway itself), besides what is configured."""
+    """The audiences accepted at an agent (or at the gateway itself), besides the configured ones."""
     names = [addresses.configuration.public_base_url]
     if agent is not None:
         names.append(addresses.resource(agent))
@@ -44,7 +44,7 @@ def audiences(addresses: Addresses, agent: str | None) -> tuple[str, ...]:
 
 
 def scopes(gateway: Gateway, agent: str) -> list[str]:
-    """What a client should ask its authorization server for; nothing where grants do not come as scopes."""
+    """The scopes that a client should request; none where grants are not scopes."""
     auth = gateway.configuration.deployment.gateway.auth
     if auth is None or auth.jwt is None:
         return []
@@ -54,7 +54,7 @@ def scopes(gateway: Gateway, agent: str) -> list[str]:
 
 
 def scope_for(gateway: Gateway, grant: str) -> str | None:
-    """What to ask for to get a grant that is missing, None where no scope would bring it."""
+    """The scope to request for a missing grant, None if grants are not scopes."""
     auth = gateway.configuration.deployment.gateway.auth
     if auth is None or auth.jwt is None:
         return grant
@@ -62,7 +62,7 @@ def scope_for(gateway: Gateway, grant: str) -> str | None:
 
 
 def metadata_url(gateway: Gateway, agent: str | None) -> str | None:
-    """Where the metadata of an agent is; None where there is none to point to."""
+    """The URL of an agent's metadata; None if it has none."""
     auth = gateway.configuration.deployment.gateway.auth
     if agent is None or auth is None or auth.jwt is None:
         return None
@@ -73,13 +73,13 @@ def metadata_url(gateway: Gateway, agent: str | None) -> str | None:
 
 
 def respond(gateway: Gateway, own_agent: str | None, path: str) -> Response:
-    """The metadata document at `path`; `own_agent` is the one a port belongs to, None on the gateway's port."""
+    """The metadata document at `path`; `own_agent` is the agent of the port, None on the gateway's port."""
     auth = gateway.configuration.deployment.gateway.auth
     agent = _agent_of(gateway, own_agent, path)
     if auth is None or auth.jwt is None or agent is None:
         return JSONResponse({"error": "nothing here", "path": path}, status_code=404)
     servers = auth.jwt.authorization_servers or (auth.jwt.issuer,)
-    # Validated from text: as URL objects they would get a slash at the end, and clients compare issuers exactly.
+    # Validated from text: URL objects would append a slash, and clients compare issuers exactly.
     document = ProtectedResourceMetadata.model_validate(
         {
             "resource": gateway.addresses.resource(agent),
@@ -92,15 +92,15 @@ def respond(gateway: Gateway, own_agent: str | None, path: str) -> Response:
 
 
 def preflight() -> Response:
-    """Lets pages of any origin read metadata, as RFC 9728 means it to be read; it holds nothing secret."""
+    """The CORS preflight: pages of any origin may read metadata (RFC 9728), which holds no secrets."""
     return Response(status_code=204, headers=_PREFLIGHT)
 
 
 def _agent_of(gateway: Gateway, own_agent: str | None, path: str) -> str | None:
-    """The agent whose metadata a path names, or all agents.
+    """The agent (or all agents) of a metadata path.
 
-    RFC 9728 puts the well-known part before the resource's whole path, so a prefix of `public_url` comes after it when
-    an ingress passes the path on as it is; when it strips the prefix, there is none.
+    RFC 9728 puts the well-known part before the resource's whole path, so a prefix of `public_url` follows it, unless
+    an ingress has removed the prefix.
     """
     resource = path.removeprefix(WELL_KNOWN).rstrip("/")
     prefix = urlsplit(gateway.configuration.public_base_url).path

@@ -1,7 +1,7 @@
-"""The answers to requests that may not go on, as an OAuth 2.1 resource server gives them.
+"""The responses to refused requests, in the form of an OAuth 2.1 resource server.
 
-Formats: RFC 6750 (`WWW-Authenticate: Bearer`) and RFC 9728 (`resource_metadata`), as the MCP authorization spec wants
-them.
+Formats: RFC 6750 (`WWW-Authenticate: Bearer`) and RFC 9728 (`resource_metadata`), as the MCP authorization spec
+requires.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import JSONResponse
 
-from pallas_gateway.errors import RETRY_AFTER_SECONDS
-from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.errors import RETRY_AFTER_SECONDS, STOPPING
+from pallas_gateway.identity.errors import TokenError, TokenRejectedError
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import protected_resource
 
@@ -27,14 +27,8 @@ REALM = "pallas-gateway"
 NOTHING_HERE = "nothing here"
 
 
-def of_token(
-    gateway: Gateway,
-    error: TokenRejectedError | VerificationUnavailableError,
-    scope: Scope,
-    *,
-    agent: str | None = None,
-) -> JSONResponse:
-    """The answer to a request whose token was not accepted, or cannot be judged now."""
+def of_token(gateway: Gateway, error: TokenError, scope: Scope, *, agent: str | None = None) -> JSONResponse:
+    """The response to a request whose token is not accepted, or cannot be verified now."""
     body = {"error": error.reason, "error_description": str(error)}
     if isinstance(error, TokenRejectedError):
         note(gateway, scope, "invalid_token", str(error))
@@ -44,20 +38,20 @@ def of_token(
 
 
 def without_token(gateway: Gateway, scope: Scope, agent: str | None = None) -> JSONResponse:
-    """401 for a request that brought no token and needs one, with where one is to be had for `agent`."""
+    """401 for a request without a required token, with the metadata of `agent`."""
     note(gateway, scope, "no_token", "a bearer token is needed")
     body = {"error": "unauthorized", "error_description": "a bearer token is needed"}
     return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, {}, agent)
 
 
 def note(gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Caller | None = None) -> None:
-    """Count a refusal and say it in the log, with the client it was for; see `Refusals.note`."""
+    """Count and log a refusal with the client's address; see `Refusals.note`."""
     client = str((scope.get("client") or ("unknown",))[0])
     gateway.refusals.note(reason, why, client=client, caller=caller.name if caller else None)
 
 
 def insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONResponse:
-    """403, with the grant that is missing; as a scope only if asking for one can bring it."""
+    """403 with the missing grant, and with a scope if one can be requested for it."""
     body = {"error": "insufficient_scope", "error_description": f"this needs the grant {grant}"}
     scope = protected_resource.scope_for(gateway, grant)
     return _refused(gateway, HTTPStatus.FORBIDDEN, body, {**body, **({"scope": scope} if scope else {})}, agent)
@@ -65,17 +59,16 @@ def insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONRespons
 
 def draining() -> JSONResponse:
     """503 for a call while the gateway drains."""
-    body = {"error": "The gateway is stopping; try again in a moment."}
-    return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
+    return JSONResponse({"error": STOPPING}, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
 def not_found(scope: Scope, why: str) -> JSONResponse:
-    """404 as JSON."""
+    """A 404 response as JSON."""
     return JSONResponse({"error": why, "path": scope["path"]}, status_code=404)
 
 
 def no_agent(name: str | None) -> str:
-    """Why a path leads to no agent."""
+    """The error for a path without a hosted agent."""
     return f"no agent {quoted(name)}" if name else NOTHING_HERE
 
 
@@ -87,6 +80,6 @@ def _refused(
     if agent is not None and metadata is not None:
         scopes = protected_resource.scopes(gateway, agent)
         shown = {**({"scope": " ".join(scopes)} if scopes else {}), **shown, "resource_metadata": metadata}
-    # Nothing in the values needs escaping: they are this gateway's own sentences, grants and URLs.
+    # The values need no escaping: they are sentences, grants and URLs of the gateway.
     value = ", ".join(f'{name}="{text}"' for name, text in shown.items())
     return JSONResponse(body, status_code=status, headers={"WWW-Authenticate": f"Bearer {value}"})

@@ -1,8 +1,8 @@
-"""The registry: which agents there are and where, as MCP `server.json` entries.
+"""The registry: the agents and their URLs, as MCP `server.json` entries.
 
 Format: https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json, wrapped per entry as the MCP
 registry API does (`{"server": …, "_meta": …}`). `capabilities` at the top level of `server` is what Daedalus reads.
-The documents are pure functions of the gateway's present state, made anew for every request.
+The documents are pure functions of the gateway's present state, built for every request.
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ if TYPE_CHECKING:
 SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 OFFICIAL = "io.modelcontextprotocol.registry/official"
 PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
-LONGEST_TEXT = 100
-"""The schema's limit for `title` and `description`."""
+LONGEST_TEXT = 100  # the schema's limit for `title` and `description`
 
 
 def well_known_document(gateway: Gateway, viewer: Grants = EVERYTHING) -> dict[str, Any]:
-    """The document of `/.well-known/mcp/server.json`, with the agents that the viewer may see."""
+    """The document of `/.well-known/mcp/server.json`, with the agents that the viewer may view."""
     agents = (agent for agent in gateway.agents.values() if viewer.may_view(agent.name))
     return {"servers": [entry(gateway, agent) for agent in agents]}
 
 
 def list_document(gateway: Gateway, viewer: Grants = EVERYTHING) -> dict[str, Any]:
-    """The document of `GET /v0.1/servers`, the registry API's list shape; one page holds all."""
+    """The document of `GET /v0.1/servers`, the list of the registry API, as one page."""
     servers = well_known_document(gateway, viewer)["servers"]
     return {"servers": servers, "metadata": {"count": len(servers)}}
 
 
 def entry(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
-    """One agent's entry; a failed agent stays listed, its health says the rest."""
+    """One agent's entry; failed agents are listed too."""
     updated = gateway.loaded_at.isoformat(timespec="seconds").replace("+00:00", "Z")
     official = {"status": "active", "updatedAt": updated, "isLatest": True}
     return {"server": _server(gateway, agent), "_meta": {OFFICIAL: official}}
@@ -71,7 +70,7 @@ def _server(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
 
 
 def _remote(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
-    """Where the agent is, and that it takes a token, where it does."""
+    """The agent's URL, with the required header if it requires a token."""
     remote: dict[str, Any] = {"type": "streamable-http", "url": gateway.addresses.public(agent.name)}
     auth = gateway.configuration.deployment.gateway.auth
     if auth is not None and not Grants.of(auth.anonymous).may_run(agent.name):
@@ -105,21 +104,17 @@ def _capabilities(gateway: Gateway, agent: HostedAgent) -> dict[str, Any] | None
 
 
 def clamped(text: str) -> str:
-    """At most `LONGEST_TEXT` characters, with an ellipsis where something was cut."""
+    """The text, cut to `LONGEST_TEXT` characters with an ellipsis."""
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1].rstrip() + "…"
 
 
 def respond(request: Request, document: dict[str, Any]) -> Response:
-    """The document with an `ETag`, or 304 for a client that has it already (RFC 9110, weak comparison)."""
+    """The document with an `ETag`, or 304 if the client has it (RFC 9110, weak comparison)."""
     body = json.dumps(document).encode()
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    # `Vary`: what a filtered registry shows depends on who asks.
+    # `Vary`: a filtered registry depends on the caller.
     headers = {"ETag": etag, "Cache-Control": "no-cache", "Vary": "Authorization"}
-    if _has(request.headers.get("if-none-match", ""), etag):
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
     return Response(body, media_type="application/json", headers=headers)
-
-
-def _has(if_none_match: str, etag: str) -> bool:
-    known = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
-    return etag in known or "*" in known

@@ -1,4 +1,4 @@
-"""The 404 of a route that the configuration switches off: it names the setting, to callers that may view an agent."""
+"""The 404 of a disabled route, which names the setting to callers that may view an agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ THREADS_PREFIX = "/api/v1/"
 
 
 def reason(configuration: Configuration, path: str) -> str | None:
-    """Return the setting that enables a path on the shared port, in a sentence; None if there is no such setting."""
+    """A sentence on the setting that enables a path on the shared port; None if there is no such setting."""
     gateway = configuration.deployment.gateway
     if openai.is_path(path) and not gateway.openai_api:
         return "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
@@ -30,10 +30,10 @@ def reason(configuration: Configuration, path: str) -> str | None:
 
 
 class SwitchedOff:
-    """Answers 404 for one such path."""
+    """Answers 404 for a disabled path."""
 
     def __init__(self, gateway: Gateway, why: str) -> None:
-        """Tell callers of `gateway` that may view an agent `why`."""
+        """Answer with `why` to callers that may view an agent of `gateway`."""
         self._gateway = gateway
         self._why = why
 

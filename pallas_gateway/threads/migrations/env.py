@@ -1,4 +1,4 @@
-"""What Alembic runs to migrate; `threads/migrating.py` hands it a connection that holds the lock."""
+"""Alembic's environment; `threads/migrating.py` passes it a connection that holds the lock."""
 
 from alembic import context
 

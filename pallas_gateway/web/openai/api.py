@@ -17,7 +17,7 @@ from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.errors import STOPPING
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
-from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.web import access, bodies, refusals
 from pallas_gateway.web.connection import while_connected
 from pallas_gateway.web.guards import host_and_origin_guard
@@ -66,7 +66,7 @@ class OpenAiApi:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             response = await self._respond(scope, receive, send)
-        except (TokenRejectedError, VerificationUnavailableError) as error:
+        except TokenError as error:
             response = refusals.of_token(self._gateway, error, scope)
         except BadRequestError as error:
             response = errors.of_refusal(error).response()

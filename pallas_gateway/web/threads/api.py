@@ -13,7 +13,7 @@ from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.errors import STOPPING, GatewayError
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
-from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
+from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.threads.records import ThreadNotFoundError
 from pallas_gateway.web import access, refusals
@@ -59,7 +59,7 @@ class ThreadsApi:
         try:
             answer = await self._answer(Request(scope, receive))
             await answer(scope, receive, send)
-        except (TokenRejectedError, VerificationUnavailableError) as error:
+        except TokenError as error:
             await refusals.of_token(self._gateway, error, scope)(scope, receive, send)
         except _RefusedError as error:
             await error.response(scope, receive, send)
@@ -80,7 +80,7 @@ class ThreadsApi:
         requests.no_parameters(request)
         try:
             viewer = (await access.caller_of(self._gateway, request.scope)).grants
-        except (TokenRejectedError, VerificationUnavailableError):
+        except TokenError:
             viewer = NOTHING  # the document is public; without grants it names no agent's parameters
         return JSONResponse(openapi.document(self._visible_to(viewer)))
 
