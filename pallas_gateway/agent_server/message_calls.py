@@ -55,14 +55,14 @@ async def _reply(agent: HostedAgent, running: RunningCalls, context: Context, ca
         CallFailedError: `cancelled` by the client, or `stopped` because the gateway is stopping.
     """
     key = key_of(context, endpoint, context.request_id)
-    async with agent.channel(ClientNotifications(context), stream_options_of(context)) as channel:
-        work = agent.begin(call, channel)
-        with running.cancellations.listening(key, call, work.cancel):
-            try:
-                await asyncio.wait({work})
-            except asyncio.CancelledError:
-                work.cancel()
-                raise
-        if work.cancelled():
-            raise cut_off(stopping=running.draining)
-        return work.result()
+    channel = agent.channel(ClientNotifications(context), stream_options_of(context))
+    work = agent.begin(call, channel)
+    with running.cancellations.listening(key, call, work.cancel):
+        try:
+            await channel.send_until(work)
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+    if work.cancelled():
+        raise cut_off(stopping=running.draining)
+    return work.result()

@@ -63,18 +63,15 @@ class HostedAgent(AgentState):
         """
         return self._around.tasks.spawn(self.answer(call, channel), name=f"call {call.call_id}")
 
-    @asynccontextmanager
-    async def channel(self, outlet: NotificationSender, wishes: StreamOptions) -> AsyncIterator[Channel]:
-        """Open the channel by which the notifications of one call reach its client."""
-        channel = Channel(
+    def channel(self, outlet: NotificationSender, wishes: StreamOptions) -> Channel:
+        """Return the channel by which the notifications of one call reach its client."""
+        return Channel(
             self.name,
             outlet,
             wishes,
             heartbeat_seconds=self._around.heartbeat_seconds,
             on_heartbeat=self._around.metrics.heartbeats.labels(self.name).inc,
         )
-        async with channel.open(self._around.tasks):
-            yield channel
 
     def refuse(self, call: Call, refusal: CallRefusedError) -> None:
         """Count and log a call whose arguments were refused."""

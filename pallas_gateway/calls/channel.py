@@ -1,10 +1,10 @@
 """The one way notifications leave a call.
 
-The agent loop puts events in and never waits; one task sends them out in order, at the client's pace, and a heartbeat
-when there was nothing to send for a while. What a slow client may cost is bounded: live text is coalesced and its
-oldest part dropped; beyond `LONGEST_BACKLOG` waiting entries the oldest progress goes, and when only chunks and results
-are left, the client counts as lost and gets no more notifications. The call goes on in any case. Once the block of
-`open` has ended, nothing is sent.
+The agent loop puts events in and never waits; the task of the client's request sends them out in order, at the client's
+pace, and a heartbeat when there was nothing to send for a while. What a slow client may cost is bounded: live text is
+coalesced and its oldest part dropped; beyond `LONGEST_BACKLOG` waiting entries the oldest progress goes, and when only
+chunks and results are left, the client counts as lost and gets no more notifications. The call goes on in any case.
+Once `send_until` has returned, nothing is sent.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway.calls import assistant_stream, progress
 from pallas_gateway.calls.assistant_stream import FromPeer
@@ -22,10 +21,9 @@ from pallas_gateway.calls.progress import ProgressCounter, ProgressEvent
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter, Payload
-    from pallas_gateway.tasks import TaskOwner
 
 LONGEST_BACKLOG = 1000
 """Notifications that may wait for a slow client."""
@@ -109,6 +107,7 @@ class Channel:
         self._something = asyncio.Event()
         self._closing = False
         self._lost = False
+        self._patience: asyncio.Timeout | None = None
 
     @property
     def wishes(self) -> StreamOptions:
@@ -137,27 +136,27 @@ class Channel:
         live.text = (live.text + text)[-LONGEST_DELTA:]
         self._something.set()
 
-    @asynccontextmanager
-    async def open(self, tasks: TaskOwner) -> AsyncIterator[None]:
-        """Send while the block runs; at its end what still waits is sent, and then nothing more."""
-        sender = tasks.spawn(self._send_all(), name=f"notifications {self._agent}", report=True)
-        try:
-            yield
-        except asyncio.CancelledError:
-            self._lost = True  # nobody listens any more
-            raise
-        finally:
-            await self._finish(sender)
+    async def send_until(self, work: asyncio.Future[Any]) -> None:
+        """Send until `work` is done and nothing waits any more, at most `FLUSH_SECONDS` later; afterwards send nothing.
 
-    async def _finish(self, sender: asyncio.Task[None]) -> None:
+        It runs in the task of the client's request, which has nothing else to do meanwhile.
+        """
+        work.add_done_callback(self._finish)
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                await self._send_all()
+        except TimeoutError:
+            pass  # the client takes nothing
+        finally:  # also when the client leaves
+            self._lost, self._patience = True, None
+        await asyncio.wait({work})
+
+    def _finish(self, _: asyncio.Future[Any]) -> None:
         self._closing = True
         self._something.set()
-        try:
-            if not self._lost:
-                await asyncio.wait({sender}, timeout=FLUSH_SECONDS)
-        finally:  # also when the client leaves meanwhile
-            self._lost = True
-            sender.cancel()
+        if self._patience is not None:
+            now = asyncio.get_running_loop().time()
+            self._patience.reschedule(now if self._lost else now + FLUSH_SECONDS)
 
     def _put(self, entry: ProgressEvent | Payload) -> None:
         if not self._lost and not self._closing:

@@ -166,7 +166,10 @@ class FastAgentInstance:
     async def _connect(self) -> None:
         """Connect every agent of the instance, agents side by side."""
         aggregators = [agent.aggregator for agent in self._agents.values() if hasattr(agent, "aggregator")]
-        await asyncio.gather(*(self.connect_one(aggregator) for aggregator in aggregators))
+        if len(aggregators) == 1:
+            await self.connect_one(aggregators[0])  # a task less
+        else:
+            await asyncio.gather(*map(self.connect_one, aggregators))
         for agent in self._agents.values():
             # Instructions with {{serverInstructions}} were built before there was anything to put in.
             if "{{serverInstructions}}" in (getattr(agent, "instruction_template", None) or ""):

@@ -8,7 +8,6 @@ from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.runtime.protocols import Downstream, ModelFacts
-from pallas_gateway.tasks import TaskOwner
 from tests.support.memory_runtime import (
     NOBODY,
     MemoryAgent,
@@ -22,6 +21,7 @@ from tests.support.memory_runtime import (
     tell_a_turn,
     text_of,
 )
+from tests.support.sending import sending
 from tests.support.waiting import Gate, eventually
 
 
@@ -88,9 +88,8 @@ async def test_an_agent_tells_its_channel_what_its_function_tells_before_it_answ
     agent = MemoryAgent(tells=tell_a_turn, answering=(gate := Gate()))
     outlet, call = RecordingOutlet(), a_call("hi")
     async with (
-        TaskOwner() as tasks,
         MemoryRuntime({"echo": agent}).start(a_plan("echo")) as started,
-        (channel := a_channel(outlet)).open(tasks),
+        sending(channel := a_channel(outlet)),
         started.open(call, NOBODY, channel) as instance,
     ):
         answering = asyncio.create_task(instance.generate(call, timeout_seconds=60))

@@ -17,7 +17,7 @@ from pallas_gateway.calls import channel as channels
 from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, Emitter, Payload, TurnEnded
 from pallas_gateway.calls.channel import LONGEST_BACKLOG, LONGEST_DELTA, Channel, StreamOptions
 from pallas_gateway.calls.progress import ProgressEvent
-from pallas_gateway.tasks import TaskOwner
+from tests.support.sending import sending
 from tests.support.waiting import Changes, Gate, eventually, tick
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def said(text: str, emitter: Emitter = HARPER, iteration: int = 1) -> TurnEnded:
 async def test_notifications_leave_in_the_order_in_which_things_happened() -> None:
     outlet = FakeOutlet()
     channel = a_channel(outlet)
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         channel.progress("harper step 1 (llm)")
         channel.event(said("Let me see."))
         channel.progress("tools/add: started")
@@ -117,7 +117,7 @@ async def test_each_notification_leaves_at_once_however_long_nothing_happened() 
         lambda: channel.live_text(HARPER, 1, "It is 3."),
         lambda: channel.event(said("It is 3.")),
     ]
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         for count, happen in enumerate(happenings, start=1):
             await tick()  # the sender has long been waiting
             happen()
@@ -162,7 +162,7 @@ def test_whatever_happens_the_client_can_put_it_together_again(happened: list[St
 
 async def _play(happened: Sequence[Step], outlet: FakeOutlet) -> None:
     channel = a_channel(outlet)
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         for step in happened:
             if step.kind == "live":
                 channel.live_text(step.emitter, step.iteration, step.text)
@@ -197,14 +197,13 @@ def _joined(told: list[tuple[str, str]]) -> list[tuple[str, str]]:
 async def test_nothing_is_sent_once_the_channel_is_closed() -> None:
     outlet, beats = FakeOutlet(), list[int]()
     channel = a_channel(outlet, heartbeat_seconds=0.001, on_heartbeat=lambda: beats.append(1))
-    async with TaskOwner() as tasks:
-        async with channel.open(tasks):
-            channel.progress("harper step 1 (llm)")
-        sent, beaten = len(outlet.taken), len(beats)
-        channel.progress("late")
-        channel.event(said("late"))
-        channel.live_text(HARPER, 1, "late")
-        await eventually(lambda: len(tasks) == 0, what="no sender left")
+    async with sending(channel):
+        channel.progress("harper step 1 (llm)")
+    sent, beaten = len(outlet.taken), len(beats)
+    channel.progress("late")
+    channel.event(said("late"))
+    channel.live_text(HARPER, 1, "late")
+    await tick()
 
     assert (len(outlet.taken), len(beats)) == (sent, beaten)
 
@@ -214,18 +213,17 @@ async def test_what_a_call_says_while_its_last_notifications_leave_is_not_sent()
     outlet = FakeOutlet(gate)
     channel = a_channel(outlet)
 
-    async def call(tasks: TaskOwner) -> None:
-        async with channel.open(tasks):
+    async def call() -> None:
+        async with sending(channel):
             channel.progress("in time")
 
-    async with TaskOwner() as tasks:
-        closing = asyncio.ensure_future(call(tasks))
-        await gate.wait_for_entered()  # the call has ended, and its only notification is on its way
-        channel.progress("late")
-        channel.event(said("late"))
-        channel.live_text(HARPER, 1, "late")
-        gate.open()
-        await closing
+    closing = asyncio.ensure_future(call())
+    await gate.wait_for_entered()  # the call has ended, and its only notification is on its way
+    channel.progress("late")
+    channel.event(said("late"))
+    channel.live_text(HARPER, 1, "late")
+    gate.open()
+    await closing
 
     assert outlet.words == ["in time"]
 
@@ -233,7 +231,7 @@ async def test_what_a_call_says_while_its_last_notifications_leave_is_not_sent()
 async def test_progress_and_live_text_are_sent_only_to_those_who_asked() -> None:
     outlet = FakeOutlet()
     channel = a_channel(outlet, StreamOptions(), heartbeat_seconds=0.001)
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         channel.progress("harper step 1 (llm)")
         channel.live_text(HARPER, 1, "It")
         await tick()  # several heartbeats long
@@ -249,10 +247,10 @@ async def test_a_client_that_breaks_gets_no_more_and_disturbs_nobody(caplog: pyt
     outlet = FakeOutlet(breaks_at=2)
     channel = a_channel(outlet)
     with caplog.at_level(logging.WARNING, "pallas.channel"):
-        async with TaskOwner() as tasks, channel.open(tasks):
+        async with sending(channel):
             for number in range(5):
                 channel.progress(f"step {number}")
-            await eventually(lambda: len(tasks) == 0, what="the sender has given up")
+            await eventually(lambda: bool(caplog.records), what="the sender has given up")
             channel.progress("one more")
             channel.event(said("and more"))
 
@@ -267,7 +265,7 @@ async def test_a_stuck_client_never_holds_up_the_call_and_is_lost_after_so_many_
     gate = Gate()
     outlet = FakeOutlet(gate)
     channel = a_channel(outlet)
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         channel.progress("on its way")
         await gate.wait_for_entered()
         for number in range(LONGEST_BACKLOG):
@@ -285,7 +283,7 @@ async def test_no_chunk_is_dropped_as_long_as_the_client_is_not_lost() -> None:
     outlet = FakeOutlet(gate)
     channel = a_channel(outlet)
     chunks = [f"chunk {number}" for number in range(LONGEST_BACKLOG)]
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         channel.progress("on its way")
         await gate.wait_for_entered()
         for text in chunks:
@@ -300,7 +298,7 @@ async def test_live_text_before_chunks_keeps_the_backlog_within_its_limit() -> N
     outlet = FakeOutlet(gate)
     channel = a_channel(outlet)
     chunks = [f"chunk {number}" for number in range(LONGEST_BACKLOG - 1)]
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         channel.progress("on its way")
         await gate.wait_for_entered()
         for number, text in enumerate(chunks):
@@ -317,51 +315,43 @@ async def test_a_finished_call_waits_for_a_stuck_client_only_so_long(monkeypatch
     gate = Gate()
     outlet = FakeOutlet(gate)
     channel = a_channel(outlet)
-    async with TaskOwner() as tasks:
-        async with channel.open(tasks):
-            channel.progress("never taken")
-            await gate.wait_for_entered()
-        await gate.wait_for_cancelled()
-        await eventually(lambda: len(tasks) == 0, what="no sender left")
+    async with sending(channel):
+        channel.progress("never taken")
+        await gate.wait_for_entered()
+    await gate.wait_for_cancelled()
 
     assert outlet.taken == []
 
 
-async def test_a_client_that_leaves_while_the_last_notifications_wait_leaves_no_sender_behind() -> None:
+@pytest.mark.parametrize("has_ended", [False, True], ids=["while the call runs", "while its last notifications wait"])
+async def test_a_client_that_leaves_is_sent_nothing_more(has_ended: bool) -> None:
+    gate, work = Gate(), asyncio.get_running_loop().create_future()
+    channel = a_channel(outlet := FakeOutlet(gate))
+    channel.progress("never taken")
+    request = asyncio.create_task(channel.send_until(work))
+    await gate.wait_for_entered()
+    if has_ended:
+        work.set_result(None)
+        await tick()
+    request.cancel()
+    await asyncio.wait({request})
+    channel.progress("late")
+    await tick()
+
+    assert request.cancelled()
+    assert gate.cancelled
+    assert outlet.taken == []
+
+
+async def test_a_client_that_was_lost_holds_up_no_call_that_ends(caplog: pytest.LogCaptureFixture) -> None:
     gate = Gate()
-    channel = a_channel(FakeOutlet(gate))
-
-    async def call(tasks: TaskOwner) -> None:
-        async with channel.open(tasks):
-            channel.progress("never taken")
-
-    async with TaskOwner() as tasks:
-        closing = asyncio.ensure_future(call(tasks))
+    async with sending(channel := a_channel(FakeOutlet(gate))):
+        channel.progress("never taken")
         await gate.wait_for_entered()
-        closing.cancel()
-        await asyncio.wait({closing})
-        await gate.wait_for_cancelled()
-        await eventually(lambda: len(tasks) == 0, what="no sender left")
-
-
-async def test_a_cancelled_call_waits_for_no_client() -> None:
-    gate = Gate()
-    channel = a_channel(FakeOutlet(gate))
-    running = asyncio.Event()
-
-    async def call(tasks: TaskOwner) -> None:
-        async with channel.open(tasks):
-            channel.progress("never taken")
-            running.set()
-            await asyncio.Event().wait()
-
-    async with TaskOwner() as tasks:
-        task = asyncio.ensure_future(call(tasks))
-        await running.wait()
-        await gate.wait_for_entered()
-        task.cancel()
-        await asyncio.wait({task})
-        await eventually(lambda: len(tasks) == 0, what="no sender left")
+        for number in range(LONGEST_BACKLOG + 1):
+            channel.event(said(f"chunk {number}"))
+    assert gate.cancelled
+    assert [record.__dict__["why"] for record in caplog.records] == ["the client reads too slowly"]
 
 
 # --- live text -------------------------------------------------------------------------------------------------------
@@ -372,7 +362,7 @@ async def test_live_text_that_comes_faster_than_it_may_be_sent_is_put_together(m
     monkeypatch.setattr(channels, "DELTA_SECONDS", NEVER)
     outlet = FakeOutlet()
     channel = a_channel(outlet)
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         channel.live_text(HARPER, 1, "0")
         await outlet.until_sent(1)
         for number in range(1, 100):
@@ -387,7 +377,7 @@ async def test_live_text_of_agents_that_speak_at_once_is_put_together_for_each(m
     monkeypatch.setattr(channels, "DELTA_SECONDS", NEVER)
     outlet = FakeOutlet()
     channel = a_channel(outlet)
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         for number in range(50):
             channel.live_text(HARPER, 1, f"h{number}")
             channel.live_text(SCOUT, 1, f"s{number}")
@@ -403,7 +393,7 @@ async def test_live_text_leaves_before_the_chunk_that_ends_its_turn() -> None:
     gate = Gate()
     outlet = FakeOutlet(gate)
     channel = a_channel(outlet)
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         channel.progress("harper step 1 (llm)")
         await gate.wait_for_entered()
         channel.live_text(HARPER, 1, "It is ")
@@ -424,7 +414,7 @@ async def test_the_oldest_live_text_is_dropped_when_too_much_of_it_waits() -> No
     outlet = FakeOutlet(gate)
     channel = a_channel(outlet)
     whole = "".join(f"{number} " for number in range(LONGEST_DELTA))
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         channel.progress("on its way")
         await gate.wait_for_entered()
         for begin in range(0, len(whole), 1000):
@@ -441,7 +431,7 @@ async def test_the_oldest_live_text_is_dropped_when_too_much_of_it_waits() -> No
 async def test_heartbeats_come_as_long_as_nothing_else_does() -> None:
     outlet, beats = FakeOutlet(), list[int]()
     channel = a_channel(outlet, heartbeat_seconds=0.01, on_heartbeat=lambda: beats.append(1))
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         await outlet.until_sent(4)
 
     assert all(re.fullmatch(r"harper working \(\d+s\)", words) for words in outlet.words)
@@ -454,7 +444,7 @@ async def test_heartbeats_are_counted_from_the_last_progress() -> None:
     pause = 0.1
     outlet = FakeOutlet()
     channel = a_channel(outlet, heartbeat_seconds=pause)
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         for count in (2, 4, 6):
             channel.progress("busy")
             await outlet.until_sent(count)
@@ -469,7 +459,7 @@ async def test_other_notifications_do_not_stand_in_for_a_heartbeat() -> None:
     outlet, beats = FakeOutlet(), list[int]()
     channel = a_channel(outlet, heartbeat_seconds=0.03, on_heartbeat=lambda: beats.append(1))
 
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
 
         def chat() -> bool:
             channel.event(said("still talking"))
@@ -482,7 +472,7 @@ async def test_a_stuck_client_is_not_sent_one_heartbeat_after_the_other() -> Non
     gate = Gate()
     outlet, beats = FakeOutlet(gate), list[int]()
     channel = a_channel(outlet, heartbeat_seconds=0.001, on_heartbeat=lambda: beats.append(1))
-    async with TaskOwner() as tasks, channel.open(tasks):
+    async with sending(channel):
         await gate.wait_for_entered()
         await tick()  # several heartbeats long
         assert len(beats) == 1

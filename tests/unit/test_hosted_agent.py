@@ -37,6 +37,7 @@ from tests.support.memory_runtime import (
     tell_a_turn,
     text_of,
 )
+from tests.support.sending import sending
 from tests.support.waiting import Gate, eventually, tick
 
 IMAGE, GIF = Image("iVBORw0KGgo=", "image/png"), Image("R0lGODlh", "image/gif")
@@ -423,7 +424,7 @@ async def test_a_call_that_was_begun_is_one_the_gateway_waits_for() -> None:
 async def test_a_call_tells_its_client_through_the_agents_channel_and_nothing_after_it() -> None:
     outlet = RecordingOutlet()
     async with ready(MemoryAgent(tells=tell_a_turn)) as hosting:
-        async with hosting.agent.channel(outlet, StreamOptions(progress=True)) as channel:
+        async with sending(channel := hosting.agent.channel(outlet, StreamOptions(progress=True))):
             await hosting.agent.answer(a_call("hi"), channel)
         tell_a_turn(a_call("too late"), channel)
         await tick()
@@ -436,7 +437,7 @@ async def test_a_client_that_asked_for_no_progress_gets_none_but_the_assistant_s
     outlet = RecordingOutlet()
     async with (
         ready(MemoryAgent(tells=tell_a_turn)) as hosting,
-        hosting.agent.channel(outlet, StreamOptions()) as channel,
+        sending(channel := hosting.agent.channel(outlet, StreamOptions())),
     ):
         await hosting.agent.answer(a_call("hi"), channel)
     assert (outlet.events, len(outlet.payloads)) == ([], 1)
@@ -444,7 +445,7 @@ async def test_a_client_that_asked_for_no_progress_gets_none_but_the_assistant_s
 
 async def test_heartbeats_are_the_agents_and_are_counted() -> None:
     hosting, outlet = pending(heartbeat_seconds=0.001), RecordingOutlet()
-    async with hosting.tasks, hosting.agent.channel(outlet, StreamOptions(progress=True)):
+    async with hosting.tasks, sending(hosting.agent.channel(outlet, StreamOptions(progress=True))):
         await eventually(lambda: len(outlet.events) >= 2, what="two heartbeats")
     assert {event.message for event in outlet.events} == {"echo working (0s)"}
     assert hosting.metric("heartbeats_total") == len(outlet.events)

@@ -16,7 +16,6 @@ from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.agent import FastAgentHost
 from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts, Runtime
 from pallas_gateway.runtime.runtime import FastAgentRuntime, _Entered
-from pallas_gateway.tasks import TaskOwner
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.memory_runtime import (
     NOBODY,
@@ -30,6 +29,7 @@ from tests.support.memory_runtime import (
     tell_a_turn,
     text_of,
 )
+from tests.support.sending import sending
 from tests.support.waiting import Gate, eventually
 
 HELD = """
@@ -197,8 +197,8 @@ async def test_two_instances_share_nothing(make: Make, folder: Path) -> None:
 
 async def test_what_an_agent_does_is_told_to_its_channel(make: Make, folder: Path) -> None:
     outlet, call = RecordingOutlet(), a_call("hello")
-    async with make(folder) as subject, subject.start("echo") as agent, TaskOwner() as tasks:
-        async with (channel := a_channel(outlet)).open(tasks), agent.open(call, NOBODY, channel) as instance:
+    async with make(folder) as subject, subject.start("echo") as agent:
+        async with sending(channel := a_channel(outlet)), agent.open(call, NOBODY, channel) as instance:
             await instance.generate(call, timeout_seconds=60)
         await until_disposed(agent)
 

@@ -1,0 +1,107 @@
+"""The asyncio tasks that a call takes: each costs CPU, and has to be cancelled when the call ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import pallas_gateway
+from pallas_gateway.web.app import create_app
+from pallas_gateway.web.port_routes import PortRoutes
+from tests.support.downstreams import stateless_downstream
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.scripted_llm import call_tools, say, scripted_llm
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+WARM_UP_CALLS = 3
+PACKAGE = Path(pallas_gateway.__file__).parent
+NO_CODE = SimpleNamespace(co_filename="")
+TASKS = ["client", "call", "generate", "dispose"]
+"""Besides the task of the HTTP request, which sends the notifications. The instance of the next call is made in a task
+that belongs to no call. A connection to a downstream, opened by the first use of a tool, has tasks of its libraries."""
+_of_the_call: ContextVar[bool] = ContextVar("of_the_call", default=False)
+
+
+@pytest.mark.parametrize("meta", [{}, {"progressToken": 1}], ids=["silent", "with progress"])
+@pytest.mark.parametrize("message", ["leave it", "use it"])
+async def test_a_call_takes_four_tasks_of_the_gateway(message: str, meta: dict[str, Any], tmp_path: Path) -> None:
+    async with stateless_downstream() as tools, scripted_llm(use_if_told) as llm:
+        servers = {"tools": {"transport": "http", "url": tools.url}}
+        project = write_project(tmp_path, {"solo": Agent(["tools"])}, llm_url=llm.base_url, servers=servers)
+        async with running(project) as served:
+            for _ in range(WARM_UP_CALLS):
+                await call(served, message, meta)
+                await until_idle(served)
+            with counting() as begun:
+                await call(served, message, meta)
+                await until_idle(served)
+
+    assert [task.get_name().split()[0] for task in begun] == TASKS
+
+
+def use_if_told(request: LlmRequest) -> Turn:
+    """One tool call if the message asks for it, then the answer."""
+    if "use it" in request.last_user_text and not request.tool_results:
+        return call_tools([("tools__add", {"a": 1, "b": 2})])
+    return say("Done.")
+
+
+async def call(served: Running, message: str, meta: dict[str, Any]) -> None:
+    """One call over ASGI: no listener and no client of the test has tasks of its own in it."""
+    app = create_app(served.gateway, {1: PortRoutes(agents_by_path=True)})
+    params = {"name": "send_message", "arguments": {"message": message}, "_meta": meta}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    incoming = [{"type": "http.request", "body": body, "more_body": False}]
+    sent = []
+
+    async def receive() -> Any:
+        return incoming.pop() if incoming else await asyncio.get_running_loop().create_future()
+
+    async def send(event: Any) -> None:
+        sent.append(event.get("body", b""))
+
+    headers = {
+        "host": "localhost",
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+    }
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": "/agents/solo/mcp", "headers": raw, "server": ("127.0.0.1", 1)}
+    token = _of_the_call.set(True)
+    try:
+        await app({**scope, "scheme": "http", "query_string": b"", "client": ("127.0.0.1", 1)}, receive, send)
+    finally:
+        _of_the_call.reset(token)
+    assert b"Done." in b"".join(sent)
+
+
+@contextmanager
+def counting() -> Iterator[list[asyncio.Task[Any]]]:
+    """The tasks that code of the gateway begins for a marked call in the block."""
+    begun: list[asyncio.Task[Any]] = []
+
+    def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=loop, **options)
+        if _of_the_call.get() and Path(getattr(work, "cr_code", NO_CODE).co_filename).is_relative_to(PACKAGE):
+            begun.append(task)
+        return task
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(begin)
+    try:
+        yield begun
+    finally:
+        loop.set_task_factory(None)
