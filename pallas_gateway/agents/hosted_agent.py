@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.agents.accounting import accounting
 from pallas_gateway.agents.agent_state import AgentState
+from pallas_gateway.agents.fitting import model_for, told_of_changes, with_defaults
 from pallas_gateway.agents.images import fit_to_model
-from pallas_gateway.agents.parameters import model_for, told_of_changes, with_defaults
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.calls.questions import Questions, asked_by
