@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pallas.cli")
 _TEXTS = {
     "open": (
-        "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION: whoever reaches the port can call every agent; "
+        "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION: anyone who reaches the port can call every agent; "
         "make a key with `pallas-gateway token new`, or bind 127.0.0.1"
     ),
     "open_to_anonymous": (
@@ -29,14 +29,14 @@ _TEXTS = {
         "token new` in place of the anonymous grant, or bind 127.0.0.1"
     ),
     "believes_all": (
-        "EVERYBODY IS TAKEN FOR A PROXY: whoever reaches the port is believed which address it comes from; name the "
+        "EVERY CLIENT IS TRUSTED AS A PROXY: anyone who reaches the port can set the client address; name the "
         "proxies' own addresses in gateway.trusted_proxies"
     ),
     "local_urls": "clients elsewhere are given localhost URLs, which they cannot reach; set gateway.public_url",
     "local_urls_per_port": (
         "clients elsewhere are given localhost URLs, which they cannot reach; set the top-level host"
     ),
-    "own_urls": "clients of the proxy are given the gateway's own URLs, which go past it; set gateway.public_url",
+    "own_urls": "clients of the proxy are given the gateway's own URLs, which bypass it; set gateway.public_url",
     "unbound_urls": (
         "clients are given URLs of a host on which nothing listens, as only this machine's loopback address is bound; "
         "set gateway.host (0.0.0.0 binds every address), or gateway.public_url where a proxy stands in front"
@@ -49,9 +49,9 @@ _TEXTS = {
         "agents on ports of their own are shown with http:// URLs, whatever gateway.public_url says; set gateway.tls, "
         "or serve all on one port"
     ),
-    "closed": "nobody can call: gateway.auth names no tokens, no jwt and no anonymous grants",
+    "closed": "no caller is accepted: gateway.auth names no tokens, no jwt and no anonymous grants",
     "idle_key": "a key without grants opens nothing; give it some, such as run:agents",
-    "handed_on": "callers' tokens, made for this gateway, are handed on to another server; token_exchange avoids that",
+    "handed_on": "callers' tokens for this gateway are forwarded to another server; token_exchange avoids that",
 }
 _LOUD = ("open", "open_to_anonymous", "believes_all")
 

@@ -1,4 +1,4 @@
-"""What is wrong in a configuration file, as sentences with a place; not the rules that find it."""
+"""Problems of configuration files: a message and a place. The rules that find them are elsewhere."""
 
 import difflib
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from pallas_gateway.errors import GatewayError
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake and where it stands.
+    """One mistake and its place.
 
     Attributes:
         file: The file as the operator named it, or the command line option that brought the value.
@@ -30,7 +30,7 @@ class Problem:
 
 
 class ConfigurationError(GatewayError):
-    """The configuration cannot be used; holds every problem that was found, in reading order."""
+    """The configuration cannot be used; holds all problems in the order of the file."""
 
     reason = "bad_configuration"
 
@@ -41,22 +41,22 @@ class ConfigurationError(GatewayError):
 
 
 def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
-    """The known word that `word` was most likely meant to be, if one is near enough; `likeness` is at most 1."""
+    """Return the known word nearest to `word`, if one is similar enough; `likeness` is at most 1."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)), None)
 
 
 def misspelt(word: str, known: Iterable[str]) -> str | None:
-    """The known word of which `word` is almost certainly a misspelling: for places where unknown words are allowed."""
+    """Return the known word that `word` almost certainly misspells; for places where unknown words are allowed."""
     words = list(known)
     swapped = (one for one in words if sorted(one) == sorted(word))
     return next(swapped, None) or nearest(word, words, likeness=0.8)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence, ` (did you mean 'x'?)`, or nothing when no known word is near."""
+    """Return ` (did you mean 'x'?)` for the end of a sentence; empty if no known word is similar."""
     return suggesting(nearest(word, known))
 
 
 def suggesting(found: str | None) -> str:
-    """` (did you mean 'x'?)` for a known word, nothing for None."""
+    """Return ` (did you mean 'x'?)`; empty for None."""
     return f" (did you mean '{found}'?)" if found else ""

@@ -45,7 +45,7 @@ agents:
 gateway:
     port: 0
 """.replace("@OTHER", OTHER)
-TWICE = "already stands on line"
+TWICE = "is already on line"
 SHAPE = "must be a mapping with 'agents:', as 'pallas-gateway export' prints it"
 
 

@@ -222,10 +222,10 @@ def test_an_agent_without_a_module_and_a_broken_one_are_both_told(run: Command, 
 
     found = {line.split(": ", 2)[1]: line.split(": ", 2)[2] for line in lines_of(ran.err)}
     assert found == {
-        "agents.broken.port": "is needed with --per-port",
+        "agents.broken.port": "is required with --per-port",
         "agents.broken.module": f"module '{project.package}.broken' has no FastAgent; define `fast = FastAgent(…)`",
-        "agents.bare": "needs a module, an instruction, an instruction_file or a card",
-        "agents.bare.port": "is needed with --per-port",
+        "agents.bare": "requires a module, an instruction, an instruction_file or a card",
+        "agents.bare.port": "is required with --per-port",
     }
 
 
@@ -553,7 +553,7 @@ def test_per_port_wants_what_serve_per_port_wants(run: Command, folder: Path) ->
     ran = run("check", "--per-port")
     assert (ran.code, [line.split(": ", 1)[1] for line in lines_of(ran.err)]) == (
         2,
-        ["agents.echo.port: is needed with --per-port"],
+        ["agents.echo.port: is required with --per-port"],
     )
 
 

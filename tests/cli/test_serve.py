@@ -307,8 +307,8 @@ def test_no_log_setting_hides_that_everybody_is_let_in(
         ran = run("serve", "--port", taken.getsockname()[1])
     first, *_ = ran.err.splitlines()
     assert first == (
-        "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION: whoever reaches the port can call every agent; make a "
-        "key with `pallas-gateway token new`, or bind 127.0.0.1"
+        "LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION: anyone who reaches the port can call every agent; "
+        "make a key with `pallas-gateway token new`, or bind 127.0.0.1"
     )
 
 
@@ -317,7 +317,7 @@ def test_a_bad_configuration_ends_serve_with_2_and_every_problem(run: Command, f
     ran = run("serve")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines() == [
-        "agents.yaml:3: agents.echo: needs a module, an instruction, an instruction_file or a card",
+        "agents.yaml:3: agents.echo: requires a module, an instruction, an instruction_file or a card",
         "agents.yaml:4: agents.echo.modul: unknown key (did you mean 'module'?)",
         "agents.yaml:5: agents.echo.port: must be a whole number",
         "agents.yaml:6: gatway: unknown key (did you mean 'gateway'?)",
@@ -328,8 +328,8 @@ def test_a_bad_configuration_ends_serve_with_2_and_every_problem(run: Command, f
     ("arguments", "says"),
     [
         (["--agent", "ecoh"], "--agent: no agent 'ecoh' (did you mean 'echo'?)"),
-        (["--agent", "echo"], "agents.yaml:2: agents.echo.port: is needed with --agent"),
-        (["--per-port"], "agents.yaml:2: agents.echo.port: is needed with --per-port"),
+        (["--agent", "echo"], "agents.yaml:2: agents.echo.port: is required with --agent"),
+        (["--per-port"], "agents.yaml:2: agents.echo.port: is required with --per-port"),
         (["--port", "70000"], "--port: must be at most 65535"),
         (["--public-url", "agents.example.com"], "--public-url: must be an absolute http:// or https:// URL"),
     ],

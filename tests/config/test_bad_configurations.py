@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway.config import ConfigurationError, Overrides, load_deployment
-from pallas_gateway.config.loading.loader import read_deployment
+from pallas_gateway.config.loading.loader import Overrides, load_deployment, read_deployment
 from pallas_gateway.config.model.parameters import PARAMETERS
+from pallas_gateway.config.problems import ConfigurationError
 
 ONE = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"  # four lines; what follows starts on line 5
 TWO = ONE + "  research:\n    module: agents.research\n"  # six lines
@@ -21,7 +21,7 @@ DATABASE = "must be sqlite:///FILE, sqlite:////ABSOLUTE/FILE or postgresql://USE
 HOST = "must be a host name or an address alone, without scheme, port or path"
 PROXY = "write one such as 10.0.0.7, 10.0.0.0/8 or fd00::/8"
 NAMES = ", ".join(f"'{name}'" for name in PARAMETERS[:-1]) + " or 'model'"
-NOTHING = "needs a module, an instruction, an instruction_file or a card"
+NOTHING = "requires a module, an instruction, an instruction_file or a card"
 DECLARED = "name: demo\nagents:\n  jarvis:\n    instruction: You are jarvis.\n"  # four lines
 NAME = "an agent's name begins with a letter or digit and holds only letters, digits, '_', '.' and '-'"
 
@@ -80,7 +80,7 @@ MISTAKES = [
     Mistake(
         "a key that stands twice",
         ONE + "    module: agents.other\n",
-        ["agents.yaml:5: agents.jarvis.module: this key already stands on line 4; keep one of them"],
+        ["agents.yaml:5: agents.jarvis.module: this key is already on line 4; keep one of them"],
     ),
     # Parameters
     Mistake(
@@ -360,7 +360,7 @@ MISTAKES = [
     Mistake(
         "a database in memory",
         GATEWAY + '  threads: "sqlite:///:memory:"\n',
-        ["agents.yaml:6: gateway.threads: must be a file: what is kept in memory, no other process sees"],
+        ["agents.yaml:6: gateway.threads: must be a file: other processes cannot read memory"],
     ),
     Mistake(
         "a lease too short to be renewed",
@@ -438,15 +438,15 @@ MISTAKES = [
         "no ports in per-port mode",
         TWO,
         [
-            "agents.yaml:3: agents.jarvis.port: is needed with --per-port",
-            "agents.yaml:5: agents.research.port: is needed with --per-port",
+            "agents.yaml:3: agents.jarvis.port: is required with --per-port",
+            "agents.yaml:5: agents.research.port: is required with --per-port",
         ],
         PER_PORT,
     ),
     Mistake(
         "no port for the one agent",
         TWO,
-        ["agents.yaml:5: agents.research.port: is needed with --agent"],
+        ["agents.yaml:5: agents.research.port: is required with --agent"],
         Overrides(agent="research"),
     ),
     Mistake(
@@ -608,18 +608,15 @@ MISTAKES = [
         [
             "agents.yaml:6: gateway.trusted_proxies.0: '10.0.0.7/8' is an address within 10.0.0.0/8; write either "
             "10.0.0.7 or 10.0.0.0/8",
-            "agents.yaml:6: gateway.trusted_proxies.1: '::ffff:10.0.0.7' is IPv4 in the form of IPv6, which is never "
-            f"compared with; {PROXY}",
+            "agents.yaml:6: gateway.trusted_proxies.1: '::ffff:10.0.0.7' is IPv4 in the form of IPv6, which never "
+            f"matches; {PROXY}",
         ],
     ),
     # Authentication
     Mistake(
         "auth with nothing in it",
         GATEWAY + "  auth:\n",
-        [
-            "agents.yaml:6: gateway.auth: is empty; remove it to let everybody call, or write {} to let in nobody "
-            "without a token"
-        ],
+        ["agents.yaml:6: gateway.auth: is empty; remove it to let anyone call, or write {} to require a token"],
     ),
     Mistake(
         "a key instead of its hash",
@@ -648,7 +645,7 @@ MISTAKES = [
         + "  auth:\n    tokens:\n"
         + "".join(f"      - {{name: {name}, sha256: {key * 64}}}\n" for name, key in ("ac", "ad", "bd")),
         [
-            "agents.yaml:9: gateway.auth.tokens.1.name: 'a' stands twice; give each key its own name",
+            "agents.yaml:9: gateway.auth.tokens.1.name: 'a' is used twice; give each key its own name",
             "agents.yaml:10: gateway.auth.tokens.2.sha256: is the same key as another entry's; one key has one name",
         ],
     ),

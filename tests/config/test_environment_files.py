@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway.config import ConfigurationError, config_path, load_dotenv_file
+from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
+from pallas_gateway.config.problems import ConfigurationError
 
 
 def test_dotenv_adds_variables_and_overwrites_none(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway.config import ConfigurationError, FastAgentFile, ModelCapabilities, load_deployment
-from pallas_gateway.config.loading.fastagent_file import BaseUrl
+from pallas_gateway.config.loading.fastagent_file import BaseUrl, FastAgentFile
+from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.config.model.forwarding import TokenExchangeSettings
+from pallas_gateway.config.model.schema import ModelCapabilities
+from pallas_gateway.config.problems import ConfigurationError
 
 AGENTS = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"
 CONFIG = Path("fastagent.config.yaml")
@@ -204,7 +206,7 @@ def test_a_token_exchange_is_read_with_its_secret_from_the_other_file() -> None:
             ".client_secret",
             "must not be empty; leave the key out for a public client",
         ),
-        (exchanging(f"{{{ENDPOINT}, client_secret: a}}"), "", "client_secret needs a client_id beside it"),
+        (exchanging(f"{{{ENDPOINT}, client_secret: a}}"), "", "client_secret requires a client_id"),
         (exchanging(f"{{{ENDPOINT}, client_auth: jwt}}"), ".client_auth", "must be 'basic' or 'post'"),
         (
             exchanging(f"{{{ENDPOINT}, resource: notes}}"),
@@ -214,7 +216,7 @@ def test_a_token_exchange_is_read_with_its_secret_from_the_other_file() -> None:
         (
             exchanging(f"{{{ENDPOINT}}}", "url: http://a/mcp"),
             "",
-            "needs forward_inbound_auth: true beside it",
+            "requires forward_inbound_auth: true",
         ),
         (
             exchanging(f"{{{ENDPOINT}}}", "url: http://a/mcp, forward_inbound_auth: true, access_token: x"),
@@ -226,7 +228,7 @@ def test_a_token_exchange_is_read_with_its_secret_from_the_other_file() -> None:
                 f"{{{ENDPOINT}}}", "url: http://a/mcp, forward_inbound_auth: true, auth: {forward: huggingface}"
             ),
             "",
-            "cannot stand beside auth.forward, which sends the caller's own token; write forward_inbound_auth: true",
+            "cannot be used with auth.forward, which sends the caller's own token; write forward_inbound_auth: true",
         ),
         (
             exchanging(f"{{{ENDPOINT}}}", "command: uvx, forward_inbound_auth: true"),
@@ -311,9 +313,7 @@ def test_every_name_that_fast_agent_knows_is_found(name: str) -> None:
 def test_two_files_of_one_kind_are_refused_as_fast_agent_does() -> None:
     CONFIG.touch()
     Path("fast-agent.yaml").touch()
-    assert problems() == [
-        "fastagent.config.yaml: fast-agent.yaml is there too; keep one of them, as fast-agent demands"
-    ]
+    assert problems() == ["fastagent.config.yaml: fast-agent.yaml exists too; keep one, as fast-agent refuses both"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pallas_gateway.config import Configuration, Overrides, load_deployment
+from pallas_gateway.config.loading.configuration import Configuration
+from pallas_gateway.config.loading.loader import Overrides, load_deployment
 
 SMALL = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"
 
@@ -57,7 +58,6 @@ def test_the_documented_pallas_file_loads_unchanged() -> None:
     assert deployment.agents["jarvis"].max_iterations == 15
     assert deployment.agents["research"].loop_repeat_threshold == 0
     assert configuration.lines["agents.research.module"] == 18
-    assert configuration.slug("tech_research") == "tech-research"
     assert configuration.registry_name("tech_research") == "com.example.project/tech-research"
 
 

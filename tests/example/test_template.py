@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from pallas_gateway.config import load_deployment
+from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.config.model.auth import AuthSettings, JwtSettings
 from pallas_gateway.config.model.schema import AgentSettings, Deployment, GatewaySettings
 from pallas_gateway.config.reference import SECTIONS

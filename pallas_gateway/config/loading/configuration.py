@@ -35,16 +35,16 @@ class Configuration:
     bound_port: int | None = None
 
     def with_bound_port(self, port: int) -> "Configuration":
-        """The same configuration after the listener got its port, for `gateway.port: 0`."""
+        """Return the configuration with the port that was bound, for `gateway.port: 0`."""
         return replace(self, bound_port=port)
 
     def with_gateway_value(self, key: str, value: object) -> "Configuration":
-        """The same configuration with another value under `gateway`, which is not checked."""
+        """Return the configuration with another value under `gateway`, which is not checked."""
         gateway = self.deployment.gateway.model_copy(update={key: value})
         return replace(self, deployment=self.deployment.model_copy(update={"gateway": gateway}))
 
     def with_fastagent_of(self, other: "Configuration") -> "Configuration":
-        """The same configuration with another one's `fastagent_config`, and what was read of that file."""
+        """Return the configuration with the `fastagent_config` of another, and the contents of that file."""
         named = {"fastagent_config": other.deployment.fastagent_config}
         return replace(self, deployment=self.deployment.model_copy(update=named), fastagent=other.fastagent)
 
@@ -56,7 +56,7 @@ class Configuration:
 
     @property
     def per_port(self) -> bool:
-        """Whether agents are served at `/mcp` on ports of their own; one agent alone always is."""
+        """True if agents are served at `/mcp` on their own ports, as with `--agent`."""
         return self.deployment.gateway.per_port or self.only_agent is not None
 
     @property
@@ -66,7 +66,7 @@ class Configuration:
 
     @property
     def tls_files(self) -> tuple[Path, Path] | None:
-        """Certificate and key, resolved against the place of `agents.yaml`."""
+        """Certificate and key, relative to `agents.yaml`."""
         tls = self.deployment.gateway.tls
         return (self.path.parent / tls.certfile, self.path.parent / tls.keyfile) if tls else None
 
@@ -83,19 +83,19 @@ class Configuration:
 
     @property
     def folder(self) -> Path:
-        """The folder of `agents.yaml`; with links left as they are, which may change."""
+        """The folder of `agents.yaml`; links are not resolved, because they may change."""
         return self.path.absolute().parent
 
     @property
     def declared_files(self) -> tuple[Path, ...]:
-        """The instructions, cards and watched files of the hosted agents, whether they are there or not."""
+        """The instructions, cards and watched files of the hosted agents, whether they exist or not."""
         agents = self.hosted_agents.values()
         named = [name for agent in agents for name in (agent.instruction_file, agent.card) if name]
         watched = [path for agent in agents for path in self.watched_files(agent)]
         return (*(self.beside(name) for name in named), *watched)
 
     def watched_files(self, agent: AgentSettings) -> tuple[Path, ...]:
-        """The files that an agent's `watch` names or matches now; a name that matches none stands for itself."""
+        """Return the files that an agent's `watch` matches now; a name that matches none is returned itself."""
         found: dict[Path, None] = {}
         for name in agent.watch:
             path = self.beside(name)
@@ -105,13 +105,13 @@ class Configuration:
         return tuple(found)
 
     def line_of(self, path: str) -> int | None:
-        """The line of a key in `agents.yaml`, or of the nearest one around it that is in the file."""
+        """Return the line of a key in `agents.yaml`, or of the nearest section around it."""
         while path and path not in self.lines:
             path = path.rpartition(".")[0]
         return self.lines.get(path)
 
     def beside(self, name: str) -> Path:
-        """A file that `agents.yaml` names, relative to that; with links left as they are, which may change."""
+        """Return the path of a file that `agents.yaml` names; links are not resolved, because they may change."""
         return self.folder / name
 
     @property
@@ -126,17 +126,17 @@ class Configuration:
 
     @property
     def configured_port(self) -> int:
-        """The same as configured; 0 for an ephemeral one."""
+        """The configured port; 0 for an ephemeral one."""
         port = self.deployment.gateway.port
         return self.deployment.registry_port if port is None or self.per_port else port
 
     @property
     def public_base_url(self) -> str:
-        """What every URL for clients begins with, without a trailing slash."""
+        """The base of every URL for clients, without a trailing slash."""
         return self.deployment.gateway.public_url or self._address(self.gateway_port)
 
     def agent_url(self, name: str) -> str:
-        """The URL at which clients reach an agent.
+        """Return the URL of an agent for clients.
 
         Raises:
             KeyError: No agent has this name.
@@ -150,15 +150,11 @@ class Configuration:
         return f"{self._address(port)}/mcp"
 
     def capabilities_of(self, name: str) -> ModelCapabilities | None:
-        """What is declared for an agent's model: its own block, else the project's."""
+        """Return the declared capabilities of an agent's model: its own block, else the project's."""
         return self.deployment.agents[name].model_capabilities or self.fastagent.model_capabilities
 
-    def slug(self, name: str) -> str:
-        """An agent's name as the registry writes it."""
-        return rules.slug(name)
-
     def registry_name(self, name: str) -> str:
-        """`{namespace}/{slug}` of an agent."""
+        """Return `{namespace}/{slug}` of an agent."""
         return rules.registry_name(self.deployment, name)
 
     def _address(self, port: int) -> str:

@@ -1,4 +1,4 @@
-"""What the process environment says about configuration; values inside YAML files are expanded elsewhere."""
+"""The process environment: `.env`, and the path of `agents.yaml`. YAML values are expanded elsewhere."""
 
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -13,10 +13,10 @@ DOTENV = ".env"
 
 
 def load_dotenv_file(directory: Path, environ: MutableMapping[str, str]) -> None:
-    """Add the variables of `.env` in `directory` to `environ`; what is set already stays, also when it is empty.
+    """Add the variables of `.env` in `directory` to `environ`; variables that are set, even if empty, are kept.
 
     Raises:
-        ConfigurationError: The file is there and cannot be read.
+        ConfigurationError: The file exists and cannot be read.
     """
     path = directory / DOTENV
     try:
@@ -29,5 +29,5 @@ def load_dotenv_file(directory: Path, environ: MutableMapping[str, str]) -> None
 
 
 def config_path(environ: Mapping[str, str], option: Path | None) -> Path:
-    """Where `agents.yaml` is: the command line option, else `PALLAS_AGENTS_CONFIG`, else the working directory."""
+    """Return the path of `agents.yaml`: the option, else `PALLAS_AGENTS_CONFIG`, else the working directory."""
     return option or Path(environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG)

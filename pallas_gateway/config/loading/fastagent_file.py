@@ -1,4 +1,4 @@
-"""What the gateway needs of `fastagent.config.yaml` and its secrets file; all their other keys are fast-agent's."""
+"""The keys of `fastagent.config.yaml` and its secrets file that the gateway reads; all others are fast-agent's."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,9 +37,9 @@ class DownstreamServer:
         headers: Sent with each request, `access_token` included.
         command: The program to run, for `stdio`.
         args: Its arguments.
-        forward_inbound_auth: Whether the caller's bearer, or one made from it, goes to this server (also by
-            fast-agent's `auth.forward`); not if it has credentials of its own.
-        token_exchange: How one is made from it; None where the caller's own goes there.
+        forward_inbound_auth: The caller's bearer, or one exchanged for it, is sent to this server (also by
+            fast-agent's `auth.forward`); False if it has credentials of its own.
+        token_exchange: How the caller's bearer is exchanged; None sends it unchanged.
         line: Where it is declared.
     """
 
@@ -56,7 +56,7 @@ class DownstreamServer:
 
 @dataclass(frozen=True)
 class BaseUrl:
-    """A provider's `base_url`, None where it is empty or its variable is unset, and where it stands."""
+    """A provider's `base_url` and its place; None if it is empty or its variable is unset."""
 
     url: str | None = field(repr=False)
     file: str
@@ -76,7 +76,7 @@ class FastAgentFile:
         base_urls: `base_url` by provider.
         unset: Placeholders without a value, left in the values as written.
         secrets: Every secret in the two files, fast-agent's own keys included: never to be shown.
-        documents: The files as they were read, the one whose values count last.
+        documents: The files as they were read; values of the later one count.
     """
 
     path: Path | None = None
@@ -91,11 +91,11 @@ class FastAgentFile:
 
     @property
     def written(self) -> dict[str, object]:
-        """All that is written in the files, as one mapping; it may hold secrets."""
+        """The contents of the files as one mapping; may hold secrets."""
         return _written(self.documents)
 
     def problem(self, path: str, message: str) -> Problem:
-        """A problem of the key at `path`, in the file whose value counts."""
+        """Return a problem of the key at `path`, in the file whose value counts."""
         if not self.documents:
             return Problem(CONFIG_NAMES[-1], None, path, message)
         return _place(self.documents, path).problem(path, message)
@@ -136,7 +136,7 @@ class _File(_ForeignSection):
 
 
 def settings_files(named: Path | None) -> list[Path]:
-    """Every file that fast-agent's settings may come from, whether it is there or not."""
+    """Return every file that fast-agent's settings may come from, whether it exists or not."""
     folder = named.parent if named is not None else Path.cwd()
     return [*([named] if named else []), *(folder / name for name in (*CONFIG_NAMES, *SECRETS_NAMES))]
 
@@ -146,8 +146,7 @@ def read_fastagent_file(
 ) -> tuple[FastAgentFile, list[Problem]]:
     """Read the file the operator named, else the one in the working directory, else the one in `folder`.
 
-    The secrets file is read from the same folder. Whatever is wrong is in the list, and the file then holds what could
-    be read.
+    The secrets file is read from the same folder. With problems, the file holds what could be read.
     """
     if named and not named.exists():
         return FastAgentFile(), [Problem(str(named), None, "", "no such file (named by fastagent_config)")]
@@ -164,7 +163,7 @@ def read_fastagent_file(
 
 
 def _default_folder(folder: Path | None) -> Path:
-    """The working directory, unless it has no file of fast-agent's and `folder` has one."""
+    """Return the working directory, unless only `folder` has a file of fast-agent's."""
     here = Path()
     if folder is None or _existing(here, (*CONFIG_NAMES, *SECRETS_NAMES)) or not _existing(folder, CONFIG_NAMES):
         return here
@@ -178,7 +177,7 @@ def _existing(directory: Path, names: tuple[str, ...]) -> list[Path]:
 def _ambiguous(found: list[Path]) -> list[Problem]:
     if len(found) < 2:  # noqa: PLR2004 - two of a kind
         return []
-    return [Problem(str(found[-1]), None, "", f"{found[0].name} is there too; keep one of them, as fast-agent demands")]
+    return [Problem(str(found[-1]), None, "", f"{found[0].name} exists too; keep one, as fast-agent refuses both")]
 
 
 def _not_a_mapping(document: Document) -> list[Problem]:
@@ -226,7 +225,7 @@ def _merged(base: object, over: object) -> dict[str, object]:
 
 
 def _place(documents: Sequence[Document], path: str) -> Document:
-    """The file whose value counts: the last that has the key, else (a required key is missing) the first."""
+    """Return the file whose value counts: the last that has the key, else the first."""
     return next((document for document in reversed(documents) if path in document.lines), documents[0])
 
 
@@ -274,7 +273,7 @@ def _transport_of(url: str) -> str:
 
 
 def _called_url(url: str, transport: str) -> str:
-    """The URL as fast-agent completes it: a streamable HTTP one without query ends in `/mcp`."""
+    """Complete a URL as fast-agent does: a streamable HTTP one without a query ends in `/mcp`."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -18,7 +18,7 @@ from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_
 from pallas_gateway.config.yaml.source import FREE_PREFIX, Document, parse_document, read_document
 
 THREADS_PACKAGES = ("aiosqlite", "alembic", "asyncpg", "sqlalchemy")
-"""Those of the extra `threads`, which is not installed by default."""
+"""Packages of the extra `threads`."""
 INSTALL_THREADS = "pip install 'pallas-gateway[threads]'"
 
 MISSING = "no such file; 'pallas-gateway init' makes a project; --config or PALLAS_AGENTS_CONFIG names another file"
@@ -35,7 +35,7 @@ class Overrides:
     agent: str | None = None
 
     def gateway_values(self) -> dict[str, object]:
-        """The given values by their key under `gateway`."""
+        """Return the given values by their key under `gateway`."""
         values = {"host": self.host, "port": self.port, "public_url": self.public_url, "per_port": self.per_port}
         return {key: value for key, value in values.items() if value is not None}
 
@@ -48,19 +48,19 @@ class Loaded:
     """The result of reading all files.
 
     Attributes:
-        configuration: As far as it could be read; with problems only for finding more of them. None if too much is
+        configuration: As much as could be read. With problems, use it only to find more of them. None if too much is
             wrong.
-        problems: Everything wrong with the files: the command line's first, then by line.
+        problems: All problems of the files: the command line's first, then by line.
     """
 
     configuration: Configuration | None
     problems: tuple[Problem, ...] = ()
 
     def usable(self) -> Configuration:
-        """The configuration.
+        """Return the configuration.
 
         Raises:
-            ConfigurationError: With every problem, if there are any.
+            ConfigurationError: With all problems, if there are any.
         """
         if self.configuration is None or self.problems:
             raise ConfigurationError(self.problems)
@@ -73,11 +73,15 @@ def read_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overri
     That is the file named by `fastagent_config`, else the one in the working directory, else the one in the folder of
     the deployment file.
     """
-    return _loaded(_read(path, environ), path, environ, overrides)
+    if path.exists():
+        document = _as_mapping(read_document(path, environ, free_prefix=FREE_PREFIX))
+    else:
+        document = _unusable(str(path), MISSING)
+    return _loaded(document, path, environ, overrides)
 
 
 def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overrides = NO_OVERRIDES) -> Configuration:
-    """The usable result of `read_deployment`.
+    """Return the configuration that `read_deployment` reads.
 
     Raises:
         ConfigurationError: With every problem of all files.
@@ -86,13 +90,13 @@ def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overri
 
 
 def check_deployment(text: str, path: Path, *, environ: Mapping[str, str]) -> None:
-    """The same for a text that is to stand at `path`.
+    """Check a text that will be written to `path`.
 
     Raises:
-        ConfigurationError: As above; lines are those of `text`.
+        ConfigurationError: With every problem; lines are those of `text`.
     """
     document = parse_document(text, str(path), environ, free_prefix=FREE_PREFIX)
-    _loaded(_usable(document, path), path, environ, NO_OVERRIDES).usable()
+    _loaded(_as_mapping(document), path, environ, NO_OVERRIDES).usable()
 
 
 def _loaded(document: Document, path: Path, environ: Mapping[str, str], overrides: Overrides) -> Loaded:
@@ -107,28 +111,23 @@ def _loaded(document: Document, path: Path, environ: Mapping[str, str], override
     return Loaded(readable, (*_in_reading_order(problems), *_in_reading_order(more)))
 
 
-def _read(path: Path, environ: Mapping[str, str]) -> Document:
-    if not path.exists():
-        return _unusable(path, MISSING)
-    return _usable(read_document(path, environ, free_prefix=FREE_PREFIX), path)
+def _as_mapping(document: Document) -> Document:
+    """Return the document, with a problem if it is no mapping."""
+    if not document.problems and not isinstance(document.data, dict):
+        empty, other = "is empty; agents.example.yaml shows what belongs in it", "such as 'name: my-project'"
+        message = empty if document.data is None else f"must be a mapping of keys, {other}"
+        return _unusable(document.file, message)
+    return document
 
 
-def _usable(document: Document, path: Path) -> Document:
-    if document.problems or isinstance(document.data, dict):
-        return document
-    if document.data is None:
-        return _unusable(path, "is empty; agents.example.yaml shows what belongs in it")
-    return _unusable(path, "must be a mapping of keys, such as 'name: my-project'")
-
-
-def _unusable(path: Path, message: str) -> Document:
-    return Document(str(path), problems=[Problem(str(path), None, "", message)])
+def _unusable(file: str, message: str) -> Document:
+    return Document(file, problems=[Problem(file, None, "", message)])
 
 
 def _all_problems(
     document: Document, errors: Sequence[ErrorDetails], shown: Deployment | None, overrides: Overrides
 ) -> list[Problem]:
-    """What is wrong with single values, then what is wrong between those that are right (`shown`)."""
+    """Return the problems of single values, then those between the valid ones (`shown`)."""
     problems = _value_problems(document, located(Deployment, errors), overrides)
     bad = {problem.path for problem in problems}
     if shown:
@@ -147,7 +146,7 @@ def _overridden(data: object, overrides: Overrides) -> object:
 
 
 def _value_problems(document: Document, found: Iterable[tuple[str, str]], overrides: Overrides) -> list[Problem]:
-    """Unset variables, duplicate keys and wrong values; a value that was never filled in is not judged as well."""
+    """Return unset variables, duplicate keys and wrong values; a value with an unset variable is reported once."""
     problems = list(document.duplicates)
     for one in document.unset:
         message = f"environment variable {one.variable} is not set; set it, or write ${{{one.variable}:-default}}"
@@ -165,7 +164,7 @@ def _value_problems(document: Document, found: Iterable[tuple[str, str]], overri
 def _rule_problems(
     document: Document, deployment: Deployment, overrides: Overrides, bad: set[str]
 ) -> Iterator[Problem]:
-    """Broken rules, except about values that are wrong by themselves."""
+    """Yield broken rules, except about values that are reported already."""
     if overrides.agent is not None and overrides.agent not in deployment.agents:
         message = f"no agent '{overrides.agent}'{did_you_mean(overrides.agent, deployment.agents)}"
         yield Problem("--agent", None, "", message)

@@ -1,4 +1,4 @@
-"""What of a configuration only a restart can change."""
+"""Settings that only a restart can change."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from pallas_gateway.config.loading.configuration import Configuration
 
 
 def applicable(present: Configuration, wanted: Configuration) -> tuple[Configuration, tuple[str, ...]]:
-    """What `wanted` can change without a restart, and the keys that would need one, which stay as they are."""
+    """Return `wanted` without the changes that require a restart, and the keys of those."""
     fixed = list(needing_a_restart(present, wanted))
     for _, name, value in fixed:
         wanted = wanted.with_gateway_value(name, value) if name else wanted.with_fastagent_of(present)
@@ -17,7 +17,7 @@ def applicable(present: Configuration, wanted: Configuration) -> tuple[Configura
 
 
 def needing_a_restart(present: Configuration, wanted: Configuration) -> Iterator[tuple[str, str, Any]]:
-    """Each setting that differs: its key, its name under `gateway`, and the value that stays in force."""
+    """Yield each changed setting that requires a restart: its key, its name under `gateway`, and its present value."""
     before, after = present.deployment.gateway, wanted.deployment.gateway
     if present.per_port != wanted.per_port:
         yield "gateway.per_port", "per_port", before.per_port

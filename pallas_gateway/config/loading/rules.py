@@ -1,4 +1,4 @@
-"""Rules between values of `agents.yaml`: pure, and silent about where in the file a value stands."""
+"""Rules between values of `agents.yaml`. Pure; lines are added by the loader."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,13 +12,13 @@ AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 MAX_REGISTRY_NAME_CHARACTERS = 200  # the registry schema's
 MESSAGE_TOOL = "send_message"
 OF_INSTRUCTIONS = ("model", "servers", "tools")
-"""Keys of an agent that belong to an instruction; a module or card says such things itself."""
+"""Keys that only an agent with an instruction may have; a module or card has its own."""
 TOOL_SEPARATOR = "__"  # fast-agent's, between the name of a server and that of its tool
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A broken rule. `path` is the key to name; `at` the more exact one whose line to show, if there is one."""
+    """A broken rule: `path` is the key to name, `at` a more exact one for the line, if there is one."""
 
     path: str
     message: str
@@ -26,18 +26,18 @@ class Finding:
 
 
 def slug(agent: str) -> str:
-    """An agent's name as the registry writes it."""
+    """Return an agent's name as the registry writes it."""
     return agent.replace("_", "-")
 
 
 def registry_name(deployment: Deployment, agent: str) -> str:
-    """The agent's full name in the registry."""
+    """Return the agent's full name in the registry."""
     namespace = deployment.namespace or "local." + re.sub(r"[^a-zA-Z0-9.-]", "-", deployment.name)
     return f"{namespace}/{slug(agent)}"
 
 
 def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Finding]:
-    """Every rule that the deployment breaks; `only_agent` is the one agent to be served, if it is not all."""
+    """Yield every rule that the deployment breaks; `only_agent` is the agent to serve alone, if there is one."""
     yield from _agent_names(deployment)
     yield from _registry_names(deployment)
     yield from _tool_names(deployment)
@@ -98,9 +98,9 @@ def _ports(deployment: Deployment, only_agent: str | None) -> Iterator[Finding]:
 
 def _missing_port(deployment: Deployment, name: str, only_agent: str | None) -> Iterator[Finding]:
     if name == only_agent:
-        yield Finding(f"agents.{name}.port", "is needed with --agent")
+        yield Finding(f"agents.{name}.port", "is required with --agent")
     elif deployment.gateway.per_port and not only_agent:
-        yield Finding(f"agents.{name}.port", "is needed with --per-port")
+        yield Finding(f"agents.{name}.port", "is required with --per-port")
 
 
 def _icons(deployment: Deployment) -> Iterator[Finding]:
@@ -125,7 +125,7 @@ def _key_names(deployment: Deployment) -> Iterator[Finding]:
     for index, key in enumerate(keys):
         path = f"gateway.auth.tokens.{index}"
         if key.name in {other.name for other in keys[:index]}:
-            yield Finding(f"{path}.name", f"'{key.name}' stands twice; give each key its own name")
+            yield Finding(f"{path}.name", f"'{key.name}' is used twice; give each key its own name")
         if key.sha256 in {other.sha256 for other in keys[:index]}:
             yield Finding(f"{path}.sha256", "is the same key as another entry's; one key has one name")
 
@@ -146,7 +146,7 @@ def _granted_agents(deployment: Deployment) -> Iterator[Finding]:
 def _makings(deployment: Deployment) -> Iterator[Finding]:
     for name, agent in deployment.agents.items():
         if not agent.makings:
-            yield Finding(f"agents.{name}", "needs a module, an instruction, an instruction_file or a card")
+            yield Finding(f"agents.{name}", "requires a module, an instruction, an instruction_file or a card")
             continue
         first, *others = agent.makings
         for other in others:

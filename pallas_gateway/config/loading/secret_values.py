@@ -1,7 +1,6 @@
-"""Which configured values are secrets: by the name of their key, variable or header, or by their place in a URL.
+"""Finds the secrets among configured values, by the name of their key, variable or header, or their place in a URL.
 
-So that they can be kept out of everything the gateway says about itself. What is found may be a little too much, never
-too little: a value hidden from a log line without need costs less than one shown.
+They are redacted in all that the gateway writes. Redacting a harmless value is better than showing a secret.
 """
 
 import base64
@@ -18,7 +17,7 @@ _SECRET_NAME = re.compile(
     r"|aws_bearer_token_bedrock|_pwd|(?:^|_)(?:key|auth|dsn|sig|signature))$"
 )
 _LONGEST_END = 32
-"""Characters at the end of a name that decide; a client's own names may be of any length."""
+"""Characters at the end of a name that are looked at; names from clients may have any length."""
 _HARMLESS_HEADER = re.compile(r"accept.*|content-.*|user-agent|mcp-.*|trace(?:parent|state)|cache-control|origin|host")
 _LOOKS_RANDOM = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])\S{12,}")
 _PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
@@ -26,7 +25,7 @@ _MOST_LEVELS = 20
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a key, variable, header or query parameter of this name holds a secret (`api_key`, `X-Auth-Token`, …)."""
+    """Return True if a key, variable, header or query parameter holds a secret (`api_key`, `X-Auth-Token`, …)."""
     bare = name.rstrip("0123456789")
     return _ends_secret((bare if bare == name else bare.removesuffix("_"))[-_LONGEST_END:])
 
@@ -37,13 +36,13 @@ def _ends_secret(name: str) -> bool:
 
 
 def secret_values(document: object) -> frozenset[str]:
-    """Every secret in a parsed YAML document, a dumped settings object or an environment, at any depth."""
+    """Return every secret in a parsed YAML document, a dumped settings object or an environment, at any depth."""
     found = _found(document, "", _MOST_LEVELS)
     return frozenset(value for value in found if value and not _PLACEHOLDER.fullmatch(value))
 
 
 def secrets_of_environment(environ: Mapping[str, str]) -> frozenset[str]:
-    """Without the folders: `SIGNING_KEY=/etc/keys` tells where something is, and paths stand in many messages."""
+    """Return the secrets of an environment, without folders (`SIGNING_KEY=/etc/keys`), which many messages name."""
     return frozenset(value for value in secret_values(environ) if not _is_folder(value))
 
 
@@ -79,7 +78,7 @@ def _in_text(text: str, name: str) -> Iterator[str]:
 
 
 def _in_arguments(arguments: Sequence[str]) -> Iterator[str]:
-    """`--api-key=x` and `--api-key x`, as a stdio server may be started."""
+    """Find values of `--api-key=x` and `--api-key x` among the arguments of a stdio server."""
     for argument, following in pairwise([*arguments, ""]):
         name, assigned, value = argument.partition("=")
         if name.startswith("-") and is_secret_name(name.lstrip("-")):
@@ -87,7 +86,7 @@ def _in_arguments(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _with_and_without_scheme(value: str) -> Iterator[str]:
-    """`Bearer x` is a secret because of the `x`."""
+    """Yield `Bearer x` and `x`."""
     yield value
     scheme, _, rest = value.partition(" ")
     if scheme.isalpha():

@@ -1,4 +1,4 @@
-"""pydantic's findings as this project's sentences; which values are allowed is the schema's business, not its own."""
+"""Translates pydantic's errors into this project's messages."""
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -16,7 +16,7 @@ type Location = Sequence[int | str]
 PLACEHOLDER_TEXT = "missing"
 ANY_NAME, ANY_INDEX = "NAME", "0"
 FOR_A_HASH = frozenset({"key", "token", "secret", "value", "hash"})
-"""Keys under which somebody may write a key, or its hash, where `sha256` belongs."""
+"""Keys that are likely to be written in place of `sha256`."""
 
 SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {
     "missing": lambda _: "is required",
@@ -41,7 +41,7 @@ SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def validated[Model: BaseModel](model: type[Model], data: object) -> tuple[Model | None, list[ErrorDetails]]:
-    """The model made from `data`, or pydantic's list of what is wrong."""
+    """Return the model of `data`, or pydantic's errors."""
     try:
         return model.model_validate(data), []
     except ValidationError as error:
@@ -49,7 +49,7 @@ def validated[Model: BaseModel](model: type[Model], data: object) -> tuple[Model
 
 
 def mended(data: object, errors: Sequence[ErrorDetails]) -> object:
-    """A copy of `data` without its wrong values, so that rules between the right ones can still be looked at."""
+    """Return a copy of `data` without wrong values, so that rules between the valid ones can be checked."""
     copy = deepcopy(data)
     for error in errors:
         if isinstance(copy, dict) and error["loc"]:
@@ -58,7 +58,7 @@ def mended(data: object, errors: Sequence[ErrorDetails]) -> object:
 
 
 def located(model: type[BaseModel], errors: Sequence[ErrorDetails]) -> Iterator[tuple[str, str]]:
-    """Dotted path and sentence of every finding."""
+    """Yield the dotted path and the message of every error."""
     for error in errors:
         yield ".".join(str(step) for step in error["loc"]), _sentence(model, error)
 
@@ -71,7 +71,7 @@ def _sentence(model: type[BaseModel], error: ErrorDetails) -> str:
 
 
 def _hint(model: type[BaseModel], location: Location) -> str:
-    """What was probably meant: a key of another section, or one of this section that is written much like it."""
+    """Suggest a key: one of another section, or a similar one of this section."""
     *around, last = location
     key, sections = str(last), dict(_sections(model))
     here = next(path for path in sections if _is_at(path, around))
@@ -93,7 +93,7 @@ def _place(home: tuple[str, ...], around: Location) -> str:
 
 
 def _sections(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
-    """Every section by its path, in which `ANY_NAME` and `ANY_INDEX` stand for the entries of collections."""
+    """Yield every section with its path, in which `ANY_NAME` and `ANY_INDEX` stand for entries of collections."""
     yield path, model
     for name, field in model.model_fields.items():
         if (section := _section_in(field.annotation)) is not None:
@@ -124,9 +124,9 @@ def _mend(data: Any, error: ErrorDetails) -> None:
         data = data.get(step, {})
     is_making = len(around) == len(("agents", ANY_NAME)) and around[0] == "agents" and last in MAKINGS
     if is_making or (error["type"] == "missing" and error["loc"][-1] == last):
-        data[last] = PLACEHOLDER_TEXT  # an agent is still made of something, whatever it is
+        data[last] = PLACEHOLDER_TEXT  # so that the agent is still made of something
     elif around == ["agents"]:
-        data[last] = {"module": PLACEHOLDER_TEXT}  # it is still an agent that others may name
+        data[last] = {"module": PLACEHOLDER_TEXT}  # so that other agents may name it
     else:
         data.pop(last, None)
 

@@ -1,4 +1,4 @@
-"""`gateway.auth` as frozen models: who may call, and by which tokens; `identity/` judges by them.
+"""`gateway.auth` as frozen models: callers and their tokens. `identity/` uses them.
 
 The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
 """
@@ -23,50 +23,50 @@ class StaticKeySettings(Section):
     """One named key. `pallas-gateway token new NAME` makes a key and prints this entry for it."""
 
     name: KeyName
-    """Who holds it: the caller's name in logs."""
+    """The holder: the caller's name in logs."""
 
     sha256: Sha256
-    """SHA-256 of the key, in hexadecimal digits; the key itself stands nowhere."""
+    """SHA-256 of the key, in hexadecimal digits; the key itself is not stored."""
 
     grants: tuple[Grant, ...] = ()
-    """What its holder may: `view:agents`, `run:agents` (which includes viewing), each also for one agent as in \
+    """What its holder may do: `view:agents`, `run:agents` (which includes viewing), each also for one agent as in \
 `run:agents:research`, and `view:metrics`."""
 
 
 class JwtSettings(Section):
-    """Tokens of an OAuth authorization server, as JWTs (RFC 9068 or alike)."""
+    """Tokens of an OAuth authorization server, as JWTs (such as RFC 9068)."""
 
     issuer: AuthorizationUrl
-    """The server that issues them: the token's `iss`. Like the other URLs here, `http://` only for this machine."""
+    """The server that issues them: `iss` of the token. Like the other URLs here, `http://` only for this machine."""
 
     jwks_uri: AuthorizationUrl
-    """Where its public keys are."""
+    """URL of its public keys."""
 
     audience: Texts = ()
-    """Accepted `aud` for all agents: a text or a list. An agent's own URL (for that agent) and the gateway's public \
-URL are always accepted; MCP clients ask for the agent's."""
+    """Accepted `aud` for all agents: a text or a list. The gateway's public URL, and for an agent its own URL, are \
+always accepted; MCP clients request tokens for the agent's URL."""
 
     grants_claim: Text = "scope"
-    """The claim that holds the grants: a text with spaces between them, or a list. Other words in it are ignored."""
+    """The claim with the grants: a text with spaces between them, or a list. Other words in it are ignored."""
 
     name_claim: Text = "sub"
     """The claim that names the caller, for logs."""
 
     algorithms: Algorithms = ("RS256", "PS256", "ES256", "EdDSA", "Ed25519")
-    """Accepted signatures; only those made with a private key."""
+    """Accepted signature algorithms, all with a private key."""
 
     leeway_seconds: Leeway = 10.0
-    """How far the clocks of the issuer and this machine may be apart; at most 300."""
+    """Tolerated difference between the clocks of the issuer and this machine; at most 300."""
 
     authorization_servers: tuple[AuthorizationUrl, ...] = ()
-    """Where clients are sent for a token. Without one: `issuer`."""
+    """Authorization servers that clients are told to use. Default: `issuer`."""
 
     scopes_supported: tuple[Text, ...] = ()
-    """What clients are told to ask for. Without one, and with the grants in `scope`: `run:agents:NAME` of the agent."""
+    """Scopes that clients are told to request. Default, if `scope` holds the grants: `run:agents:NAME` of the agent."""
 
 
 class AuthSettings(Section):
-    """Who may call. Once this section is there, callers without a token may only do what `anonymous` says."""
+    """Who may call. With this section, callers without a token have only the grants in `anonymous`."""
 
     tokens: tuple[StaticKeySettings, ...] = ()
     """Named static keys."""
@@ -78,10 +78,10 @@ class AuthSettings(Section):
     """Grants of callers without a token."""
 
     registry: Literal["open", "filtered"] = "open"
-    """`open`: the registry shows every agent to everybody. `filtered`: to each caller only what it may view."""
+    """`open`: the registry lists every agent for all. `filtered`: for each caller the agents that it may view."""
 
     peer_grants: Literal["inherited", "strict"] = "inherited"
-    """`inherited`: who may run an agent lets it call its peers. `strict`: the caller needs grants for those, too."""
+    """`inherited`: an agent may call its peers for any of its callers. `strict`: callers require grants for them."""
 
     llm_pass_through: Flag = False
-    """Hand the caller's token to LLM providers that take it (it was made for this gateway, not for them)."""
+    """Send the caller's token to LLM providers that accept it (it was issued for this gateway, not for them)."""

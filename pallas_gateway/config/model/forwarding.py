@@ -1,7 +1,7 @@
-"""What the declaration of an MCP server says about the caller's token.
+"""The keys of an MCP server's declaration about the caller's token.
 
-One reading of it for the configuration's problems (`fastagent_file`) and for the runtime, which gets these keys from
-fast-agent as it found them: what one of them refuses, the other does not let pass.
+The configuration's checks (`fastagent_file`) and the runtime both read them by these models, so that both accept and
+refuse the same.
 """
 
 from collections.abc import Mapping
@@ -30,16 +30,16 @@ class TokenExchangeSettings(Section):
     """Its secret. Without one the gateway is a public client."""
 
     client_auth: Literal["basic", "post"] = "basic"
-    """How it shows them: HTTP Basic, or both in the body (RFC 6749 section 2.3.1)."""
+    """How it sends them: HTTP Basic, or both in the body (RFC 6749 section 2.3.1)."""
 
     audience: Text | None = None
-    """Name of the server at the authorization server, if that wants one."""
+    """Name of the server at the authorization server, if that requires one."""
 
     resource: ResourceUri | None = None
-    """URI of what the token is for. Without one: the server's URL, without its query."""
+    """URI that the token is for. Without one: the server's URL, without its query."""
 
     scope: Text | None = None
-    """Scopes to ask for, with spaces between them. Without any: what the authorization server gives."""
+    """Scopes to request, with spaces between them. Without any: those that the authorization server grants."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -60,16 +60,16 @@ class TokenExchangeSettings(Section):
     @model_validator(mode="after")
     def _has_a_name_for_its_secret(self) -> "TokenExchangeSettings":
         if self.client_secret is not None and self.client_id is None:
-            raise ValueError("client_secret needs a client_id beside it")
+            raise ValueError("client_secret requires a client_id")
         return self
 
 
 def _empty_is_a_mapping(value: object) -> object:
-    return {} if value is None else value  # so that a bare key is told what it lacks, and never read as "none"
+    return {} if value is None else value  # so that a bare key is reported, and never means "none"
 
 
 class Forwarding(Section):
-    """The keys of a server's declaration that decide about the caller's token; all others are passed over."""
+    """The keys of a server's declaration about the caller's token; others are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -78,7 +78,7 @@ class Forwarding(Section):
 
 
 def has_own_authorization(headers: Mapping[str, str] | None, url: str | None) -> bool:
-    """Whether a server's configured headers or URL (`https://user:password@…`) hold credentials; they win."""
+    """Return True if a server's headers or URL (`https://user:password@…`) hold credentials, which then win."""
     named = any(name.strip().lower() in OWN_AUTHORIZATION for name in headers or ())
     authority = (url or "").partition("://")[2].partition("/")[0]  # not urlsplit: the URL may be malformed
     return named or "@" in authority
@@ -87,7 +87,7 @@ def has_own_authorization(headers: Mapping[str, str] | None, url: str | None) ->
 def why_never_exchanged(
     forwarding: Forwarding, *, url: str | None, own_authorization: bool, sent_by_fast_agent: bool
 ) -> str | None:
-    """Why a declared `token_exchange` would not be what decides about the caller's token; None if it is.
+    """Return the reason why a declared `token_exchange` would have no effect; None if it has one.
 
     Args:
         forwarding: what the server's declaration says.
@@ -100,9 +100,9 @@ def why_never_exchanged(
     if url is None:
         return "is only for servers with a url; a child process gets no token"
     if sent_by_fast_agent:
-        return "cannot stand beside auth.forward, which sends the caller's own token; write forward_inbound_auth: true"
+        return "cannot be used with auth.forward, which sends the caller's own token; write forward_inbound_auth: true"
     if not forwarding.forward_inbound_auth:
-        return "needs forward_inbound_auth: true beside it"
+        return "requires forward_inbound_auth: true"
     if own_authorization:
         return "is never used, because the server has an Authorization header of its own; remove one of them"
     return None

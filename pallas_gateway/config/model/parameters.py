@@ -1,4 +1,4 @@
-"""The parameters of a call: their ranges and meanings, for `default_params` and for what callers send.
+"""The parameters of a call: their ranges and meanings, for `default_params` and for calls.
 
 The docstring under each field is its meaning in `docs/configuration.md` and in the schema of the message tool.
 """
@@ -43,16 +43,16 @@ ParameterName = Literal[
 ]
 PARAMETERS: tuple[ParameterName, ...] = get_args(ParameterName)
 CALLER_PARAMETERS = PARAMETERS[:-2]
-"""What callers may set unless an agent says otherwise: not what makes another agent of it."""
+"""Parameters that callers may set by default: not the model and not another system prompt."""
 SAMPLING_KEYS = frozenset({
     "min_p", "top_a", "typical_p", "tfs_z", "epsilon_cutoff", "eta_cutoff", "dynatemp_range", "dynatemp_exponent",
     "repetition_penalty", "repeat_penalty", "repeat_last_n", "no_repeat_ngram_size", "length_penalty", "min_tokens",
     "mirostat", "mirostat_mode", "mirostat_tau", "mirostat_eta", "xtc_probability", "xtc_threshold",
     "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
 })  # fmt: skip
-"""Keys of `extra` for every caller: how tokens are chosen, by the names of inference servers, and nothing else.
+"""Keys of `extra` that every caller may set: sampling parameters, as inference servers name them.
 
-An allow-list, because providers add keys that search the web, choose another model or another account.
+An allow-list, because providers add keys that search the web, or choose another model or account.
 """
 SEQUENCE_BREAKERS = "dry_sequence_breakers"
 LONGEST_SAMPLING_TEXT = 100
@@ -64,7 +64,7 @@ _SET_OTHERWISE = frozenset({
     "output_format", "stream", "stream_options", "n", "background", "store", "conversation", "previous_response_id",
     "api_key", "api_base", "base_url", "extra_headers", "extra_body",
 })  # fmt: skip
-"""Keys that no configuration opens to callers: the gateway sets them, or they say where a request goes and as whom."""
+"""Keys that no configuration can allow: the gateway sets them, or they choose the server or the account."""
 
 TOOL_CHOICES = ("auto", "none", "required")
 FORMATS = ("text", "json_object", "json_schema")
@@ -74,7 +74,7 @@ LARGEST_SEED = 2**63 - 1
 _FORMAT_EXAMPLE = '{"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}'
 _TOOL_EXAMPLE = '{"type": "function", "function": {"name": …}}'
 _SCHEMA_KEYS = {"name", "description", "schema", "strict"}
-_SCHEMA_NAME = "[a-zA-Z0-9_-]{1,64}"  # OpenAI's, which others have taken over
+_SCHEMA_NAME = "[a-zA-Z0-9_-]{1,64}"  # OpenAI's, which others have adopted
 
 
 def _stops(value: object) -> object:
@@ -106,7 +106,7 @@ def _response_format(value: JsonObject) -> JsonObject:
 
 
 def _refuse_odd_schema(given: Mapping[str, Any]) -> None:
-    """What providers refuse without a word about where it stands."""
+    """Refuse what providers refuse without naming the place."""
     name = given.get("name", "any")
     if not (isinstance(name, str) and re.fullmatch(_SCHEMA_NAME, name)):
         raise ValueError("must have a json_schema.name of 1 to 64 letters (a to z), digits, _ or -")
@@ -187,7 +187,7 @@ ToolChoice = Annotated[str | JsonObject, BeforeValidator(_tool_choice), WithJson
 
 
 def is_sampling_value(key: str, value: object) -> bool:
-    """Return True if callers may give this value to one of `SAMPLING_KEYS`; null takes a default out."""
+    """Return True if callers may give this value to one of `SAMPLING_KEYS`; null removes a default."""
     if key == SEQUENCE_BREAKERS and isinstance(value, list):
         return len(value) <= MOST_SEQUENCE_BREAKERS and all(_is_short_text(one) for one in value)
     if isinstance(value, (int, float)):
@@ -218,13 +218,13 @@ def _extra_key(value: str) -> str:
 
 
 class CallerParameters(Section):
-    """What callers may set in `params`."""
+    """Parameters that callers may set in `params`."""
 
     names: tuple[ParameterName, ...] = CALLER_PARAMETERS
-    """The parameters; `[]` lets callers set none."""
+    """The parameters; `[]` for none."""
 
     extra: tuple[Annotated[Text, AfterValidator(_extra_key)], ...] = ()
-    """Keys of `extra` besides those that only sample; written as the provider writes them."""
+    """Keys of `extra` in addition to sampling parameters, as the provider names them."""
 
     @property
     def allowed(self) -> tuple[ParameterName, ...]:
@@ -241,7 +241,7 @@ _NAMES: TypeAdapter[tuple[ParameterName, ...]] = TypeAdapter(tuple[ParameterName
 
 
 def _caller_params(value: object, validate: ModelWrapValidatorHandler[CallerParameters]) -> CallerParameters:
-    """A list is short for its `names`."""
+    """Accept a list as short for `names`."""
     if isinstance(value, (list, tuple)):
         return CallerParameters(names=_NAMES.validate_python(tuple(value)))
     return validate(value)
@@ -253,7 +253,7 @@ CallerParams = Annotated[
 
 
 class DefaultParameters(Section):
-    """Parameters of a call; what is not given is left to the provider."""
+    """Parameters of a call; the provider's defaults apply to others."""
 
     temperature: Temperature | None = None
     """Sampling temperature, 0 to 2."""
@@ -280,10 +280,10 @@ class DefaultParameters(Section):
     """For answers that can be repeated, as far as the provider can."""
 
     response_format: ResponseFormat | None = None
-    """What the answer must be, in OpenAI's form: `text`, `json_object` or `json_schema` with a schema."""
+    """Format of the answer, as in OpenAI's API: `text`, `json_object` or `json_schema` with a schema."""
 
     tool_choice: ToolChoice | None = None
-    """`auto`, `none`, `required`, or one tool in OpenAI's form. The last two hold for the first LLM turn of a call."""
+    """`auto`, `none`, `required`, or one tool as in OpenAI's API. The last two apply to the first LLM turn only."""
 
     tools_allowlist: AllowedTools | None = None
     """The only tools that may be used, by their names: `{server}/{tool}`, `{server}/*`, or as the model sees them."""

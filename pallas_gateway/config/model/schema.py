@@ -1,4 +1,4 @@
-"""`agents.yaml` as frozen models, one per section; reading the file and rules between sections are elsewhere.
+"""`agents.yaml` as frozen models, one per section; loading and rules between sections are in `loading/`.
 
 The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
 """
@@ -32,14 +32,14 @@ from pallas_gateway.config.model.values import (
 )
 
 MAKINGS = ("module", "instruction", "instruction_file", "card")
-"""The keys of an agent that say what it is made of; it has one of them."""
+"""The keys that define what an agent is made of; it has exactly one of them."""
 
 
 class ModelCapabilities(Section):
-    """What the model can do, declared instead of guessed from its name."""
+    """Declared capabilities of a model."""
 
     vision: Flag = False
-    """Whether the model takes images."""
+    """The model accepts images."""
 
     context_window: Count = 131072
     """Context window in tokens."""
@@ -55,7 +55,7 @@ class IconSettings(Section):
     """URL of the image; a relative one is resolved against `gateway.public_url`."""
 
     sizes: IconSizes = ()
-    """Sizes it is made for, such as `48x48` or `any`: a list, or one text with spaces between them."""
+    """Its sizes, such as `48x48` or `any`: a list, or one text with spaces between them."""
 
 
 class AgentSettings(Section):
@@ -64,60 +64,60 @@ class AgentSettings(Section):
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [key]} for key in MAKINGS]})
 
     module: Text | None = None
-    """Importable Python module that holds the agent's `FastAgent`, under any name; several agents may name \
-one module. Each agent has this or one of the next three."""
+    """Importable Python module with the agent's `FastAgent`, under any name; several agents may share a module. \
+Each agent has this key or one of the next three."""
 
     instruction: Text | None = None
-    """What an agent without Python is and does: its system prompt, which may hold fast-agent's own placeholders."""
+    """The system prompt of an agent without Python; it may contain fast-agent's own placeholders."""
 
     instruction_file: Text | None = None
-    """The same in a text file, relative to this one, in which `${ENV}` is left alone."""
+    """The same in a text file, relative to this one; `${ENV}` in it is not expanded."""
 
     card: Text | None = None
     """fast-agent's agent card (Markdown with front matter, or YAML), or a folder of cards that belong together, \
 relative to this file."""
 
     agent: Text | None = None
-    """With a module or card that defines several agents: the one to serve, by its name there. Without it: the default \
-one, else the only one that no other one uses."""
+    """With a module or card that defines several agents: the name of the one to serve. Default: its default agent, \
+else the only agent that no other one uses."""
 
     model: Text | None = None
-    """With an instruction: the model as fast-agent names it. Without it: `default_model` of `fastagent.config.yaml`."""
+    """With an instruction: the model as fast-agent names it. Default: `default_model` of `fastagent.config.yaml`."""
 
     servers: tuple[Text, ...] = ()
-    """With an instruction: the MCP servers it uses, by their names under `mcp.servers` of `fastagent.config.yaml`."""
+    """With an instruction: its MCP servers, by their names under `mcp.servers` of `fastagent.config.yaml`."""
 
     tools: tuple[Text, ...] | None = None
-    """With an instruction: the only tools it may use, as it sees them: `server__tool`, with `*` and `?` in the tool's \
-part. `[]` allows none. Without it: every tool of its `servers`. Sub-agents need no entry."""
+    """With an instruction: the only tools that it may use, as `server__tool`, with `*` and `?` in the part after \
+`__`. `[]` allows none. Default: all tools of its `servers`. Sub-agents require no entry."""
 
     agents: tuple[Text, ...] = ()
-    """Agents of this file that it calls as its sub-agents; each is started first and offers it its message tool. A \
-`module` or `card` must name them in its own `servers`, too."""
+    """Agents of this file that it can call as sub-agents, by their message tools; they are started first. A `module` \
+or `card` must name them in its own `servers` as well."""
 
     watch: tuple[Text, ...] = ()
-    """Files that the agent reads and that are neither named above nor modules it imports, such as a prompt: paths or \
-patterns (`prompts/**/*.md`), relative to this file. A reload starts the agent again when one of them changed."""
+    """Other files that the agent reads, such as prompts: paths or patterns (`prompts/**/*.md`), relative to this \
+file. A reload starts the agent again if one of them changed. Modules that it imports are known."""
 
     port: Port | None = None
-    """The agent's own port; needed with `--per-port` and `--agent`. Without them it only names the address under \
-which peers know the agent."""
+    """The agent's own port; required with `--per-port` and `--agent`. Otherwise it is only part of the address by \
+which other agents know this one."""
 
     title: Text | None = None
-    """Name shown in the registry. Without one: the agent's name through Python's `str.title()`."""
+    """Name in the registry. Default: the agent's name, changed by Python's `str.title()`."""
 
     description: Text | None = None
-    """What the agent does, in one line for the registry. Without one: the title."""
+    """One line about the agent for the registry. Default: the title."""
 
     depends_on: tuple[Text, ...] = ()
-    """Agents that are started first. Each can be called as a server of its name."""
+    """Agents that are started first. Each can be used as an MCP server of its name."""
 
     max_iterations: Count = 15
-    """Most LLM turns of the agent's loop in one call; a partial answer is returned at the limit. Each agent of a \
-workflow, and each that is used as a tool, has the limit for its own loop."""
+    """Largest number of LLM turns in one call; at the limit, a partial answer is returned. Each agent of a workflow, \
+and each agent used as a tool, has this limit for its own loop."""
 
     loop_repeat_threshold: CountOrZero = 3
-    """The loop is halted after this many identical tool rounds in a row; 0 switches the loop guard off."""
+    """The loop is stopped after this many identical tool rounds in a row; 0 switches the loop guard off."""
 
     icon: IconSource | None = None
     """URL of the agent's icon; short for `icons` with one entry."""
@@ -126,20 +126,20 @@ workflow, and each that is used as a tool, has the limit for its own loop."""
     """Icons for the registry, when one is not enough."""
 
     model_capabilities: ModelCapabilities | None = None
-    """What this agent's model can do; takes the place of the block in `fastagent.config.yaml`."""
+    """Capabilities of this agent's model, instead of the block in `fastagent.config.yaml`."""
 
     call_timeout_seconds: Seconds = 600.0
-    """Longest time one call may run; what there is by then is the answer."""
+    """Longest duration of a call; the partial answer is returned then."""
 
     max_in_flight: Count | None = None
-    """Calls of this agent at once, per worker process. Without one: only the gateway's own limit."""
+    """Calls of this agent at once, per worker process. Default: only the gateway's limit."""
 
     default_params: DefaultParameters = Field(default_factory=DefaultParameters)
-    """Parameters of every call that does not say otherwise."""
+    """Parameters of calls that do not set them."""
 
     caller_params: CallerParams = Field(default_factory=CallerParameters)
-    """Parameters that callers may set in `params`: a list (`[]` lets them set none), or a mapping of `names` and \
-`extra`, more keys that their `extra` may hold; see [parameters.md](parameters.md)."""
+    """Parameters that callers may set in `params`: a list (`[]` for none), or a mapping of `names` and `extra`, which \
+lists more keys that their `extra` may contain; see [parameters.md](parameters.md)."""
 
     models: tuple[Text, ...] = ()
     """Models that callers may choose from with the parameter `model`, as fast-agent writes them \
@@ -148,32 +148,32 @@ workflow, and each that is used as a tool, has the limit for its own loop."""
     @field_validator("tools", mode="before")
     @classmethod
     def _not_blank(cls, value: object) -> object:
-        """A list whose entries are all commented out must not allow everything."""
+        """Refuse a list whose entries are all commented out: it must not allow every tool."""
         if value is None:
             raise ValueError("is empty; remove it to allow every tool of its servers, or write [] to allow none")
         return value
 
     @property
     def makings(self) -> tuple[str, ...]:
-        """The keys that say what the agent is made of; in a sound configuration there is exactly one."""
+        """The keys that define what the agent is made of; a valid configuration has exactly one."""
         return tuple(key for key in MAKINGS if getattr(self, key) is not None)
 
     @property
     def is_instructed(self) -> bool:
-        """Whether it is made of an instruction that stands here or in a file of its own."""
+        """True if it is made of an instruction, here or in a file."""
         return self.instruction is not None or self.instruction_file is not None
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """The agents that it needs, its sub-agents included."""
+        """The agents that it depends on, with its sub-agents."""
         return tuple(dict.fromkeys((*self.depends_on, *self.agents)))
 
     def shown_title(self, name: str) -> str:
-        """The title, or the one made from the agent's `name` as documented."""
+        """Return the title, or the one made from the agent's name."""
         return self.title or name.title()
 
     def shown_icons(self) -> tuple[IconSettings, ...]:
-        """`icons`, or the one `icon` as a list."""
+        """Return `icons`, or `icon` as a list."""
         return (IconSettings(src=self.icon),) if self.icon else self.icons
 
 
@@ -188,16 +188,16 @@ class TlsSettings(Section):
 
 
 class GatewaySettings(Section):
-    """The process that hosts the agents: where it listens and what it allows."""
+    """The process that hosts the agents: its addresses and limits."""
 
     host: Host | None = None
-    """Address to bind, and nothing else. Without one: `127.0.0.1`, in per-port mode `0.0.0.0`."""
+    """Address to bind. Default: `127.0.0.1`, in per-port mode `0.0.0.0`."""
 
     port: BindPort | None = None
-    """Port to bind; 0 takes any free one. Without one: `registry_port`. Not used in per-port mode."""
+    """Port to bind; 0 takes any free port. Default: `registry_port`. Not used in per-port mode."""
 
     public_url: PublicUrl | None = None
-    """Base of every URL that clients see. Without one: `http(s)://{host}:{port}` with the top-level `host`."""
+    """Base of every URL for clients. Default: `http(s)://{host}:{port}` with the top-level `host`."""
 
     per_port: Flag = False
     """Serve every agent at `/mcp` on its own port, and the registry on `registry_port`."""
@@ -206,36 +206,36 @@ class GatewaySettings(Section):
     """Serve HTTPS with this certificate."""
 
     auth: AuthSettings | None = None
-    """Who may call. Without it: everybody who reaches the port."""
+    """Who may call. Default: anyone who reaches the port."""
 
     trusted_proxies: tuple[ProxyNetwork, ...] = ()
-    """Addresses and networks of the proxies in front, such as `127.0.0.1`, `10.0.0.0/8` or (in quotes) `"::1"`. Who \
-the client is, and by which scheme it comes, is taken from their `Forwarded` or `X-Forwarded-*`; nobody else's count."""
+    """Addresses and networks of the proxies in front, such as `127.0.0.1`, `10.0.0.0/8` or (in quotes) `"::1"`. The \
+client's address and scheme are taken from their `Forwarded` or `X-Forwarded-*` headers, and from no others."""
 
     allowed_hosts: tuple[Text, ...] = ()
     """More names for the Host guard. Always allowed: the host of `public_url`, the top-level `host` and loopback."""
 
     allowed_origins: tuple[Text, ...] = ()
-    """Web pages' origins that may call the gateway; they also get CORS headers."""
+    """Origins of web pages that may call the gateway; they also get CORS headers."""
 
     max_body_bytes: Count = 33554432
     """Largest request body."""
 
     max_history_entries: HistoryEntries = 10000
-    """Most entries of `history` (of `messages` and their parts at `/v1`) in one call, and most images. A call with \
-more is refused."""
+    """Largest number of entries of `history` (of `messages` and their parts at `/v1`) in one call, and of images. A \
+call with more is refused."""
 
     max_in_flight: Count = 256
     """Calls at once over all agents, per worker process."""
 
     queue_seconds: SecondsOrZero = 5.0
-    """How long a call may wait for a free place, and for an agent's first start, before it is refused."""
+    """How long a call may wait for a free slot, and for an agent's first start, before it is refused."""
 
     heartbeat_seconds: Seconds = 15.0
-    """Longest silence of a running call whose client asked for progress."""
+    """Interval of heartbeats in a call without other progress, if the client requests progress."""
 
     drain_seconds: SecondsOrZero = 30.0
-    """How long running calls may take to end when the gateway stops."""
+    """How long running calls may continue when the gateway stops."""
 
     max_relay_depth: CountOrZero = 3
     """How many agents an assistant-stream message may pass through on its way to the caller."""
@@ -244,26 +244,26 @@ more is refused."""
     """Calls between hosted agents nested deeper than this are refused."""
 
     openai_api: Flag = False
-    """Serve the agents to OpenAI clients as well: `/v1/models` and `/v1/chat/completions`, on the gateway's port (in \
-per-port mode on `registry_port`)."""
+    """Serve the agents to OpenAI clients: `/v1/models` and `/v1/chat/completions`, on the gateway's port (in per-port \
+mode on `registry_port`)."""
 
     tool_names: ToolNames = ("send_message", "{agent}")
-    """Names under which the message tool is offered; `{agent}` stands for the agent's name."""
+    """Names of the message tool; `{agent}` stands for the agent's name."""
 
     threads: ThreadsUrl | None = Field(default=None, repr=False)
-    """Database of conversations for clients that keep none: `sqlite:///threads.db` (relative to this file) or \
+    """Database of conversations: `sqlite:///threads.db` (relative to this file) or \
 `postgresql://user:password@host/name`; see [threads.md](threads.md). Requires `pip install \
-'pallas-gateway[threads]'`. Without one there are no `/api/v1` routes."""
+'pallas-gateway[threads]'`. Without it there are no `/api/v1` routes."""
 
     threads_lease_seconds: LeaseSeconds = 30.0
-    """How long a thread stays locked after the process that was answering in it has died; at least 1."""
+    """How long a thread stays locked after the process that answered in it has ended; at least 1."""
 
     @field_validator("auth", mode="before")
     @classmethod
     def _not_blank(cls, value: object) -> object:
-        """A section whose lines are all commented out must not open the gateway to everybody."""
+        """Refuse a section whose lines are all commented out: it must not open the gateway."""
         if value is None:
-            raise ValueError("is empty; remove it to let everybody call, or write {} to let in nobody without a token")
+            raise ValueError("is empty; remove it to let anyone call, or write {} to require a token")
         return value
 
 
@@ -277,17 +277,17 @@ class Deployment(Section):
     """Version shown in the registry; one version, not a range."""
 
     host: PublicHost = "localhost"
-    """Host name in the URLs that clients see."""
+    """Host name in URLs for clients."""
 
     namespace: Namespace | None = None
-    """First part of registry names, a reversed domain. Without one: `local.{name}`."""
+    """First part of registry names, a reversed domain. Default: `local.{name}`."""
 
     registry_port: Port = 24200
-    """Port of the registry in per-port mode, and of everything otherwise unless `gateway.port` says another."""
+    """Port of the registry in per-port mode; otherwise the default of `gateway.port`."""
 
     fastagent_config: Text | None = None
-    """fast-agent's own configuration file, relative to this file. Without one: in the working directory, then in the \
-folder of this file."""
+    """fast-agent's own configuration file, relative to this file. Default: the one in the working directory, else in \
+the folder of this file."""
 
     agents: dict[str, AgentSettings] = Field(min_length=1)
     """The hosted agents by name."""

@@ -1,4 +1,4 @@
-"""What the sections of the YAML files have in common."""
+"""The base class of all sections of the YAML files."""
 
 from types import NoneType
 from typing import Any, get_args
@@ -32,7 +32,7 @@ class Section(BaseModel):
 
     @classmethod
     def _may_be_blank(cls, key: str) -> bool:
-        """Lists and sections, whose entries may all be commented out: a bare key then means the default."""
+        """Return True for lists and sections: a bare key (all entries are commented out) means the default."""
         known = cls.model_fields.get(key)
         return known is not None and (known.default_factory is not None or isinstance(known.default, tuple))
 

@@ -1,4 +1,4 @@
-"""The kinds of single values in the configuration and the rule of each; rules between values are in `rules`."""
+"""The types of single values in the configuration, with their rules; rules between values are in `rules`."""
 
 import ipaddress
 import re
@@ -9,33 +9,33 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConst
 
 MAX_VERSION_CHARACTERS = 255  # these three are the registry schema's
 MAX_ICON_SRC_CHARACTERS = 255
-NAMESPACE = re.compile(r"[a-zA-Z0-9.-]+")
-
-ICON_SIZE = re.compile(r"\d+x\d+|any", re.ASCII)
 TOOL_NAME = re.compile(r"(?:[A-Za-z0-9_.-]|\{agent\})+")
 VERSION_RANGE = re.compile(r"[\^~<>=*|]|\s-\s|(?:^|\.)[xX](?:\.|$)")
 HEALTH_TOOL = "get_health"
 DEFAULT_PORTS = {"http": 80, "https": 443}
-MAX_LEEWAY_SECONDS = 300  # more would be no leeway but a longer life for every token
-MAX_HISTORY_ENTRIES = 50_000  # of which each is 3 JSON values or more, of the 500,000 that a body may hold
+MAX_LEEWAY_SECONDS = 300  # more would extend the life of every token
+MAX_HISTORY_ENTRIES = 50_000  # each is at least 3 of the 500,000 JSON values that a body may hold
 GRANT = re.compile(r"(?:view:agents|run:agents)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?|view:metrics")
-SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]*")
 ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519",
 )  # fmt: skip
-"""Signatures with a public key (RFC 7518, RFC 8037, RFC 9864); a shared secret would let the gateway sign, too."""
+"""Signatures with a public key (RFC 7518, RFC 8037, RFC 9864); with a shared secret, the gateway could sign as well."""
+
+
+def _fits(pattern: str | re.Pattern[str], message: str) -> AfterValidator:
+    """Require that a whole text matches a pattern; VALUE in the message stands for the text."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(message.replace("VALUE", value))
+        return value
+
+    return AfterValidator(check)
 
 
 def _version(value: str) -> str:
     if value == "latest" or VERSION_RANGE.search(value):
         raise ValueError(f"'{value}' is not one version; write one such as 1.0.0")
-    return value
-
-
-def _namespace(value: str) -> str:
-    if not NAMESPACE.fullmatch(value):
-        raise ValueError("may hold only letters, digits, '.' and '-', such as com.example.project")
     return value
 
 
@@ -54,7 +54,7 @@ def _is_ipv6(value: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this host name or address is always this machine itself."""
+    """Return True if a host name or address is always this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -62,7 +62,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wider_than_any_site(network: str) -> bool:
-    """Whether a network is more than one owner has: the widest private ones are 10.0.0.0/8 and fc00::/7."""
+    """Return True for a network wider than any private one; these are 10.0.0.0/8 and fc00::/7."""
     return ipaddress.ip_network(network).prefixlen < _WIDEST_PREFIX
 
 
@@ -70,7 +70,7 @@ _WIDEST_PREFIX = 7
 
 
 def authority(scheme: str, host: str, port: int | None) -> str:
-    """`scheme://host:port` as clients write it (RFC 3986 section 6.2.3): without the scheme's own port.
+    """Return `scheme://host:port` in canonical form (RFC 3986 section 6.2.3): without the scheme's own port.
 
     The URL of an agent names it in tokens (RFC 8707), which are compared letter by letter.
     """
@@ -91,7 +91,7 @@ def _proxy_network(value: str) -> str:
     except ValueError:
         raise ValueError(f"'{value}' is no address or network; {example}") from None
     if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
-        raise ValueError(f"'{value}' is IPv4 in the form of IPv6, which is never compared with; {example}")
+        raise ValueError(f"'{value}' is IPv4 in the form of IPv6, which never matches; {example}")
     address = value.partition("/")[0]
     if ipaddress.ip_address(address) != network.network_address:
         raise ValueError(f"'{value}' is an address within {network}; write either {address} or {network}")
@@ -102,7 +102,7 @@ _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 
 
 def _absolute(value: str, *, without: re.Pattern[str], message: str) -> SplitResult:
-    """The parts of an http or https URL with a host and without these characters, else a `ValueError`."""
+    """Split an http or https URL with a host and without certain characters; `ValueError` for any other."""
     try:
         parts = urlsplit(value)
         host, _ = parts.hostname, parts.port
@@ -111,12 +111,6 @@ def _absolute(value: str, *, without: re.Pattern[str], message: str) -> SplitRes
     if parts.scheme not in DEFAULT_PORTS or not host or without.search(value):
         raise ValueError(message)
     return parts
-
-
-def _resource_uri(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s#]+", value):
-        raise ValueError("must be an absolute URI without a fragment, such as https://notes.example/mcp")
-    return value
 
 
 def _tool_name(value: str) -> str:
@@ -128,7 +122,7 @@ def _tool_name(value: str) -> str:
 
 
 def _authorization_url(value: str) -> str:
-    """Keys, codes and tokens go this way: in clear text only within this machine."""
+    """Require https, except for this machine: keys, codes and tokens are sent there."""
     parts = _absolute(value, without=re.compile(r"[\s#]"), message="must be an absolute http:// or https:// URL")
     if "@" in parts.netloc:
         raise ValueError("must not hold a user or password; it is shown to clients and in logs")
@@ -137,33 +131,8 @@ def _authorization_url(value: str) -> str:
     return value
 
 
-def _grant(value: str) -> str:
-    if not GRANT.fullmatch(value):
-        kinds = "view:agents, view:agents:NAME, run:agents, run:agents:NAME and view:metrics"
-        raise ValueError(f"'{value}' is no grant; grants are {kinds}")
-    return value
-
-
-def _sha256(value: str) -> str:
-    if not SHA256.fullmatch(value):
-        raise ValueError("must be a SHA-256 hash of 64 hexadecimal digits; 'pallas-gateway token new NAME' makes one")
-    return value.lower()
-
-
-def _key_name(value: str) -> str:
-    if not KEY_NAME.fullmatch(value):
-        raise ValueError(f"'{value}' may hold only letters, digits, '_', '.', '@' and '-'")
-    return value
-
-
-def _algorithm(value: str) -> str:
-    if value not in ALGORITHMS:
-        raise ValueError(f"'{value}' is not one of {', '.join(ALGORITHMS)}")
-    return value
-
-
 def _threads_url(value: str) -> str:
-    """Its message never shows the value, which holds a password."""
+    """Check the URL of a database. The message never contains the value, which holds a password."""
     try:
         parts = urlsplit(value)
         _ = parts.port
@@ -173,7 +142,7 @@ def _threads_url(value: str) -> str:
     if not is_sqlite and (parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/")):
         raise ValueError(_THREADS_URLS)
     if is_sqlite and ":memory:" in value:
-        raise ValueError("must be a file: what is kept in memory, no other process sees")
+        raise ValueError("must be a file: other processes cannot read memory")
     return value
 
 
@@ -193,12 +162,6 @@ def _some_and_unique(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-def _icon_size(value: str) -> str:
-    if not ICON_SIZE.fullmatch(value):
-        raise ValueError(f"'{value}' must be like 48x48, or 'any'")
-    return value
-
-
 def _sizes(value: object) -> object:
     return tuple(value.split()) if isinstance(value, str) else value
 
@@ -216,10 +179,18 @@ LeaseSeconds = Annotated[float, Strict(), Field(ge=1, allow_inf_nan=False)]
 Leeway = Annotated[float, Strict(), Field(ge=0, le=MAX_LEEWAY_SECONDS, allow_inf_nan=False)]
 
 Version = Annotated[Text, Field(max_length=MAX_VERSION_CHARACTERS), AfterValidator(_version)]
-Namespace = Annotated[Text, AfterValidator(_namespace)]
+Namespace = Annotated[
+    Text, _fits("[a-zA-Z0-9.-]+", "may hold only letters, digits, '.' and '-', such as com.example.project")
+]
 Host = Annotated[Text, AfterValidator(_host)]
 PublicHost = Annotated[Host, AfterValidator(str.lower)]
-ResourceUri = Annotated[Text, AfterValidator(_resource_uri)]
+ResourceUri = Annotated[
+    Text,
+    _fits(
+        r"[A-Za-z][A-Za-z0-9+.-]*:[^\s#]+",
+        "must be an absolute URI without a fragment, such as https://notes.example/mcp",
+    ),
+]
 PublicUrl = Annotated[Text, AfterValidator(_public_url)]
 ProxyNetwork = Annotated[Text, AfterValidator(_proxy_network)]
 ToolNames = Annotated[
@@ -228,16 +199,20 @@ ToolNames = Annotated[
     Field(json_schema_extra={"minItems": 1, "uniqueItems": True}),
 ]
 IconSource = Annotated[Text, Field(max_length=MAX_ICON_SRC_CHARACTERS)]
-IconSize = Annotated[Text, AfterValidator(_icon_size)]
+IconSize = Annotated[Text, _fits("[0-9]+x[0-9]+|any", "'VALUE' must be like 48x48, or 'any'")]
 IconSizes = Annotated[tuple[IconSize, ...], BeforeValidator(_sizes, json_schema_input_type=str | tuple[IconSize, ...])]
 
 ThreadsUrl = Annotated[Text, AfterValidator(_threads_url)]
 AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
-Grant = Annotated[Text, AfterValidator(_grant)]
-Sha256 = Annotated[Text, AfterValidator(_sha256)]
-KeyName = Annotated[Text, AfterValidator(_key_name)]
+_GRANTS = "view:agents, view:agents:NAME, run:agents, run:agents:NAME and view:metrics"
+Grant = Annotated[Text, _fits(GRANT, f"'VALUE' is no grant; grants are {_GRANTS}")]
+_HASH = "must be a SHA-256 hash of 64 hexadecimal digits; 'pallas-gateway token new NAME' makes one"
+Sha256 = Annotated[Text, _fits("[0-9a-fA-F]{64}", _HASH), AfterValidator(str.lower)]
+KeyName = Annotated[
+    Text, _fits("[A-Za-z0-9][A-Za-z0-9_.@-]*", "'VALUE' may hold only letters, digits, '_', '.', '@' and '-'")
+]
 Algorithms = Annotated[
-    tuple[Annotated[Text, AfterValidator(_algorithm)], ...],
+    tuple[Annotated[Text, _fits("|".join(ALGORITHMS), f"'VALUE' is not one of {', '.join(ALGORITHMS)}")], ...],
     AfterValidator(_some_and_unique),
     Field(json_schema_extra={"minItems": 1, "uniqueItems": True}),
 ]

@@ -1,1 +1,1 @@
-"""YAML with file and line: reading it, filling in placeholders, editing it without losing comments."""
+"""YAML files: data with lines, placeholders, and edits that keep comments."""

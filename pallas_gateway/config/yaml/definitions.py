@@ -1,4 +1,4 @@
-"""Agent definitions as raw data, as `export` prints and `apply` takes them; knows nothing of what their keys mean."""
+"""Agent definitions as raw data, for `export` and `apply`; the meaning of their keys is not known here."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SHAPE = "must be a mapping with 'agents:', as 'pallas-gateway export' prints it
 
 @dataclass(frozen=True)
 class Definitions:
-    """Agents by name, with placeholders as they are written; `lines` has the 1-based lines of their dotted paths."""
+    """Agents by name, with placeholders unexpanded; `lines` has the 1-based lines of their dotted paths."""
 
     file: str
     agents: Mapping[str, Any] = field(repr=False)
     lines: Mapping[str, int] = field(repr=False)
 
     def mended(self, problem: Problem) -> Problem:
-        """A problem of the file they were applied to, at its place here if it is about one of them."""
+        """Move a problem of the resulting file to its place here, if it is about one of these agents."""
         path = problem.path
         while path.startswith(f"{AGENTS}.") and path not in self.lines:
             path = path.rpartition(".")[0]
@@ -33,10 +33,10 @@ class Definitions:
 
 
 def defined_in(text: str, file: str) -> Definitions:
-    """The agents that `agents.yaml` defines.
+    """Return the agents that `agents.yaml` defines.
 
     Raises:
-        ConfigurationError: it is no YAML that could be edited.
+        ConfigurationError: it is not valid YAML, or has duplicate keys.
     """
     document = parse_document(text, file, None)
     if problems := [*document.problems, *document.duplicates]:
@@ -45,10 +45,10 @@ def defined_in(text: str, file: str) -> Definitions:
 
 
 def read_definitions(text: str, file: str) -> Definitions:
-    """The agents of a file in the form of `export`: one or several documents, each of which may be a list.
+    """Return the agents of a file in the form of `export`: one or more documents, each a mapping or a list of them.
 
     Raises:
-        ConfigurationError: with every problem of its form.
+        ConfigurationError: with every problem of the form.
     """
     documents = parse_documents(text, file)
     if problems := [one for document in documents for one in (*document.problems, *document.duplicates)]:
@@ -60,7 +60,7 @@ def read_definitions(text: str, file: str) -> Definitions:
     for part in parts:
         found = _agents(part) if isinstance(part.data, dict) else {}
         for name in found.keys() & agents.keys():
-            message = f"this agent already stands on line {lines[f'{AGENTS}.{name}']}; keep one of them"
+            message = f"this agent is already on line {lines[f'{AGENTS}.{name}']}; keep one of them"
             problems.append(part.problem(f"{AGENTS}.{name}", message))
         agents |= found
         lines |= {path: line for path, line in part.lines.items() if path.startswith(f"{AGENTS}.")}
@@ -72,7 +72,7 @@ def read_definitions(text: str, file: str) -> Definitions:
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two definitions say the same; `1`, `true` and `'1'` do not, the order of keys says nothing."""
+    """Return True if two definitions are equal; `1`, `true` and `'1'` differ, the order of keys does not matter."""
     return _canonical(one) == _canonical(other)
 
 
@@ -81,7 +81,7 @@ def _canonical(data: object) -> str:
 
 
 def _parts(document: Document) -> Iterator[Document]:
-    """The document, or each entry of the list that it is, with paths as if that stood alone."""
+    """Yield the document, or each entry if it is a list, with paths relative to the entry."""
     if not isinstance(document.data, list):
         yield document
         return

@@ -1,8 +1,8 @@
-"""Changes the values of a YAML text where they stand: whatever is not changed keeps every byte, comments included.
+"""Changes values in a YAML text; all other bytes stay, comments included.
 
-Written on the marks of PyYAML's nodes rather than on a round trip through a library's tree: that would indent, wrap and
-quote the rest of the file by its own taste, and hang comments between two keys on the first of them. The values are
-those of `yaml_source`. What an edit cannot keep apart (anchors, aliases, merges) shows when the result is read again.
+It replaces text between the marks of PyYAML's nodes. A round trip through a library's tree would reformat the whole
+file and move comments (docs/decisions/0028-apply-edits-text.md). The result is read again, which finds edits that
+changed more than intended because of anchors, aliases or merges.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _ALIAS = re.compile(r"\s*:\s*(\*[^\s,\[\]{}]+)")
 
 
 def rendered(agents: Mapping[str, Any]) -> str:
-    """Agents as a file of their own."""
+    """Format agents as a file of their own."""
     return f"{_dumped({AGENTS: dict(agents)})}\n"
 
 
 def with_agents(text: str, file: str, wanted: Mapping[str, Any]) -> str:
-    """The text of `agents.yaml` with these agents in it; those it has and `wanted` has not stay.
+    """Return the text of `agents.yaml` with these agents added or changed; its other agents stay.
 
     Raises:
-        ConfigurationError: an agent shares its definition with others in a way that cannot be taken apart.
+        ConfigurationError: an agent shares its definition with others in a way that cannot be separated.
     """
     before = dict(defined_in(text, file).agents)
     for name, agent in wanted.items():
@@ -60,14 +60,14 @@ def _first_that_says(expected: Mapping[str, Any], file: str, tries: tuple[str, s
 
 
 def _edited(text: str, name: str, agent: Any) -> str:
-    """With each changed key of the agent changed where it stands."""
+    """Change each key of the agent that differs."""
     edits = _Edits(text)
     edits.change_root(name, agent, whole=False)
     return edits.result()
 
 
 def _replaced(text: str, name: str, agent: Any) -> str:
-    """With the agent's whole definition written anew."""
+    """Replace the agent's whole definition."""
     edits = _Edits(text)
     edits.change_root(name, agent, whole=True)
     return edits.result()
@@ -85,7 +85,7 @@ class _Edits:
         text = self._text
         for start, end, new in sorted(self._changes, reverse=True):
             text = text[:start] + new + text[end:]
-        return text if text.endswith("\n") else text + self._newline  # a block of text at the end wants its own
+        return text if text.endswith("\n") else text + self._newline  # required after a block of text at the end
 
     def change_root(self, name: str, agent: Any, *, whole: bool) -> None:
         root = yaml.compose(self._text, Loader=yaml.SafeLoader)
@@ -122,7 +122,7 @@ class _Edits:
                 self._replace(own[key], value)
 
     def _insert(self, mapping: Node, key: str, value: Any) -> None:
-        """After the last line that belongs to the mapping's present keys, with what is commented out below the last."""
+        """Insert after the mapping's last line, including comments below it."""
         pairs = list(mapping.value)
         place = self._end_of_comments(*pairs[-1])
         entry = _indented(_dumped({key: value}), pairs[0][0].start_mark.column)
@@ -135,7 +135,7 @@ class _Edits:
         self._changes.append((start, len(self._text) if end < 0 else end + 1, ""))
 
     def _replace(self, pair: Pair, value: Any) -> None:
-        """Only the value; a comment behind a scalar stays where it is."""
+        """Replace only the value; a comment behind a scalar stays."""
         key, node = pair
         flow = isinstance(node, MappingNode | SequenceNode) and bool(node.flow_style) and not self._is_alias(*pair)
         entry = _dumped({"k": value}, flow=flow or None).removeprefix("k:")
@@ -145,7 +145,7 @@ class _Edits:
         self._changes.append((start, self._end(*pair), self._with_newlines(text)))
 
     def _end(self, key: ScalarNode, node: Node) -> int:
-        """Behind the last character of a value; comments and blank lines after it are not its own."""
+        """Return the position after a value, without the comments and blank lines that follow."""
         if self._is_alias(key, node):
             match = _ALIAS.match(self._text, key.end_mark.index)
             return match.end() if match else key.end_mark.index
@@ -162,7 +162,7 @@ class _Edits:
         return len(self._text[:end].rstrip()) if end > node.start_mark.index else end
 
     def _end_of_comments(self, key: ScalarNode, node: Node) -> int:
-        """The end of the value's last line, or of the last comment below it that is indented further than its key."""
+        """Return the end of the value's last line, or of the last comment below that is indented further."""
         end = place = self._end_of_line(self._end(key, node))
         while (place := self._text.find("\n", place) + 1) > 0:
             line = self._text[place : self._end_of_line(place)]
@@ -183,7 +183,7 @@ class _Edits:
         return isinstance(node, MappingNode) and not node.flow_style and not self._is_alias(key, node)
 
     def _is_alias(self, key: ScalarNode, node: Node) -> bool:
-        """The node of an alias is the one at its anchor, which stands before."""
+        """Return True for an alias: its node is the one at the anchor, which is earlier in the text."""
         return node.start_mark.index < key.start_mark.index
 
     def _with_newlines(self, text: str) -> str:
@@ -191,7 +191,7 @@ class _Edits:
 
 
 def _own(node: Node) -> dict[str, Pair]:
-    """The keys that stand in a mapping itself, as they are written."""
+    """Return the keys of a mapping itself, without merged ones."""
     return {key.value: (key, value) for key, value in node.value if key.tag != MERGE_TAG}
 
 
@@ -200,14 +200,14 @@ def _data(text: str) -> dict[str, Any]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes YAML as people do: lists of plain values in one line, long text as a block, entries of lists indented."""
+    """Writes lists of plain values in one line, long text as a block, and list entries indented."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
         super().increase_indent(flow, indentless=False)
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> ScalarNode:
-    # Not with empty lines at its end: as a block it would depend on how many follow in the file.
+    # Text with empty lines at its end cannot be a block: those that follow in the file would be added.
     style = "|" if "\n" in value and not value.endswith("\n\n") else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
@@ -219,11 +219,11 @@ def _list(dumper: yaml.SafeDumper, value: list[Any]) -> SequenceNode:
 
 _Dumper.add_representer(str, _text)
 _Dumper.add_representer(list, _list)
-_Dumper.ignore_aliases = lambda *_: True  # type: ignore[method-assign]  # each agent stands for itself
+_Dumper.ignore_aliases = lambda *_: True  # type: ignore[method-assign]  # each definition is complete
 
 
 def _dumped(data: Mapping[str, Any], *, flow: bool | None = None) -> str:
-    """Without the newline at its end."""
+    """Format data without a newline at the end."""
     style = {"sort_keys": False, "allow_unicode": True, "indent": _INDENT, "width": _NO_WRAPPING}
     if flow:
         [(key, value)] = data.items()

@@ -1,4 +1,4 @@
-"""`${ENV}` placeholders in YAML values, by one rule for all files; what an unset variable means is not decided here."""
+"""Expands `${ENV}` placeholders in YAML values, by one rule for all files; callers decide about unset variables."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ SCALAR_ERRORS = (ValueError, LookupError, AttributeError)
 
 
 class ExpandedText(str):
-    """A text that came from exactly one placeholder, so that a number or a flag may still be read from it."""
+    """A text that came from one placeholder alone, which may be parsed as a number or a flag."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ def expand(text: str, environ: Mapping[str, str]) -> Expansion:
 
 
 def parse_scalar(text: ExpandedText) -> object:
-    """What YAML would have read if the expanded text had been written in the file; the text itself if nothing else."""
+    """Parse the expanded text as YAML would have parsed it in the file; the text itself if that fails."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, *SCALAR_ERRORS):

@@ -1,4 +1,4 @@
-"""A YAML file as plain data with the line of every key; knows nothing of what the keys mean."""
+"""A YAML file as plain data with the line of every key; the meaning of keys is not known here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,10 +28,10 @@ class UnsetVariable:
 
 @dataclass
 class Document:
-    """What stands in one YAML file. `lines` maps dotted key paths to 1-based lines.
+    """The contents of one YAML file. `lines` maps dotted key paths to 1-based lines.
 
-    `problems` make the file unusable; `duplicates` are keys that stand twice (the later one counts).
-    The values may be secrets and are not in the repr.
+    `problems` make the file unusable; `duplicates` are keys that occur twice (the later one counts).
+    Values may be secrets and are not in the repr.
     """
 
     file: str
@@ -42,18 +42,18 @@ class Document:
     unset: list[UnsetVariable] = field(default_factory=list)
 
     def line_of(self, path: str) -> int | None:
-        """The line of a key, or of the nearest mapping around it that is in the file."""
+        """Return the line of a key, or of the nearest mapping around it."""
         while path and path not in self.lines:
             path = path.rpartition(".")[0]
         return self.lines.get(path)
 
     def problem(self, path: str, message: str) -> Problem:
-        """A problem of this file at the line of `path`."""
+        """Return a problem of this file at the line of `path`."""
         return Problem(self.file, self.line_of(path), path, message)
 
 
 def read_document(path: Path, environ: Mapping[str, str], *, free_prefix: str | None = None) -> Document:
-    """Read one file; whatever is wrong with it is in the document's `problems`, nothing is raised.
+    """Read one file. Errors are in the document's `problems`; nothing is raised.
 
     Keys that begin with `free_prefix` are left out at every level (but may hold anchors that others merge).
     """
@@ -73,7 +73,7 @@ def read_document(path: Path, environ: Mapping[str, str], *, free_prefix: str | 
 def parse_document(
     text: str, file: str, environ: Mapping[str, str] | None, *, free_prefix: str | None = None
 ) -> Document:
-    """The same of a text that is there already; without `environ`, placeholders stay as they are written."""
+    """Parse a text; without `environ`, placeholders are not expanded."""
     try:
         return _document_of(yaml.compose(text, Loader=yaml.SafeLoader), file, environ, free_prefix)
     except (yaml.YAMLError, RecursionError) as error:
@@ -81,7 +81,7 @@ def parse_document(
 
 
 def parse_documents(text: str, file: str) -> list[Document]:
-    """Each of the documents (`---`) in a text, placeholders as they are written; only the last may have `problems`."""
+    """Parse each document (`---`) of a text, without expanding placeholders; only the last may have `problems`."""
     documents: list[Document] = []
     try:
         nodes = yaml.compose_all(text, Loader=yaml.SafeLoader)
@@ -118,7 +118,7 @@ def _syntax_problem(error: yaml.YAMLError, file: str, text: str) -> Problem:
 
 
 class _Builder:
-    """Turns composed nodes into data, noting lines, duplicates and unset variables in the document on the way."""
+    """Converts composed nodes to data, and adds lines, duplicates and unset variables to the document."""
 
     def __init__(self, document: Document, environ: Mapping[str, str] | None, free_prefix: str | None) -> None:
         self.document = document
@@ -167,7 +167,7 @@ class _Builder:
         return expansion.text
 
     def _pairs(self, node: MappingNode, path: str, around: tuple[Node, ...]) -> dict[str, tuple[Node, Node]]:
-        """Own keys first, then those merged with `<<`, which never replace an earlier one."""
+        """Return the own keys and those merged with `<<`, which never replace an earlier one."""
         pairs: dict[str, tuple[Node, Node]] = {}
         merged: list[Node] = []
         for key_node, value_node in node.value:
@@ -192,5 +192,5 @@ class _Builder:
 
     def _note_duplicate(self, key: str, path: str, first: Node, second: Node) -> None:
         where = f"{path}.{key}" if path else key
-        message = f"this key already stands on line {first.start_mark.line + 1}; keep one of them"
+        message = f"this key is already on line {first.start_mark.line + 1}; keep one of them"
         self.document.duplicates.append(Problem(self.document.file, second.start_mark.line + 1, where, message))
