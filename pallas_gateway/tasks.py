@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
 
 _log = logging.getLogger("pallas.tasks")
 
@@ -63,6 +64,31 @@ class TaskOwner:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # seen here, so that asyncio does not complain where a waiter was cancelled meanwhile
+
+
+class UseCount:
+    """The number of uses of something that ends with the last of them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Count a use for the block."""
+        self._count += 1
+        self._none.clear()
+        try:
+            yield
+        finally:
+            self._count -= 1
+            if self._count == 0:
+                self._none.set()
+
+    async def wait_for_none(self) -> None:
+        """Return once it is not in use."""
+        await self._none.wait()
 
 
 async def completed[T](task: asyncio.Task[T], *, seconds: float | None = None) -> T:

@@ -1,24 +1,41 @@
-"""The calls of an agent's message tool: MCP's side of `agents.answering`."""
+"""The calls of an agent's message tool: MCP's side of `agents.answering`, and what the client hears meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.agent_server.client_notifications import ClientNotifications, stream_options_of
+from mcp_types import (
+    LOG_LEVEL_META_KEY,
+    LoggingMessageNotification,
+    LoggingMessageNotificationParams,
+    ProgressNotification,
+    ProgressNotificationParams,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
 from pallas_gateway.agent_server.requests import caller_of, headers_of, key_of
 from pallas_gateway.agent_server.tools import call_result, conversation_id_of, parse_call
 from pallas_gateway.agents.answering import Arrival, serve_call
+from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
 from pallas_gateway.calls.cancellation import cut_off
+from pallas_gateway.calls.channel import StreamOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mcp.server.context import ServerRequestContext
     from mcp_types import CallToolResult
 
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.agents.answering import Answered
     from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.calls.assistant_stream import Payload
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.calls.progress import ProgressEvent
+
+_LEVELS_THAT_SHOW_INFO = ("debug", "info")
 
 
 async def answer_message(
@@ -38,7 +55,18 @@ async def answer_message(
         return parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries)
 
     async def answer(call: Call) -> Reply:
-        return await _reply(agent, running, context, call, endpoint)
+        """Return the agent's reply, after all notifications were sent."""
+        channel = agent.channel(ClientNotifications(context), stream_options_of(context))
+        work = agent.begin(call, channel)
+        with running.cancellations.listening(key_of(context, endpoint, context.request_id), call, work.cancel):
+            try:
+                await channel.send_until(work)
+            except asyncio.CancelledError:
+                work.cancel()
+                raise
+        if work.cancelled():
+            raise cut_off(stopping=running.draining)
+        return work.result()
 
     async def deliver(answered: Answered) -> CallToolResult:
         return call_result(answered)
@@ -48,21 +76,44 @@ async def answer_message(
     return await serve_call(arrival, parse, answer, deliver)
 
 
-async def _reply(agent: HostedAgent, running: RunningCalls, context: Context, call: Call, endpoint: str) -> Reply:
-    """Return the agent's reply, after all notifications were sent.
+class ClientNotifications:
+    """The `NotificationSender` of one request."""
 
-    Raises:
-        CallFailedError: `cancelled` by the client, or `stopped` because the gateway is stopping.
-    """
-    key = key_of(context, endpoint, context.request_id)
-    channel = agent.channel(ClientNotifications(context), stream_options_of(context))
-    work = agent.begin(call, channel)
-    with running.cancellations.listening(key, call, work.cancel):
-        try:
-            await channel.send_until(work)
-        except asyncio.CancelledError:
-            work.cancel()
-            raise
-    if work.cancelled():
-        raise cut_off(stopping=running.draining)
-    return work.result()
+    def __init__(self, context: ServerRequestContext[Any, Any]) -> None:
+        self._session = context.session
+        self._request_id = context.request_id
+        self._token = _meta(context).get("progress_token")
+        self._wants_messages = _wants_messages(context)
+
+    async def send_progress(self, event: ProgressEvent) -> None:
+        """Send one `notifications/progress`."""
+        if self._token is None:
+            return
+        params = ProgressNotificationParams(
+            progress_token=self._token, progress=event.progress, total=event.total, message=event.message
+        )
+        await self._session.send_notification(ProgressNotification(params=params), self._request_id)
+
+    async def send_payload(self, payload: Payload) -> None:
+        """Send one `notifications/message`, to clients that take them."""
+        if self._wants_messages:
+            params = LoggingMessageNotificationParams(level="info", logger=LOGGER, data=payload)
+            await self._session.send_notification(LoggingMessageNotification(params=params), self._request_id)
+
+
+def stream_options_of(context: ServerRequestContext[Any, Any]) -> StreamOptions:
+    """What a request asks to be told."""
+    meta = _meta(context)
+    deltas = meta.get(STREAM_META_KEY) == "delta" and _wants_messages(context)
+    return StreamOptions(progress=meta.get("progress_token") is not None, deltas=deltas)
+
+
+def _wants_messages(context: ServerRequestContext[Any, Any]) -> bool:
+    """Clients of the 2026-07-28 era get messages only if the request asks for their level; older ones always."""
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return True
+    return _meta(context).get(LOG_LEVEL_META_KEY) in _LEVELS_THAT_SHOW_INFO
+
+
+def _meta(context: ServerRequestContext[Any, Any]) -> Mapping[str, Any]:
+    return context.meta or {}

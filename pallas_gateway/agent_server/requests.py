@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_types import CancelledNotificationParams, EmptyResult, SetLevelRequestParams
 
-from pallas_gateway.agents.call_log import records_of
+from pallas_gateway.agents.answering import records_of
 from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import NOTHING

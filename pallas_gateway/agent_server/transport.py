@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from pallas_gateway.agent_server import stateless_call
-from pallas_gateway.agents.version import UseCount
+from pallas_gateway.tasks import UseCount
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pallas_gateway.agents.version import AgentVersion, UseCount
 from pallas_gateway.errors import AgentUnavailableError
+from pallas_gateway.tasks import UseCount
 from pallas_gateway.telemetry.redaction import shortened, without_numbers
 
 if TYPE_CHECKING:
@@ -63,6 +63,19 @@ class HostContext:
     max_history_entries: int = 10_000
     llm_pass_through: bool = True
     on_state: Callable[[AgentState], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentVersion:
+    """A started runtime and the settings that calls on it run by, from the beginning of a call to its end.
+
+    A reload replaces it for later calls. `uses` goes with the runtime, whatever settings change.
+    """
+
+    settings: AgentSettings
+    admission: Admission
+    runtime: AgentRuntime
+    uses: UseCount
 
 
 class AgentState:

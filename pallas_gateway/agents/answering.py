@@ -6,26 +6,27 @@ Here are the call's ids, its trace, the log records' fields, refusals, and the s
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.agents.call_log import records_of
 from pallas_gateway.calls.call import Call, Message, Usage, new_call_id
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.calls.events import text_of
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.identity.secret import bearer_of
-from pallas_gateway.telemetry import traces
+from pallas_gateway.telemetry import redaction, traces
+from pallas_gateway.telemetry.current_call import working_on
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.identity.secret import Secret
 
 _log = logging.getLogger("pallas.calls")
 
@@ -117,7 +118,9 @@ async def serve_call[T](
         asked = arrival.call()
         with records_of(asked, bearer):
             try:
-                _require_grant(asked)
+                # Again: the access gates have read the same request, possibly in another way.
+                if not arrival.caller.grants.may_run(agent.name):
+                    raise CallRefusedError(f"You may not call agent '{agent.name}'.", reason="insufficient_scope")
                 call = await parse(asked)
             except GatewayError as refusal:
                 if isinstance(refusal, CallRefusedError):
@@ -148,7 +151,14 @@ async def _answered(call: Call, answer: Callable[[Call], Awaitable[Reply]]) -> A
     return Answered(call, outcome, reply, monotonic() - started)
 
 
-def _require_grant(call: Call) -> None:
-    """Check the caller's grant again: the access gates have read the same request, possibly in another way."""
-    if not call.caller.grants.may_run(call.agent):
-        raise CallRefusedError(f"You may not call agent '{call.agent}'.", reason="insufficient_scope")
+@contextmanager
+def records_of(call: Call, *tokens: Secret | None) -> Iterator[None]:
+    """Records written inside the block, and in tasks started in it, carry the call's ids and none of its tokens."""
+    revealed = [token.reveal() for token in (call.caller.bearer, *tokens) if token]
+    with (
+        working_on(
+            agent=call.agent, call_id=call.call_id, conversation_id=call.conversation_id, trace_id=call.trace_id
+        ),
+        redaction.hiding(*revealed),
+    ):
+        yield

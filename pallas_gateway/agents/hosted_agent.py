@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.agents.accounting import accounting
 from pallas_gateway.agents.agent_state import AgentState
-from pallas_gateway.agents.fitting import model_for, told_of_changes, with_defaults
-from pallas_gateway.agents.images import fit_to_model
+from pallas_gateway.agents.fitting import fitted, told_of_changes
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.calls.questions import Questions, asked_by
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from pallas_gateway.agents.accounting import Account
-    from pallas_gateway.agents.version import AgentVersion
+    from pallas_gateway.agents.agent_state import AgentVersion
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.channel import EventSink, NotificationSender, StreamOptions
     from pallas_gateway.runtime.protocols import Instance
@@ -45,7 +44,7 @@ class HostedAgent(AgentState):
         with accounting(call, self._around.metrics, self._around.running) as account:
             self._refuse_too_deep(call)
             version = await self.version_for_call()
-            sent = with_defaults(fit_to_model(call, model_for(call, version)), version)
+            sent = fitted(call, version)
             with version.uses.one_more():
                 async with (
                     version.admission.slot(nested=call.is_nested),

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LOGGER = "pallas.assistant_stream"
+STREAM_META_KEY = "pallas/stream"
+"""Key of a request's `_meta`; with the value `delta` the client receives live text."""
 SCHEMA_VERSION = 2
 CHUNK = "assistant_chunk"
 RESULTS = "assistant_chunk_results"

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.agent_server.client_notifications import STREAM_META_KEY
 from pallas_gateway.agent_server.tools import GET_HEALTH, META_KEY, PARAMS_META_KEY
+from pallas_gateway.calls.assistant_stream import STREAM_META_KEY
 from pallas_gateway.cli.chat.turns import Window, window_of
 from pallas_gateway.cli.live import stream_payload
 from pallas_gateway.cli.parameters import offered_by

@@ -111,15 +111,11 @@ class _Table:
             return SwitchedOff(self._gateway, why)
         return refusals.not_found(scope, refusals.NOTHING_HERE)
 
-    def _named(self, path: str) -> str | None:
-        """The agent of a path on this port."""
-        return self._routes.agent or agent_routes.named_by_path(path)
-
     async def _metadata(self, request: Request) -> Response:
         return protected_resource.respond(self._gateway, self._routes.agent, request.url.path)
 
     async def _serve_agent(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = self._named(scope["path"])
+        name = self._routes.agent or agent_routes.named_by_path(scope["path"])
         # On a port without agents the metadata would show which agents exist.
         shown, absent = name if self._has_agents else None, partial(self._why_not_here, scope, name)
         await agent_routes.serve(self._gateway, McpEndpoint(name, shown, absent), Request(scope, receive), send)

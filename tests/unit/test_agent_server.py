@@ -13,7 +13,7 @@ import anyio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pallas_gateway.agent_server.client_notifications import ClientNotifications, stream_options_of
+from pallas_gateway.agent_server.message_calls import ClientNotifications, stream_options_of
 from pallas_gateway.agent_server.requests import cancel_request
 from pallas_gateway.agent_server.server import AgentServer, ServerInfo
 from pallas_gateway.agent_server.tools import clamped_to_bytes

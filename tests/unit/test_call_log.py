@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import HostContext, State
-from pallas_gateway.agents.call_log import (
+from pallas_gateway.agents.accounting import (
     LONGEST_TOOL,
     MOST_TOOLS,
     OTHERS,
@@ -18,6 +16,8 @@ from pallas_gateway.agents.call_log import (
     log_unanswered,
     tools_used,
 )
+from pallas_gateway.agents.admission import Admission, Limit
+from pallas_gateway.agents.agent_state import HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
 from pallas_gateway.calls.nesting import RunningCalls

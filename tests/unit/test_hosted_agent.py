@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.agent_state import HostContext, State, Status
+from pallas_gateway.agents.fitting import fit_to_model
 from pallas_gateway.agents.hosted_agent import HostedAgent
-from pallas_gateway.agents.images import fit_to_model
 from pallas_gateway.calls.call import Call, Image, Message, Reply, TurnUsage, Usage
 from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.calls.nesting import RunningCalls

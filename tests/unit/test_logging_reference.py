@@ -111,7 +111,7 @@ def _is(message: str, text: str) -> bool:
 
 def test_the_events_are_found() -> None:
     assert len(FOUND) > 30
-    assert Event("call_log.py", "call ended", "INFO") in FOUND
+    assert Event("accounting.py", "call ended", "INFO") in FOUND
 
 
 def test_events_are_found_wherever_their_message_stands() -> None:
