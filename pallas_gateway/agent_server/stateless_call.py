@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Send
 
-    type Answer = JSONRPCResponse | JSONRPCError
-
 PING_SECONDS = 15.0
 """Between two comments on a silent stream, which keep proxies from taking it for dead."""
 _VERSION_HEADER = "mcp-protocol-version"
@@ -77,10 +75,21 @@ async def answer(
         answering: the current task, cancelled when the client goes.
     """
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-    client = _Client(request.receive, send)
+    client, context = _Client(request.receive, send), _Context(call, request, send)
     watching = asyncio.create_task(client.watch(answering), name="client of a call")
+    version = request.headers.get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
+    connection = Connection.from_envelope(version, None, None)
+    last: JSONRPCResponse | JSONRPCError
     try:
-        last = await _answer(server, call, _Context(call, request, send))
+        try:
+            result = await serve_one(
+                server, context, call.method, call.params, connection=connection, lifespan_state=_NOTHING
+            )
+            last = JSONRPCResponse(jsonrpc="2.0", id=call.id, result=result)
+        except Exception as failure:  # noqa: BLE001  as the SDK does: every failure is said in JSON-RPC
+            last = JSONRPCError(jsonrpc="2.0", id=call.id, error=_error(failure))
+        finally:
+            context.is_open = False
         watching.cancel()  # no comment comes after the last message
         await send({"type": "http.response.body", "body": _event(last), "more_body": False})
     except asyncio.CancelledError:
@@ -89,20 +98,6 @@ async def answer(
         answering.uncancel()
     finally:
         watching.cancel()
-
-
-async def _answer(server: Server[Any], call: JSONRPCRequest, context: _Context) -> Answer:
-    version = context.request.headers.get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
-    connection = Connection.from_envelope(version, None, None)
-    try:
-        result = await serve_one(
-            server, context, call.method, call.params, connection=connection, lifespan_state=_NOTHING
-        )
-    except Exception as failure:  # noqa: BLE001  as the SDK does: every failure is said in JSON-RPC
-        return JSONRPCError(jsonrpc="2.0", id=call.id, error=_error(failure))
-    finally:
-        context.is_open = False
-    return JSONRPCResponse(jsonrpc="2.0", id=call.id, result=result)
 
 
 _NOTHING: dict[str, Any] = {}
@@ -180,7 +175,7 @@ class _Context:
         raise NoBackChannelError(method)
 
 
-def _event(message: Answer | JSONRPCNotification) -> bytes:
+def _event(message: JSONRPCResponse | JSONRPCError | JSONRPCNotification) -> bytes:
     return (
         b"event: message\r\ndata: " + message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\r\n\r\n"
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
     from starlette.types import Send
 
-    from pallas_gateway.agent_server.mcp_request import McpRequest
+    from pallas_gateway.agent_server.requests import McpRequest
 
 
 class Transport:

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.agent_server.all_agents import agent_of
-from pallas_gateway.agent_server.mcp_request import McpRequest
+from pallas_gateway.agent_server.requests import McpRequest
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES
 from pallas_gateway.identity.caller import CALLER_KEY, Caller

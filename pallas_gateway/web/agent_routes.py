@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import MutableHeaders
 
-from pallas_gateway.agent_server.mcp_request import McpRequest
-from pallas_gateway.agent_server.requests import SESSION_HEADER
+from pallas_gateway.agent_server.requests import SESSION_HEADER, McpRequest
 from pallas_gateway.urls import ALL_AGENTS
 from pallas_gateway.web import refusals
 from pallas_gateway.web.access import admitted

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from pallas_gateway.agent_server.mcp_request import McpRequest
+from pallas_gateway.agent_server.requests import McpRequest
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.support.gateway import Agent, Running, running, write_project

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
 from pallas_gateway.agent_server import stateless_call
-from pallas_gateway.agent_server.mcp_request import McpRequest
+from pallas_gateway.agent_server.requests import McpRequest
 from pallas_gateway.agent_server.server import AgentServer, ServerInfo
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.agent_state import HostContext, State

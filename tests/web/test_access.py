@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from pallas_gateway.agent_server.mcp_request import McpRequest
+from pallas_gateway.agent_server.requests import McpRequest
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.config.loading.configuration import Configuration

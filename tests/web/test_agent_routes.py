@@ -16,7 +16,7 @@ from pallas_gateway.web.agent_routes import serve
 from tests.support.asgi import read_body, respond_json
 
 if TYPE_CHECKING:
-    from pallas_gateway.agent_server.mcp_request import McpRequest
+    from pallas_gateway.agent_server.requests import McpRequest
     from pallas_gateway.hosting.gateway import Gateway
     from tests.support.asgi import Message, Scope, Send
 
