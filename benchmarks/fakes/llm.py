@@ -1,9 +1,10 @@
 """A scripted LLM: `python -m benchmarks.fakes.llm`.
 
 The base URL says what it does: `/answer/0/v1` answers at once, `/answer/5/v1` streams its answer over five seconds,
-`/answer/5x200/v1` does so in 200 pieces; `/tool/0/v1` asks once for the tool `lookup_fact` and answers when it sees a
-tool's result. The rest of the path decides the wire format: OpenAI's chat completions, or one of `formats`, which do
-not ask for tools. `GET /connections` returns how many connections have carried a request for an answer so far.
+`/answer/5x200/v1` does so in 200 pieces; `/tool/0/v1` asks once for the tool `lookup_fact`, or for the message tool of
+another agent, and answers when it sees a tool's result. The rest of the path decides the wire format: OpenAI's chat
+completions, or one of `formats`, which do not ask for tools. `GET /connections` returns how many connections have
+carried a request for an answer so far.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _MORE = " more"
 SECONDS_BETWEEN_PIECES = 0.25
 _MODELS = {"object": "list", "data": [{"id": "scripted", "object": "model"}]}
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
-_TOOL_NAME = re.compile(rb'"name":\s*"([\w.-]*' + TOOL.encode() + rb')"')
+_MESSAGE_TOOL = "send_message"
+_TOOL_NAME = re.compile(rb'"name":\s*"([\w.-]*(?:' + f"{TOOL}|{_MESSAGE_TOOL}".encode() + rb'))"')
 _STREAMED = re.compile(rb'"stream":\s*true')
 _TOOL_RESULT = re.compile(rb'"role":\s*"tool"')
 
@@ -113,7 +115,8 @@ def _envelope(kind: str) -> dict[str, Any]:
 
 
 def _tool_call(tool: str) -> dict[str, Any]:
-    return {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": '{"topic": "bees"}'}}
+    argument = "message" if tool.endswith(_MESSAGE_TOOL) else "topic"
+    return {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": f'{{"{argument}": "bees"}}'}}
 
 
 def _texts(pieces: int) -> tuple[str, ...]:
