@@ -1,4 +1,4 @@
-"""Where things are: the URLs clients see, and where the gateway itself reaches its own agents.
+"""Where things are: the URLs clients see, and the addresses by which projects name agents of this gateway.
 
 Known only after the listeners are bound (a port may be 0), hence apart from the configuration.
 """
@@ -23,7 +23,7 @@ WELL_KNOWN = "/.well-known/mcp/server.json"
 """The path of the registry."""
 _ANY = {"0.0.0.0", "::", ""}  # noqa: S104  compared with, never bound
 _LOOPBACK_NAMES = {LOOPBACK, "::1", "localhost"}
-_LOCAL_NAMES = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104  as projects write a peer's host
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  as projects write a peer's host
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,9 @@ class Addresses:
 
     Attributes:
         configuration: with the port that was bound.
-        nested_port: port of the plain loopback listener for nested calls, only with TLS: a certificate is made for
-            the public name, not for the loopback address.
-        bound_host: the address that was bound, as a number; `gateway.host` may be a name.
     """
 
     configuration: Configuration
-    nested_port: int | None = None
-    bound_host: str | None = None
 
     @property
     def registry_port(self) -> int:
@@ -78,72 +73,49 @@ class Addresses:
         """A URL relative to the public base, made absolute."""
         return urljoin(f"{self.configuration.public_base_url}/", reference)
 
-    def peers(self, hosted: Iterable[str]) -> Mapping[str, tuple[str, str]]:
-        """Every way a project may write the address of a hosted agent → (its name, where the gateway reaches it).
+    def peers(self, hosted: Iterable[str]) -> Mapping[str, str]:
+        """Every way a project may write the address of a hosted agent → its name.
 
         So too the address of all agents at once, under the name `ALL_AGENTS`.
         """
-        found: dict[str, tuple[str, str]] = {}
+        found: dict[str, str] = {}
         if not self.configuration.per_port:  # first: an agent's documented address may be the same
-            found = dict.fromkeys(self._written_of_all(), (ALL_AGENTS, f"{self._internal_base}{_ALL_AGENTS_PATH}"))
+            found = dict.fromkeys(self._written_of_all(), ALL_AGENTS)
         for name in hosted:
-            target = (name, self._internal(name))
-            for address in self._written(name):
-                found[address] = target
+            found |= dict.fromkeys(self._written(name), name)
         return found
 
     def servers(self, agents: Iterable[str]) -> Mapping[str, str]:
-        """Where each of these agents is reached as a server, by name; without those whose port nobody knows.
+        """The address of each of these agents as a server, by name; without those whose port is not known.
 
         With `--agent` the others run in processes of their own, at their documented addresses.
         """
         hosted, known = self.configuration.hosted_agents, self.configuration.deployment.agents
-        here = {name: self._internal(name) for name in agents if name in hosted}
+        here = {name: next(iter(self._written(name))) for name in agents if name in hosted}
         elsewhere = (name for name in agents if name in known and name not in hosted and known[name].port is not None)
         return {**here, **{name: self.public(name) for name in elsewhere}}
 
-    @property
-    def internal_hosts(self) -> tuple[str, ...]:
-        """The hosts under which the gateway reaches its own agents."""
-        return (self._own_host, LOOPBACK, "localhost", "::1")
-
-    @property
-    def _own_host(self) -> str:
-        bound = self.bound_host or self.configuration.bind_host
-        return LOOPBACK if bound in _ANY else bound
-
     def _written(self, name: str) -> Iterable[str]:
         """The documented port-per-agent addresses, and the single-port ones."""
-        deployment = self.configuration.deployment
-        hosts = {_bracketed(host) for host in _LOCAL_NAMES | {deployment.host}}
-        port = deployment.agents[name].port
-        for host in hosts:
-            for scheme in ("http", "https"):
-                if port is not None:
-                    yield f"{scheme}://{host}:{port}/mcp"
-                if not self.configuration.per_port:
-                    yield f"{scheme}://{host}:{self.registry_port}/agents/{name}/mcp"
+        port = self.configuration.deployment.agents[name].port
+        for base in self._local_bases:
+            if not self.configuration.per_port:
+                yield f"{base}:{self.registry_port}/agents/{name}/mcp"
+            if port is not None:
+                yield f"{base}:{port}/mcp"
         if port is not None or not self.configuration.per_port:
             yield self.public(name)
-            yield self._internal(name)  # where another agent of the same module was led already
 
     def _written_of_all(self) -> Iterable[str]:
-        hosts = {_bracketed(host) for host in _LOCAL_NAMES | {self.configuration.deployment.host}}
-        bases = (f"{scheme}://{host}:{self.registry_port}" for host in hosts for scheme in ("http", "https"))
-        for base in (*bases, self.configuration.public_base_url, self._internal_base):
+        bases = (f"{base}:{self.registry_port}" for base in self._local_bases)
+        for base in (*bases, self.configuration.public_base_url):
             yield f"{base}{_ALL_AGENTS_PATH}"
 
-    def _internal(self, name: str) -> str:
-        if self.nested_port is None and self.configuration.per_port:
-            return f"http://{_bracketed(self._own_host)}:{self.configuration.deployment.agents[name].port}/mcp"
-        return f"{self._internal_base}/agents/{name}/mcp"
-
     @property
-    def _internal_base(self) -> str:
-        """Where the gateway reaches what it serves by path."""
-        if self.nested_port is not None:
-            return f"http://{LOOPBACK}:{self.nested_port}"
-        return f"http://{_bracketed(self._own_host)}:{self.registry_port}"
+    def _local_bases(self) -> list[str]:
+        """The beginnings of URLs of this machine, without a port; that of localhost is the first."""
+        hosts = dict.fromkeys((*_LOCAL_NAMES, self.configuration.deployment.host, self.configuration.bind_host))
+        return [f"{scheme}://{_bracketed(host)}" for host in hosts for scheme in ("http", "https")]
 
 
 def for_this_machine(configuration: Configuration) -> str:
@@ -154,13 +126,10 @@ def for_this_machine(configuration: Configuration) -> str:
     return configuration.public_base_url
 
 
-def bypass_proxies(hosts: Iterable[str]) -> None:
-    """Have HTTP clients of this process reach these hosts directly, whatever `HTTP_PROXY` says.
-
-    A proxy cannot reach this machine's loopback address, and it must not see nested-call tokens.
-    """
+def bypass_proxies() -> None:
+    """Have HTTP clients of this process reach its own machine directly, whatever `HTTP_PROXY` says."""
     present = [host for host in os.environ.get("NO_PROXY", os.environ.get("no_proxy", "")).split(",") if host]
-    value = ",".join(dict.fromkeys([*present, *hosts]))
+    value = ",".join(dict.fromkeys([*present, *sorted(_LOOPBACK_NAMES)]))
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = value
 
 

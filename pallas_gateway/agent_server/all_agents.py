@@ -13,10 +13,11 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp_types import INVALID_PARAMS, ListToolsResult
 
-from pallas_gateway.agent_server.requests import caller_of, headers_of, listen_to_the_initialize_era
+from pallas_gateway.agent_server.message_calls import ToolRequest
+from pallas_gateway.agent_server.requests import caller_of, listen_to_the_initialize_era
+from pallas_gateway.agent_server.server import AgentServer
 from pallas_gateway.agent_server.tools import GET_HEALTH, HEALTH_SCHEMA, health_result, health_tool, in_brief
 from pallas_gateway.agent_server.transport import Transport
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.health.verdict import document_of_all
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.urls import ALL_AGENTS
@@ -24,10 +25,9 @@ from pallas_gateway.urls import ALL_AGENTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mcp_types import CallToolRequestParams, CallToolResult, PaginatedRequestParams
+    from mcp_types import CallToolRequestParams, CallToolResult, PaginatedRequestParams, Tool
 
     from pallas_gateway.agent_server.requests import Context
-    from pallas_gateway.agent_server.server import AgentServer
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.model.schema import Deployment
     from pallas_gateway.identity.grants import Grants
@@ -68,27 +68,39 @@ class AllAgentsServer:
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         del params
-        is_nested = self._running.parent_of(headers_of(context).get(NESTED_CALL_HEADER)) is not None
-        tools = [
-            in_brief(server.message_tool_for_peers(tool) if is_nested else server.message_tool(tool))
-            for tool, server in self._runnable(caller_of(context).grants).items()
-        ]
-        return ListToolsResult(tools=[*tools, health_tool(_HEALTH)])
+        return ListToolsResult(tools=self._listing(caller_of(context).grants, AgentServer.message_tool))
+
+    def tools_for_peers(self, grants: Grants) -> list[Tool]:
+        """Return the tools for an agent of this gateway that works for a caller with these grants."""
+        return self._listing(grants, AgentServer.message_tool_for_peers)
+
+    def _listing(self, grants: Grants, shown: Callable[[AgentServer, str], Tool]) -> list[Tool]:
+        tools = (in_brief(shown(server, tool)) for tool, server in self._runnable(grants).items())
+        return [*tools, health_tool(_HEALTH)]
 
     def _runnable(self, grants: Grants) -> dict[str, AgentServer]:
         """Those that may be called, by their tool, in the order of the configuration."""
         return {f"{_TOOL_PREFIX}{name}": one for name, one in self._servers().items() if grants.may_run(name)}
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
-        grants = caller_of(context).grants
-        if params.name == GET_HEALTH:
+        request = ToolRequest.over_http(context, ALL_AGENTS)
+        return await self.call_tool(params.name, params.arguments or {}, request)
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> CallToolResult:
+        """Return the result of one of the tools.
+
+        Raises:
+            MCPError: there is no such tool for this caller.
+        """
+        grants = request.caller.grants
+        if name == GET_HEALTH:
             return await self._get_health(grants)
-        agent = agent_of(params.name)
+        agent = agent_of(name)
         server = self._servers().get(agent) if agent is not None and grants.may_view(agent) else None
         if server is None:
             known = ", ".join([*self._runnable(grants), GET_HEALTH])
-            raise MCPError(INVALID_PARAMS, f"Unknown tool {quoted(params.name)}. Tools are: {known}.")
-        return await server.answer(context, params.arguments or {}, endpoint=ALL_AGENTS)
+            raise MCPError(INVALID_PARAMS, f"Unknown tool {quoted(name)}. Tools are: {known}.")
+        return await server.answer(arguments, request)
 
     async def _get_health(self, grants: Grants) -> CallToolResult:
         shown = {name: server for name, server in self._servers().items() if grants.may_view(name)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 from mcp_types import (
     LOG_LEVEL_META_KEY,
@@ -32,23 +33,57 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.assistant_stream import Payload
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.calls.cancellation import RequestKey
+    from pallas_gateway.calls.channel import NotificationSender
+    from pallas_gateway.calls.nesting import Parent, RunningCalls
     from pallas_gateway.calls.progress import ProgressEvent
+    from pallas_gateway.identity.caller import Caller
 
 _LEVELS_THAT_SHOW_INFO = ("debug", "info")
 
 
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """One `tools/call`, of a client over HTTP or of another agent of this gateway.
+
+    Attributes:
+        caller: makes the request.
+        headers: of the HTTP request, or those that continue the trace of the parent.
+        sender: takes the notifications.
+        options: the notifications to send.
+        key: identifies the request when its client cancels it from another one; None if that is not possible.
+        parent: the call that makes the request, None for a client.
+    """
+
+    caller: Caller
+    headers: Mapping[str, str]
+    sender: NotificationSender
+    options: StreamOptions
+    key: RequestKey | None = None
+    parent: Parent | None = None
+
+    @classmethod
+    def over_http(cls, context: Context, endpoint: str) -> Self:
+        """Return the request that came in at `endpoint`."""
+        return cls(
+            caller_of(context),
+            headers_of(context),
+            ClientNotifications(context),
+            stream_options_of(context),
+            key_of(context, endpoint, context.request_id),
+        )
+
+
 async def answer_message(
-    agent: HostedAgent, running: RunningCalls, context: Context, arguments: dict[str, Any], *, endpoint: str
+    agent: HostedAgent, running: RunningCalls, arguments: dict[str, Any], request: ToolRequest
 ) -> CallToolResult:
-    """Return the agent's answer, or a result that says why there is none; the client is notified meanwhile.
+    """Return the agent's answer, or a result that says why there is none.
 
     Args:
         agent: answers.
         running: calls of this process.
-        context: the request.
         arguments: of the tool, unchecked.
-        endpoint: where the request came in; it is cancelled there.
+        request: who asks, and where notifications go meanwhile.
     """
 
     async def parse(asked: Call) -> Call:
@@ -56,9 +91,9 @@ async def answer_message(
 
     async def answer(call: Call) -> Reply:
         """Return the agent's reply, after all notifications were sent."""
-        channel = agent.channel(ClientNotifications(context), stream_options_of(context))
+        channel = agent.channel(request.sender, request.options)
         work = agent.begin(call, channel)
-        with running.cancellations.listening(key_of(context, endpoint, context.request_id), call, work.cancel):
+        with running.cancellations.listening(request.key, call, work.cancel):
             try:
                 await channel.send_until(work)
             except asyncio.CancelledError:
@@ -72,7 +107,9 @@ async def answer_message(
         return call_result(answered)
 
     conversation = conversation_id_of(arguments)
-    arrival = Arrival(agent, caller_of(context), headers_of(context), running, conversation, mcp_method="tools/call")
+    arrival = Arrival(
+        agent, request.caller, request.headers, conversation, mcp_method="tools/call", parent=request.parent
+    )
     return await serve_call(arrival, parse, answer, deliver)
 
 

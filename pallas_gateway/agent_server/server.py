@@ -14,8 +14,8 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp_types import INVALID_PARAMS, GetPromptResult, Icon, ListPromptsResult, ListToolsResult, Prompt
 
-from pallas_gateway.agent_server.message_calls import answer_message
-from pallas_gateway.agent_server.requests import headers_of, listen_to_the_initialize_era
+from pallas_gateway.agent_server.message_calls import ToolRequest, answer_message
+from pallas_gateway.agent_server.requests import listen_to_the_initialize_era
 from pallas_gateway.agent_server.tools import (
     GET_HEALTH,
     LONGEST_TITLE,
@@ -26,7 +26,6 @@ from pallas_gateway.agent_server.tools import (
     under_another_name,
 )
 from pallas_gateway.agent_server.transport import Transport
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.calls.parameters import listed_schema
 from pallas_gateway.telemetry.redaction import quoted
 
@@ -96,10 +95,24 @@ class AgentServer:
         description = self._agent.settings.description or f"Send a message to {title} and get its answer."
         return message_tool(name, title=title, description=description, params=params)
 
-    async def answer(self, context: Context, arguments: dict[str, Any], *, endpoint: str) -> CallToolResult:
-        """The result of a call of the message tool that came in at `endpoint`, this agent's own or another."""
+    async def answer(self, arguments: dict[str, Any], request: ToolRequest) -> CallToolResult:
+        """Return the result of a call of the message tool that did not come in by `transport`."""
         with self.transport.in_use():
-            return await answer_message(self._agent, self._running, context, arguments, endpoint=endpoint)
+            return await answer_message(self._agent, self._running, arguments, request)
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> CallToolResult:
+        """Return the result of one of the tools.
+
+        Raises:
+            MCPError: there is no such tool.
+        """
+        if name in self._message_names:
+            return await self.answer(arguments, request)
+        if name == GET_HEALTH:
+            verdict = await self.health()
+            return health_result(verdict.document(datetime.now(UTC)))
+        known = ", ".join(self._schemas)
+        raise MCPError(INVALID_PARAMS, f"Unknown tool {quoted(name)}. Tools are: {known}.")
 
     async def health(self) -> Verdict:
         """How the agent is."""
@@ -109,7 +122,7 @@ class AgentServer:
         first, *others = dict.fromkeys(name.replace("{agent}", self._agent.name) for name in face.tool_names)
         self._message_names = frozenset({first, *others})
         self._tools = _listing(self.message_tool(first), others)
-        self._tools_for_peers = _listing(self.message_tool_for_peers(first), others)
+        self.tools_for_peers = _listing(self.message_tool_for_peers(first), others)
         self._schemas = {tool.name: tool.input_schema for tool in self._tools}
 
     def _server(self, face: ServerInfo) -> Server[Any]:
@@ -132,19 +145,12 @@ class AgentServer:
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        del params
-        is_nested = self._running.parent_of(headers_of(context).get(NESTED_CALL_HEADER)) is not None
-        return ListToolsResult(tools=self._tools_for_peers if is_nested else self._tools)
+        del context, params
+        return ListToolsResult(tools=self._tools)
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
-        if params.name in self._message_names:
-            arguments, endpoint = params.arguments or {}, self._agent.name
-            return await answer_message(self._agent, self._running, context, arguments, endpoint=endpoint)
-        if params.name == GET_HEALTH:
-            verdict = await self.health()
-            return health_result(verdict.document(datetime.now(UTC)))
-        known = ", ".join(self._schemas)
-        raise MCPError(INVALID_PARAMS, f"Unknown tool {quoted(params.name)}. Tools are: {known}.")
+        request = ToolRequest.over_http(context, self._agent.name)
+        return await self.call_tool(params.name, params.arguments or {}, request)
 
     async def _list_prompts(self, context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
         del context, params

@@ -12,7 +12,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Call, Message, Usage, new_call_id
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.calls.events import text_of
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.identity.secret import bearer_of
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Reply
-    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.calls.nesting import Parent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
 
@@ -38,24 +37,24 @@ class Arrival:
     Attributes:
         agent: answers it.
         caller: may run the agent.
-        headers: of the HTTP request.
-        running: calls of this process; one of them may have made the request.
+        headers: of the HTTP request; of a nested call, those that continue the trace.
         conversation_id: as the client gave it, if it is valid.
         call_id: given by the API; None for a new one.
         mcp_method: None for an API that is not MCP.
+        parent: the call that makes this one, None for a client's own call.
     """
 
     agent: HostedAgent
     caller: Caller
     headers: Mapping[str, str]
-    running: RunningCalls
     conversation_id: str | None = None
     call_id: str | None = None
     mcp_method: str | None = None
+    parent: Parent | None = None
 
     def call(self) -> Call:
         """Return the call with its ids and without its message."""
-        parent = self.running.parent_of(self.headers.get(NESTED_CALL_HEADER))
+        parent = self.parent.call if self.parent else None
         return Call(
             self.agent.name,
             Message("user", ""),

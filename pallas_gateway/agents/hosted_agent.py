@@ -81,16 +81,16 @@ class HostedAgent(AgentState):
     async def _instance(
         self, version: AgentVersion, call: Call, channel: EventSink, account: Account
     ) -> AsyncIterator[Instance]:
-        """Open an instance for an admitted call. It has the caller's token and one for calls of its own."""
+        """Open an instance for an admitted call."""
         channel.admitted()
         bearer, metrics = call.caller.bearer, self._around.metrics
         with (
             asked_by(Questions(self.name, lambda *what: metrics.questions.labels(self.name, *what).inc())),
-            self._around.running.token_for(call) as token,
+            self._around.running.one_more(),
             metrics.calls_in_flight.labels(self.name).track_inprogress(),
         ):
             llm_bearer = bearer if self._around.llm_pass_through else None
-            credentials = Credentials(bearer, token, llm_bearer=llm_bearer)
+            credentials = Credentials(bearer, llm_bearer)
             async with version.runtime.open(call, credentials, channel) as instance:
                 with account.of(instance):
                     yield instance

@@ -12,18 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pallas_gateway.identity.secret import Secret
 
-NESTED_CALL_HEADER = "x-pallas-nested-call"
-"""Request header by which the gateway recognises calls that its own running calls make."""
-
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """What one call may present.
 
-    The caller's `bearer` where a downstream opted in, its own `nested_call_token` to peers, and `llm_bearer` to LLM
-    providers that pass a caller's token through.
+    The caller's `bearer` where a downstream opted in, and `llm_bearer` to LLM providers that pass a caller's token
+    through.
     """
 
     bearer: Secret | None
-    nested_call_token: Secret | None
     llm_bearer: Secret | None = None

@@ -1,49 +1,61 @@
-"""Nested calls: which running call of this gateway made this request.
-
-A running call gets one unguessable token; the gateway's own connections to its own agents carry it. The token dies
-with the call, so a copied one is worth nothing afterwards.
-"""
+"""Running calls of this process, and the parent of a nested call."""
 
 from __future__ import annotations
 
-import secrets
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import Cancellations
-from pallas_gateway.identity.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.channel import EventSink, NotificationSender
+    from pallas_gateway.identity.secret import Secret
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parent:
+    """The call that makes a nested call, and the sink that leads to its client."""
+
+    call: Call
+    sink: EventSink
+
+
+@dataclass(frozen=True, slots=True)
+class NestedRequest:
+    """A tool call that a running call makes to another agent of this gateway.
+
+    Attributes:
+        parent: the running call.
+        bearer: the token that the other agent may use.
+        sender: takes the notifications of the other agent.
+    """
+
+    parent: Parent
+    bearer: Secret | None
+    sender: NotificationSender
 
 
 class RunningCalls:
-    """The running calls of this process by their nested-call token; `draining` says that they are the last ones.
-
-    `cancellations` are those that their clients can cancel from another request.
-    """
+    """The calls of this process: how many run, which their clients can cancel, and whether they are the last ones."""
 
     def __init__(self) -> None:
         self.cancellations = Cancellations()
-        self._by_token: dict[str, Call] = {}
         self.draining = False
+        self._count = 0
 
     def __len__(self) -> int:
-        """How many calls hold a token now."""
-        return len(self._by_token)
+        """Return the number of calls that hold a place."""
+        return self._count
 
     @contextmanager
-    def token_for(self, call: Call) -> Iterator[Secret]:
-        """A token that names `call` for as long as the block runs."""
-        token = secrets.token_urlsafe(32)
-        self._by_token[token] = call
+    def one_more(self) -> Iterator[None]:
+        """Count a call for as long as the block runs."""
+        self._count += 1
         try:
-            yield Secret(token)
+            yield
         finally:
-            del self._by_token[token]
-
-    def parent_of(self, token: str | None) -> Call | None:
-        """The running call that presented `token`; None for no token, a made-up one, or one whose call has ended."""
-        return self._by_token.get(token) if token else None
+            self._count -= 1

@@ -105,7 +105,7 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
     # Imported here, as below: these take a second, which `--help`, `serve` and `check` should not cost.
     import httpx  # noqa: PLC0415
 
-    bypass_proxies(("127.0.0.1", "localhost", "::1"))
+    bypass_proxies()
     base_url = base_url.rstrip("/")
     try:
         async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:

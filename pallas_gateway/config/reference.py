@@ -121,8 +121,7 @@ also starts it first: it can then be used as the server of its name (`servers=["
 
 A server of that name in `fastagent.config.yaml` takes the place of this. One that is written there with the peer's
 address on the peer's own port, `http://localhost:8250/mcp` or with the top-level `host` in place of `localhost`, leads
-to the peer as well. In single-port mode nothing listens there: the gateway reaches the peer under
-`/agents/<name>/mcp` instead, and says so once in the log.
+to the peer as well. The gateway calls the peer in the process, whatever listens there, and logs this once.
 """
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.schema import AgentSettings
     from pallas_gateway.health.preflight import Preflight
     from pallas_gateway.health.verdict import Verdict
-    from pallas_gateway.runtime.protocols import AgentSpec, Runtime
+    from pallas_gateway.runtime.protocols import AgentSpec, Peers, Runtime
     from pallas_gateway.telemetry.metrics import Metrics
     from pallas_gateway.urls import Addresses
 
@@ -54,6 +54,7 @@ class GatewayServices:
     background: TaskOwner
     http: httpx.AsyncClient
     preflight: Preflight
+    peers: Peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,9 @@ class AgentSet:
 
     def _plan(self, configuration: Configuration, addresses: Addresses, name: str) -> AgentSpec:
         count = partial(self._shared.metrics.count_operation, name)
-        return replace(agent_specs.agent_plan(configuration, addresses, name), on_operation=count)
+        return replace(
+            agent_specs.agent_plan(configuration, addresses, name), on_operation=count, peer_calls=self._shared.peers
+        )
 
     def _admission(self, name: str, settings: AgentSettings) -> Admission:
         gateway = self._configuration.deployment.gateway

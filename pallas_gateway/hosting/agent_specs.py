@@ -29,8 +29,6 @@ def agent_plan(configuration: Configuration, addresses: Addresses, name: str) ->
         peers=addresses.peers(configuration.hosted_agents),
         declared=None if agent.module is not None else _declared(configuration, agent),
         peer_servers=addresses.servers(agent.peers),
-        # The listener for nested calls alone answers no request outside a call.
-        peers_answer_everybody=configuration.deployment.gateway.auth is None and addresses.nested_port is None,
     )
 
 

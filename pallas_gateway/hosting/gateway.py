@@ -21,6 +21,7 @@ from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
+from pallas_gateway.hosting.peers import PeerCalls
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.tasks import TaskOwner
@@ -72,7 +73,9 @@ class Gateway:
         self.authenticator = self._authenticator()
         self.threads = _threads(configuration)
         tasks = (self._calls, self._background)
-        shared = GatewayServices(runtime, self.metrics, self.running, *tasks, self._http, self._preflight)
+        shared = GatewayServices(
+            runtime, self.metrics, self.running, *tasks, self._http, self._preflight, PeerCalls(self)
+        )
         self._roster = AgentSet(configuration, addresses, shared)
         self.all_agents = AllAgentsServer(lambda: self.servers, configuration.deployment, self.running)
         self._note_load(successful=True)

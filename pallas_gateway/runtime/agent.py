@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
+from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.runtime.call.observer import Observer
+from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call_scope import CallScope, Operations, Presented, entered
 from pallas_gateway.runtime.compat import engine, engine_log
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog, alike_for_all
@@ -58,13 +61,13 @@ class FastAgentHost:
         self._downstreams = _used_by(fast, downstreams)
         mcp = settings_of(fast).mcp
         servers = mcp.servers if mcp else {}
-        alike = alike_for_all(servers, self._downstreams.values(), peers_answer_everybody=plan.peers_answer_everybody)
-        peers = {name for name, one in self._downstreams.items() if one.peer is not None}
+        alike = alike_for_all(servers, self._downstreams.values())
         self._asked_ahead = frozenset(alike)
         configs = [data["config"] for data in fast.agents.values()]
-        self._filters = UnmatchedFilters(plan.name, configs, _varying(self._downstreams.values()) - alike.keys())
+        self._filters = UnmatchedFilters(plan.name, configs, _varying(self._downstreams.values()))
         self._log = DownstreamLog(plan.name, self._filters)
-        self._offers = ToolCatalog(plan.name, alike, fast.app.context, peers, self._log)
+        self._offers = ToolCatalog(plan.name, alike, fast.app.context, self._log)
+        self._peers = PeerServers(plan, self._downstreams, self._log)
         self._connections = Connections(plan.name, self._offers, self._log)
         self._operations = Operations(plan.on_operation, server_names(fast), self._offers.invalidate)
         self._tasks = TaskOwner()
@@ -144,6 +147,7 @@ class FastAgentHost:
     def ask_downstreams(self) -> None:
         """Begin to ask what the downstreams offer, beside the first calls."""
         self._offers.ask()
+        self._peers.ask()
         unasked = [one for one in self._downstreams.values() if one.peer is None and one.name not in self._asked_ahead]
         self._answers.spawn(self._log.look_for(unasked), name="look for downstreams", report=True)
 
@@ -169,7 +173,8 @@ class FastAgentHost:
             # Shielded: cancelled half-way, an instance would stay in the harness's books for ever.
             session = await asyncio.shield(creation)
             observer = Observer(call, channel, self._plan, self._served)
-            instance = FastAgentInstance(session, self._served, self._connections, observer, self._answers)
+            connect = partial(self._connections.connect, peers=self._peers.of_call(Parent(call, channel)))
+            instance = FastAgentInstance(session, self._served, connect, observer, self._answers)
         except BaseException:
             self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}", report=True)
             raise
@@ -214,8 +219,8 @@ class FastAgentHost:
 
 def _varying(downstreams: Iterable[Downstream]) -> set[str]:
     """Those that may offer each caller something else."""
-    by_caller = (one for one in downstreams if one.forwards_bearer or one.token_exchange or one.peer is not None)
-    return {one.name for one in by_caller}
+    by_caller = (one for one in downstreams if one.forwards_bearer or one.token_exchange)
+    return {one.name for one in by_caller if one.peer is None}
 
 
 def server_names(fast: FastAgent) -> frozenset[str]:

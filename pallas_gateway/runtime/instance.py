@@ -10,6 +10,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
@@ -26,7 +27,7 @@ from pallas_gateway.runtime.call.parameters import AppliedParameters
 from pallas_gateway.runtime.downstreams.connecting import attach
 from pallas_gateway.runtime.downstreams.credentials import token_endpoint_waited_for
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-from pallas_gateway.runtime.downstreams.manager import keep_order, tools_of
+from pallas_gateway.runtime.downstreams.manager import connections_of, keep_order, tools_of
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.telemetry import traces
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.runtime.call.observer import Observer
+    from pallas_gateway.runtime.call.peers import PeerConnection
+    from pallas_gateway.runtime.call_scope import Connect
     from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
     from pallas_gateway.tasks import TaskOwner
 
@@ -57,6 +60,7 @@ GIVE_UP_SECONDS = 120.0
 """After this one it is given up: a hung MCP child must not be waited for for ever. Interrupted any earlier, what a busy
 machine only takes its time to release would be lost."""
 
+NO_PEERS: Mapping[str, PeerConnection] = MappingProxyType({})
 _log = logging.getLogger("pallas.runtime")
 _guard_log = logging.getLogger("pallas.loop_guard")
 
@@ -69,17 +73,23 @@ class Connections:
         self._log = log or DownstreamLog(agent)
         self._timed_out_at: dict[str, float] = {}
 
-    async def connect(self, aggregator: MCPAggregator) -> None:
+    async def connect(self, aggregator: MCPAggregator, *, peers: Mapping[str, PeerConnection] = NO_PEERS) -> None:
         """Have `aggregator` know what its servers offer: all that want to be loaded, without those that fail."""
+        if peers:
+            connections_of(aggregator).peers = peers
         config = aggregator.context.config
         servers = config.mcp.servers if config and config.mcp else {}
         unknown = []
         for name in aggregator.server_names:
-            if (listing := self._offers.of(name)) is not None:
-                listing.install(aggregator, name)
+            if (known := self._offers.of(name)) is not None:
+                known.install(aggregator, name)
                 self._is_there(name)
-            elif (server := servers.get(name)) is None or server.load_on_start:
+            elif (server := servers.get(name)) is not None and not server.load_on_start:
+                continue
+            elif name not in peers:
                 unknown.append(name)
+            elif (listing := peers[name].listing) is not None:
+                listing.install(aggregator, name)
         await asyncio.gather(*(self._attach(aggregator, name) for name in unknown))
         if unknown:
             keep_order(aggregator)
@@ -123,11 +133,11 @@ class FastAgentInstance:
     """The `Instance` of one call."""
 
     def __init__(
-        self, session: HarnessSession, served: str, connections: Connections, observer: Observer, tasks: TaskOwner
+        self, session: HarnessSession, served: str, connect: Connect, observer: Observer, tasks: TaskOwner
     ) -> None:
         self._session = session
         self._served = served
-        self._connections = connections
+        self._connect_to_servers = connect
         self._observer = observer
         self._tasks = tasks
         self._generation: asyncio.Task[PromptMessageExtended] | None = None
@@ -161,7 +171,7 @@ class FastAgentInstance:
     async def connect_one(self, aggregator: MCPAggregator) -> None:
         """Watch and connect one aggregator: an agent's own, or that of a clone made while the call runs."""
         self._observer.watch_connections(aggregator)
-        await self._connections.connect(aggregator)
+        await self._connect_to_servers(aggregator)
 
     async def _connect(self) -> None:
         """Connect every agent of the instance, agents side by side."""

@@ -10,16 +10,20 @@ import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from mcp_types import CallToolResult, Tool
 
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.calls.credentials import Credentials
+    from pallas_gateway.calls.nesting import NestedRequest
     from pallas_gateway.config.model.schema import ModelCapabilities
+    from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.identity.token_exchange import TokenExchange
     from pallas_gateway.runtime.files import Files
@@ -92,7 +96,8 @@ class Downstream:
 
     `url` is None for a stdio server, which has a `program`; otherwise `transport` is `http` or `sse`. `forwards_bearer`
     says that the caller's token may go there, or with a `token_exchange` only what is issued for it; never where
-    `headers` hold credentials. `peer` names the hosted agent behind the URL, if it is one.
+    `headers` hold credentials. `peer` names the hosted agent behind the URL, if it is one: it is then
+    called in the process, and waited for at most `read_timeout_seconds`.
     """
 
     name: str
@@ -100,9 +105,25 @@ class Downstream:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     forwards_bearer: bool = False
     peer: str | None = None
+    read_timeout_seconds: float | None = None
     transport: str = "http"
     token_exchange: TokenExchange | None = None
     program: StdioProgram | None = None
+
+
+class Peers(Protocol):
+    """The agents of this gateway, as downstreams of each other."""
+
+    def tools(self, peer: str, caller: Caller) -> Sequence[Tool] | None:
+        """Return the tools of `peer` for an agent that works for `caller`; None if it is not there for that caller."""
+
+    async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
+        """Call a tool of `peer`, the name of an agent or `ALL_AGENTS`; `arguments` are unchecked.
+
+        Raises:
+            AgentUnavailableError: the peer is not hosted any more.
+            MCPError: it has no such tool.
+        """
 
 
 class OnOperation(Protocol):
@@ -144,10 +165,10 @@ class AgentSpec:
     """What a runtime needs to start one agent, and whom to tell of its downstream operations.
 
     It has either a `module` or is `declared`; `agent` is the one of its agents to serve, None for the default one or
-    the root. `peers` maps documented addresses to a peer's (name, real URL).
-    `peer_servers` are URLs of peers by name, each a server of that name unless the project has one itself. `models` are
-    those that callers may choose. `peers_answer_everybody`: what a peer offers may be asked there without a token and
-    outside a call. `watch` are files that the agent may read: a change of one makes it another agent.
+    the root. `peers` maps addresses of hosted agents to their names; `peer_calls` calls them, and is None where no
+    agent is called, as in `check`. `peer_servers` are addresses of peers by name, each a server of that name unless the
+    project has one itself. `models` are those that callers may choose. `watch` are files that the agent may read: a
+    change of one makes it another agent.
     """
 
     name: str
@@ -156,12 +177,12 @@ class AgentSpec:
     loop_repeat_threshold: int
     max_relay_depth: int
     model_capabilities: ModelCapabilities | None
-    peers: Mapping[str, tuple[str, str]]
+    peers: Mapping[str, str]
     on_operation: OnOperation = not_counted
+    peer_calls: Peers | None = None
     models: tuple[str, ...] = ()
     declared: Declared | None = None
     peer_servers: Mapping[str, str] = field(default_factory=dict)
-    peers_answer_everybody: bool = False
     agent: str | None = None
     watch: tuple[Path, ...] = ()
 

@@ -191,8 +191,8 @@ class _Entered:
 def _say_which_are_peers(agent: str, downstreams: Iterable[Downstream]) -> None:
     for downstream in downstreams:
         if downstream.peer is not None:
-            extra = {"agent": agent, "server": downstream.name, "peer": downstream.peer, "url": downstream.url}
-            _log.info("server is an agent of this gateway, reached at its own address", extra=extra)
+            extra = {"agent": agent, "server": downstream.name, "peer": downstream.peer}
+            _log.info("server is an agent of this gateway, called in the process", extra=extra)
 
 
 def _blamed_keys(plan: AgentSpec, error: BaseException, why: str) -> tuple[tuple[str, str], ...]:

@@ -78,8 +78,8 @@ class HypercornServer:
         for port, listener in self._listeners.sockets.items():
             if self._config.duplicates[port].fileno() >= 0:
                 loop.remove_reader(self._config.duplicates[port])
-            if not self._listeners.is_shared(port):
-                give_up(listener, self._tasks, encrypted=port in self._config.encrypted)
+            if self._listeners.sharing is None:
+                give_up(listener, self._tasks, encrypted=self._config.ssl_enabled)
 
 
 class TlsError(GatewayError):
@@ -114,7 +114,7 @@ class _Config(Settings):
     """Hypercorn's settings, the sockets it gets, and a certificate that can be renewed while connections are accepted.
 
     `duplicates` are the sockets, by port: Hypercorn closes what it is given, and the originals stay with whoever bound
-    them. `encrypted` are the ports that speak TLS.
+    them.
     """
 
     backlog = BACKLOG
@@ -124,16 +124,16 @@ class _Config(Settings):
     def __init__(self, listeners: Listeners, configuration: Configuration) -> None:
         super().__init__()
         self.duplicates = {port: _Listening(fileno=os.dup(one.fileno())) for port, one in listeners.sockets.items()}
-        self.encrypted = set(listeners.sockets) - {listeners.nested} if configuration.tls_files else set()
-        if configuration.tls_files is not None and self.encrypted:
+        if configuration.tls_files is not None:
             self.certfile, self.keyfile = map(str, configuration.tls_files)
         if listeners.sharing is not None and isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
             self.backlog = 1  # see _Listening; libuv's loop takes it for nothing but the queue
         self.errorlog = logging.getLogger("pallas.server.http")
 
     def create_sockets(self) -> hypercorn.config.Sockets:
-        """The bound ones, those with TLS first."""
-        return hypercorn.config.Sockets(list(self._bound(encrypted=True)), list(self._bound(encrypted=False)), [])
+        """The bound ones."""
+        bound: list[socket.socket] = list(self.duplicates.values())
+        return hypercorn.config.Sockets(bound, [], []) if self.ssl_enabled else hypercorn.config.Sockets([], bound, [])
 
     def create_ssl_context(self) -> ssl.SSLContext | None:
         """What Hypercorn encrypts with: each connection asks here for the certificate it is to get."""
@@ -158,9 +158,6 @@ class _Config(Settings):
             self._renewed = context
 
         return use
-
-    def _bound(self, *, encrypted: bool) -> Iterator[socket.socket]:
-        return (one for port, one in self.duplicates.items() if (port in self.encrypted) is encrypted)
 
     def _hand_over(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Called within every handshake, whether the client names a server or not."""

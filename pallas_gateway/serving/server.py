@@ -86,14 +86,11 @@ async def serve(  # noqa: PLR0913  what it needs, and each way in which it is to
     """
     check_tls(configuration)
     with ExitStack() as sockets:
-        listeners = (
-            share(shared.sockets, configuration, sockets, shared.sharing) if shared else bind(configuration, sockets)
-        )
+        listeners = share(shared.sockets, configuration, shared.sharing) if shared else bind(configuration, sockets)
         if not configuration.per_port:
             configuration = configuration.with_bound_port(next(iter(listeners.sockets)))
-        addresses = Addresses(configuration, listeners.nested, listeners.host)
-        bypass_proxies(addresses.internal_hosts)
-        gateway = Gateway(configuration, addresses, runtime, shared.running if shared else None)
+        bypass_proxies()
+        gateway = Gateway(configuration, Addresses(configuration), runtime, shared.running if shared else None)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, GatewayError
-from pallas_gateway.urls import LOOPBACK
 from pallas_gateway.web.port_routes import PortRoutes
 
 if TYPE_CHECKING:
@@ -53,20 +52,12 @@ class Listeners:
     Attributes:
         sockets: by port.
         routes: by port.
-        nested: port of the plain loopback listener for nested calls, where there is one.
-        host: the bound address.
-        sharing: set where other processes accept on the same sockets, the one for nested calls apart.
+        sharing: set where other processes accept on the same sockets.
     """
 
     sockets: Mapping[int, socket.socket]
     routes: Mapping[int, PortRoutes]
-    nested: int | None
-    host: str
     sharing: Sharing | None = None
-
-    def is_shared(self, port: int) -> bool:
-        """Whether other processes accept on this port as well."""
-        return self.sharing is not None and port != self.nested
 
 
 def bind(
@@ -92,12 +83,7 @@ def bind(
             port = listener.getsockname()[1]
             bound[port] = listener
         routes[port] = port_routes
-    nested = next((port for port, port_routes in present.items() if port_routes.nested_only), None)
-    if nested is None and configuration.deployment.gateway.tls is not None:
-        nested = _bind_nested(bound, sockets)
-    if nested is not None:
-        routes[nested] = PortRoutes(nested_only=True)
-    return Listeners(bound, routes, nested, next((one.getsockname()[0] for one in bound.values()), host))
+    return Listeners(bound, routes)
 
 
 def _kept(wanted: int, routes: PortRoutes, present: Mapping[int, PortRoutes]) -> int | None:
@@ -117,21 +103,11 @@ def bind_public(configuration: Configuration, sockets: ExitStack) -> list[socket
     return [sockets.enter_context(_bind(host, port)) for port, _ in _wanted_ports(configuration)]
 
 
-def share(
-    public: Sequence[socket.socket], configuration: Configuration, sockets: ExitStack, sharing: Sharing
-) -> Listeners:
-    """What one of several processes serves on the sockets that `bind_public` has bound.
-
-    Nested calls have to come back to the process that knows their token, so there is a listener for them alone.
-
-    Raises:
-        BindError: there is no port left on the loopback address.
-    """
+def share(public: Sequence[socket.socket], configuration: Configuration, sharing: Sharing) -> Listeners:
+    """What one of several processes serves on the sockets that `bind_public` has bound."""
     bound = {listener.getsockname()[1]: listener for listener in public}
     routes = dict(zip(bound, (routes for _, routes in _wanted_ports(configuration)), strict=True))
-    nested = _bind_nested(bound, sockets)
-    routes[nested] = PortRoutes(nested_only=True)
-    return Listeners(bound, routes, nested, public[0].getsockname()[0], sharing)
+    return Listeners(bound, routes, sharing)
 
 
 def keep_shared(configuration: Configuration, _: ExitStack, *, present: Mapping[int, PortRoutes]) -> Listeners:
@@ -140,23 +116,14 @@ def keep_shared(configuration: Configuration, _: ExitStack, *, present: Mapping[
     Raises:
         BindError: it wants others; the processes cannot bind them one by one.
     """
-    public = {port: routes for port, routes in present.items() if not routes.nested_only}
-    if dict(_wanted_ports(configuration)) != public:
+    if dict(_wanted_ports(configuration)) != present:
         raise BindError("the ports of agents change, which needs a restart with several workers")
-    nested = next(port for port, routes in present.items() if routes.nested_only)
-    return Listeners({}, present, nested, configuration.bind_host)
+    return Listeners({}, present)
 
 
 def wants_same_ports(one: Configuration, other: Configuration) -> bool:
     """Whether two configurations want the same of the same ports."""
     return dict(_wanted_ports(one)) == dict(_wanted_ports(other))
-
-
-def _bind_nested(bound: dict[int, socket.socket], sockets: ExitStack) -> int:
-    listener = sockets.enter_context(_bind(LOOPBACK, 0))
-    port: int = listener.getsockname()[1]
-    bound[port] = listener
-    return port
 
 
 def _wanted_ports(configuration: Configuration) -> list[tuple[int, PortRoutes]]:

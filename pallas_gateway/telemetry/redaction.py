@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"\b(?:0x)?[0-9a-f]++\b(?:-++[0-9a-f]++\b)*+", re.IGNORECAS
 _START = r"(?:\b|(?<=\\[nrt]))"  # of a word, also behind the letter of a newline that JSON has escaped
 _WORD = r"""[^\s"'\\,;&)}\]<>]++"""
 _NAMED = re.compile(
-    r"""(?P<name>authorization|cookie|x-pallas-nested-call|api[_-]?key|(?:access|refresh|id|auth)[_-]?token
+    r"""(?P<name>authorization|cookie|api[_-]?key|(?:access|refresh|id|auth)[_-]?token
     |(?<![a-z-])(?:(?!x-)[a-z-])*+x-[a-z-]*+(?<=token)|client[_-]?secret|password|passwd|secret)
     (?P<between>\\?["']?\s*+[:=]\s*+(?:b?\\?["'])?|\\?["']\s*+,\s*+b?\\?["'])"""
     rf"""(?P<value>(?:(?:bearer|basic|digest|negotiate|token|apikey)\s++)?{_WORD})""",
@@ -60,7 +60,6 @@ _SHAPES = re.compile(
 _NAMED_HINTS = (
     "authorization",
     "cookie",
-    "nested-call",
     "api_key",
     "api-key",
     "apikey",

@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.agent_server.all_agents import agent_of
 from pallas_gateway.agent_server.requests import McpRequest
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action, Decision, decide
@@ -29,9 +28,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Scope
 
-    from pallas_gateway.calls.call import Call
     from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.identity.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ async def admitted(gateway: Gateway, endpoint: McpEndpoint, http: Request) -> Mc
 
     401 without a valid token, also for agents that do not exist; 404 for an agent that the caller may not view, as if
     it did not exist; 403 for a call that the caller may not make; 503 while tokens cannot be verified, and for calls
-    that are not nested while the gateway drains. Other requests are answered during a drain: clients list tools to
+    while the gateway drains. Other requests are answered during a drain: clients list tools to
     understand a result, and cancel calls.
     """
     scope = http.scope
@@ -65,14 +62,12 @@ async def admitted(gateway: Gateway, endpoint: McpEndpoint, http: Request) -> Mc
     if (refused := _refusal_to_view(gateway, endpoint, scope) or _refusal_by_headers(http)) is not None:
         return refused
     body = await bodies.read(http, gateway.configuration.deployment.gateway.max_body_bytes)
-    is_nested = gateway.running.parent_of(http.headers.get(NESTED_CALL_HEADER)) is not None
-    is_draining = gateway.draining and not is_nested
     if body is None:
-        return refusals.draining() if is_draining else Response("Request body too large", 413)
+        return refusals.draining() if gateway.draining else Response("Request body too large", 413)
     request = McpRequest(http, body)
     if (refused := _refusal_to_run(gateway, endpoint.name, request)) is not None:
         return refused
-    if is_draining and request.calls_agent:
+    if gateway.draining and request.calls_agent:
         return refusals.draining()
     return Response(TOO_MANY_VALUES, 413) if request.has_too_many_values else request
 
@@ -125,7 +120,7 @@ def _refusal_to_run(gateway: Gateway, name: str | None, request: McpRequest) -> 
 
 
 async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None) -> Caller:
-    """The caller of a request; of a nested call the caller of its parent, with this request's token.
+    """The caller of a request.
 
     Args:
         gateway: has the authentication.
@@ -137,25 +132,12 @@ async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None)
     """
     headers = Headers(scope=scope)
     bearer = bearer_of(headers.get("authorization"))
-    parent = gateway.running.parent_of(headers.get(NESTED_CALL_HEADER))
-    if parent is not None:
-        return _nested_caller(gateway, parent, bearer)
     if gateway.authenticator is None:
         return Caller(bearer=bearer)
     if len(headers.getlist("authorization")) > 1:
         raise TokenRejectedError("the request has more than one Authorization header")
     audiences = protected_resource.audiences(gateway.addresses, agent)
     return await gateway.authenticator.identify(bearer, audiences=audiences)
-
-
-def _nested_caller(gateway: Gateway, parent: Call, bearer: Secret | None) -> Caller:
-    auth = gateway.configuration.deployment.gateway.auth
-    is_strict = auth is not None and auth.peer_grants == "strict"
-    grants = parent.caller.grants if is_strict else EVERYTHING
-    if bearer is not None and gateway.authenticator is not None and gateway.authenticator.is_own_key(bearer):
-        bearer = None  # a key of this gateway, written into the peer's entry: it must not travel on
-    caller = parent.caller
-    return Caller(caller.name, bearer, grants, authenticated=caller.authenticated, owner=caller.owner)
 
 
 def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *, shown: str | None) -> Response | None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.urls import ALL_AGENTS, WELL_KNOWN
@@ -79,7 +78,6 @@ class _Table:
         self._agents = host_and_origin_guard(self._serve_agent, gateway.configuration)
         self._is_main = _is_main(gateway, routes)
         self._threads = _threads_api(gateway, routes)
-        self._has_all = (routes.agents_by_path or routes.nested_only) and not gateway.configuration.per_port
         self._all_agents = host_and_origin_guard(self._serve_all, gateway.configuration)
         self._open = _OpenEndpoints(gateway).of(routes)
         self._for_openai_clients = _openai_api(gateway, routes)
@@ -101,7 +99,7 @@ class _Table:
         path = scope["path"]
         if self._for_openai_clients is not None and openai.is_path(path):
             return self._for_openai_clients
-        if self._has_all and agent_routes.is_own_port_path(path):
+        if self._routes.agents_by_path and agent_routes.is_own_port_path(path):
             return self._all_agents
         if agent_routes.is_agent_path(path, on_own_port=self._routes.agent is not None):
             return self._agents
@@ -126,22 +124,14 @@ class _Table:
         if self._routes.agent is not None:
             is_here = agent_routes.is_own_port_path(scope["path"])
             return None if is_here else f"this port serves agent '{self._routes.agent}' at /mcp only"
-        if self._routes.agents_by_path or self._is_nested_call(scope):
+        if self._routes.agents_by_path:
             return None
-        if name is None or self._routes.nested_only or name not in configuration.hosted_agents:
+        if name is None or name not in configuration.hosted_agents:
             return "no agent on this port"
         return f"agent '{name}' has a port of its own (gateway.per_port): {configuration.agent_url(name)}"
 
     async def _serve_all(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_here = self._routes.agents_by_path or self._is_nested_call(scope)
-        endpoint = McpEndpoint(ALL_AGENTS, ALL_AGENTS, lambda: None if is_here else refusals.NOTHING_HERE)
-        await agent_routes.serve(self._gateway, endpoint, Request(scope, receive), send)
-
-    def _is_nested_call(self, scope: Scope) -> bool:
-        if not self._routes.nested_only:
-            return False
-        token = Request(scope).headers.get(NESTED_CALL_HEADER)
-        return self._gateway.running.parent_of(token) is not None
+        await agent_routes.serve(self._gateway, McpEndpoint(ALL_AGENTS, ALL_AGENTS), Request(scope, receive), send)
 
 
 def _is_main(gateway: Gateway, routes: PortRoutes) -> bool:
@@ -174,8 +164,6 @@ class _OpenEndpoints:
 
     def of(self, routes: PortRoutes) -> dict[str, Endpoint]:
         """The endpoints of one port, by path."""
-        if routes.nested_only:
-            return {}
         endpoints: dict[str, Endpoint] = {
             "/": partial(self._front_page, routes),
             "/livez": self._live,

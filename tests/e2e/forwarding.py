@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastmcp import FastMCP
 
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.support.asgi import respond
 from tests.support.downstreams import Downstream
@@ -232,21 +231,20 @@ def assert_tool_calls_are_their_callers(recorder: Recorder) -> None:
 
 
 def smuggled(recorder: Recorder) -> list[str]:
-    """What has no business on any request: a caller's token outside `Authorization`, a nested call's token anywhere."""
+    """Callers' tokens outside `Authorization`."""
     found = []
     for request in recorder.requests:
         headers = {name: value for name, value in request.headers.items() if name != "authorization"}
         text = f"{request.path}?{request.query} {headers} {request.body.decode(errors='replace')}"
         found += [f"{request.method} {request.path}: {token}" for token in _A_TOKEN.findall(text)]
-        found += [f"{request.method} {request.path}: {NESTED_CALL_HEADER}" for _ in _nested(request.headers, text)]
     return found
 
 
 def told_the_model(llm: ScriptedLlm) -> list[str]:
-    """Every caller's token and nested call's token that came to the model, in whatever part of a request."""
+    """Every caller's token that came to the model, in whatever part of a request."""
     texts = [f"{request.headers} {request.body}" for request in llm.requests]
     texts += [str(headers) for headers in llm.model_list_headers]
-    return [found for text in texts for found in (*_A_TOKEN.findall(text), *_nested({}, text))]
+    return [found for text in texts for found in _A_TOKEN.findall(text)]
 
 
 def sessions_of(recorder: Recorder) -> Mapping[str, Sequence[HttpRequest]]:
@@ -256,7 +254,3 @@ def sessions_of(recorder: Recorder) -> Mapping[str, Sequence[HttpRequest]]:
         if (session := request.headers.get("mcp-session-id")) is not None:
             sessions.setdefault(session, []).append(request)
     return sessions
-
-
-def _nested(headers: Mapping[str, str], text: str) -> list[str]:
-    return [NESTED_CALL_HEADER] if NESTED_CALL_HEADER in headers or NESTED_CALL_HEADER in text.lower() else []

@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.runtime.downstreams import catalog, outages
-from pallas_gateway.web import agent_routes
 from tests.e2e.calling import ask
-from tests.support.asgi import headers_of
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import stateful_downstream, stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
-from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
@@ -26,11 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from starlette.requests import Request
-
-    from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.web.access import McpEndpoint
-    from tests.support.asgi import Send
     from tests.support.downstreams import Recorder
     from tests.support.gateway import Project, Running
     from tests.support.scripted_llm import ScriptedLlm
@@ -145,7 +136,7 @@ async def test_what_is_asked_ahead_is_asked_in_nobodys_name_and_remembered_for_n
         assert len(calls) == 2 * (2 + 4)  # of the older era: a session is begun, used and ended
         everything = [*ahead, *calls]
         assert {r.headers.get("x-team") for r in everything} == {"blue"}
-        assert not [r for r in everything if r.bearer or NESTED_CALL_HEADER in r.headers]
+        assert not [r for r in everything if r.bearer]
         assert {r.rpc_method or r.method for r in calls if "cookie" in r.headers} == {
             "notifications/initialized",  # within a session of the older era, which may hang on it
             "tools/call",
@@ -315,54 +306,3 @@ async def test_one_that_hangs_when_it_is_asked_delays_no_other_and_reload_closes
 def move(project: Project, url: str) -> None:
     """Have the project say that its server is elsewhere."""
     project.edit(lambda settings: settings["mcp"]["servers"]["server"].update(url=url), "fastagent.config.yaml")
-
-
-@pytest.mark.parametrize("forwards", [False, True])
-async def test_peers_of_an_open_gateway_are_known_and_still_told_apart_by_call(
-    forwards: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[dict[str, str]] = []
-    serve = agent_routes.serve
-
-    async def serve_and_note(gateway: Gateway, endpoint: McpEndpoint, http: Request, send: Send) -> None:
-        if endpoint.name == "peer":
-            seen.append(headers_of(http.scope))
-        await serve(gateway, endpoint, http, send)
-
-    monkeypatch.setattr(agent_routes, "serve", serve_and_note)
-
-    def script(request: LlmRequest) -> Turn:
-        if "You are parent" not in str(request.messages[0]["content"]):
-            return say(f"heard {request.last_user_text}")
-        if request.tool_results:
-            return say(" | ".join(request.tool_results.values()))
-        return call_tools([("peer__send_message", {"message": request.last_user_text})])
-
-    with reserved_port() as port:
-        async with scripted_llm(script) as llm:
-            agents = {
-                "parent": Agent(["peer"], settings={"depends_on": ["peer"]}),
-                "peer": Agent(settings={"port": port}),
-            }
-            peer = {"transport": "http", "url": f"http://localhost:{port}/mcp", "forward_inbound_auth": forwards}
-            project = write_project(
-                tmp_path, agents, llm_url=llm.base_url, servers={"peer": peer}, gateway={"max_in_flight": 12}
-            )
-            async with running(project) as served:
-
-                async def asks_once() -> bool:
-                    await until_idle(served)
-                    seen.clear()
-                    await ask(served.url("parent"), "warm up")
-                    return len(seen) == 1
-
-                await eventually(asks_once, what="a call that is one request to its peer")
-                seen.clear()
-                texts = [f"text {n}" for n in range(12)]
-                answers = await asyncio.gather(
-                    *(ask(served.url("parent"), text, bearer=text[5:] * 9) for text in texts)
-                )
-    assert [answer.text for answer in answers] == [f"heard {text}" for text in texts]
-    assert len(seen) == len({headers[NESTED_CALL_HEADER] for headers in seen}) == len(texts)
-    bearers = sorted(headers.get("authorization", "") for headers in seen)
-    assert bearers == sorted(f"Bearer {text[5:] * 9}" if forwards else "" for text in texts)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
-from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
-from pallas_gateway.identity.caller import Caller
+from pallas_gateway.agent_server.transport import Transport
+from pallas_gateway.calls.call import Call
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.e2e.certificates import TLS_FILES, write_certificate
-from tests.support.clients import MODERN_VERSION, raw_client, tool_params
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.clients import raw_client
+from tests.support.gateway import Agent, module_source, running, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import CallTools, LlmRequest, Say, Turn, call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
@@ -23,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pallas_gateway.agent_server.requests import McpRequest
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.calls.channel import Channel
+    from tests.support.asgi import Send
     from tests.support.gateway import Project, Running
     from tests.support.scripted_llm import ScriptedLlm
 
@@ -102,17 +102,6 @@ async def test_peer_answers_under_every_address_it_may_be_written_as(
     assert [answer.text for answer in answers] == ["told: peer heard tea?", "told: peer heard more?"]
     notes = [vars(record) for record in caplog.records if getattr(record, "peer", None)]
     assert [(note["agent"], note["server"], note["peer"]) for note in notes] == [("parent", "peer", "peer")]
-    assert f":{own}/agents/peer/mcp" in notes[0]["url"]
-
-
-async def test_peer_is_reached_at_the_address_the_gateway_is_bound_to(tmp_path: Path) -> None:
-    with reserved_port() as documented:
-        async with scripted_llm(relay) as llm:
-            url = f"http://localhost:{documented}/mcp"
-            project = family(tmp_path, llm, url, port=documented, gateway={"host": "127.0.0.2"})
-            async with running(project) as served:
-                parent = served.url("parent").replace("127.0.0.1", "127.0.0.2")
-                assert (await ask(parent, "where?")).text == "told: peer heard where?"
 
 
 async def test_nested_calls_take_no_place_of_the_gateway(tmp_path: Path) -> None:
@@ -180,43 +169,6 @@ async def test_circle_of_peers_ends_with_an_error_the_model_reads(max_nesting: i
     assert refused == 1
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
-async def test_made_up_or_outlived_nested_token_is_worth_nothing(version: str, tmp_path: Path) -> None:
-    gate = Gate()
-    async with scripted_llm(lambda _: hang(gate)) as llm:
-        limits = {"max_in_flight": 1, "queue_seconds": 0.05}
-        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url, gateway=limits)
-        async with running(project) as served, asyncio.TaskGroup() as group:
-            group.create_task(ask(served.url("solo"), "stay"))
-            await gate.wait_for_entered()
-            with served.gateway.running.token_for(Call("solo", Message("user", "over"))) as token:
-                outlived = token.reveal()
-            for worthless in ("made-up", "", outlived):
-                refused = await ask(served.url("solo"), version=version, headers={NESTED_CALL_HEADER: worthless})
-                assert refused.meta["stop_reason"] == "busy"
-            gate.open()
-            assert served.metric("pallas_calls_refused_total", agent="solo", reason="busy") == 3
-
-
-@pytest.mark.parametrize("version", EACH_VERSION)
-async def test_nested_call_carries_the_callers_name_and_its_own_bearer(
-    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(write_project(tmp_path, {"solo": Agent()})) as served:
-        calls = record_calls(served, "solo", monkeypatch)
-        above = Call("elsewhere", Message("user", "go"), caller=Caller("alice"), nesting=4)
-        with served.gateway.running.token_for(above) as token:
-            headers = {NESTED_CALL_HEADER: token.reveal()}
-            await ask(served.url("solo"), version=version, bearer="hop-token", headers=headers)
-        await ask(served.url("solo"), version=version)
-
-    nested, plain = calls
-    assert (nested.caller.name, nested.nesting) == ("alice", 5)
-    assert nested.caller.bearer is not None
-    assert nested.caller.bearer.reveal() == "hop-token"
-    assert (plain.caller.name, plain.nesting) == ("anonymous", 0)
-
-
 @pytest.mark.parametrize("forwards", [False, True])
 async def test_peer_gets_the_callers_bearer_only_if_it_opted_in(
     forwards: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -261,13 +213,10 @@ async def test_draining_gateway_admits_nested_calls_only(version: str, tmp_path:
                 served.stop.set()
                 await eventually(lambda: served.gateway.draining, what="the drain")
                 refused = await late.call_tool("send_message", {"message": "too late"})
-                made_up = await late.call_tool(
-                    "send_message", {"message": "too late"}, headers={NESTED_CALL_HEADER: "made-up"}
-                )
                 gate.open()
                 answer = await running_call
 
-    assert (refused.status, made_up.status) == (503, 503)
+    assert refused.status == 503
     assert int(refused.headers["retry-after"]) > 0
     assert answer.text == "told: peer heard last one"
 
@@ -288,20 +237,87 @@ async def test_peers_work_behind_tls(written: str, version: str, tmp_path: Path)
     assert answer.text == "told: peer heard safe?"
 
 
-async def test_internal_listener_answers_nobody_but_running_calls(tmp_path: Path) -> None:
-    gateway = {"tls": TLS_FILES}
-    project = write_project(tmp_path, {"solo": Agent()}, gateway=gateway)
-    write_certificate(tmp_path)
-    async with running(project) as served:
-        internal = f"http://127.0.0.1:{served.gateway.addresses.nested_port}"
-        call = Call("solo", Message("user", "go"))
-        with served.gateway.running.token_for(call) as token:
-            live = {NESTED_CALL_HEADER: token.reveal()}
-            assert (await ask(f"{internal}/agents/solo/mcp", "let me in", headers=live)).text == "let me in"
-        for headers in ({}, {NESTED_CALL_HEADER: "made-up"}, live):
-            async with raw_client(f"{internal}/agents/solo/mcp", protocol_version=MODERN_VERSION) as client:
-                reply = await client.request("tools/call", tool_params("get_health"), headers=headers)
-            assert reply.status == 404
-        async with httpx.AsyncClient(base_url=internal, headers=live) as http:
-            for path in ("/metrics", "/livez", "/readyz", "/.well-known/mcp/server.json", "/v0.1/servers", "/mcp"):
-                assert (await http.get(path)).status_code == 404, path
+@pytest.mark.parametrize("mode", ["single port", "per port", "tls"])
+async def test_peer_is_called_without_a_request(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
+    handle = Transport.handle
+
+    async def noting(self: Transport, request: McpRequest, send: Send) -> None:
+        requests.append((request.http.scope["scheme"], request.http.scope["server"][1]))
+        await handle(self, request, send)
+
+    monkeypatch.setattr(Transport, "handle", noting)
+    with reserved_port() as documented, reserved_port() as own, reserved_port() as parents:
+        async with scripted_llm(relay) as llm:
+            tls = write_certificate(tmp_path) if mode == "tls" else None
+            gateway = {"port": own, "per_port": mode == "per port", **({"tls": TLS_FILES} if tls else {})}
+            project = family(tmp_path, llm, f"http://localhost:{documented}/mcp", port=documented, gateway=gateway)
+            project.edit(lambda document: document["agents"]["parent"].update(port=parents))
+            async with running(project):
+                base = f"http://127.0.0.1:{parents}" if mode == "per port" else f"http://127.0.0.1:{own}/agents/parent"
+                url = base.replace("http://127.0.0.1", "https://localhost") if tls else base
+                texts = [f"text {n}" for n in range(6)]
+                answers = await asyncio.gather(*(ask(f"{url}/mcp", text, tls=tls) for text in texts))
+
+    assert [answer.text for answer in answers] == [f"told: peer heard {text}" for text in texts]
+    assert set(requests) == {("https" if tls else "http", parents if mode == "per port" else own)}
+
+
+async def test_agent_that_calls_itself_ends_at_the_nesting_limit(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        results = request.tool_results
+        return say(" | ".join(results.values())) if results else call_tools([("me__send_message", {"message": "on"})])
+
+    with reserved_port() as port:
+        servers = {"me": {"transport": "http", "url": f"http://localhost:{port}/mcp"}}
+        async with scripted_llm(script) as llm:
+            agents = {"solo": Agent(servers=["me"], settings={"port": port})}
+            project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers, gateway={"max_nesting": 2})
+            async with running(project) as served:
+                answer = await ask(served.url("solo"), "go")
+                await until_idle(served)
+
+    assert "Agent 'solo' was called 3 calls deep; the limit is 2" in answer.text
+    assert len(llm.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("raise RuntimeError('no luck')", "told: Agent 'peer' cannot take calls: "),
+        (module_source("peer", Agent(servers=["dead"])), "told: peer heard how are you?"),
+    ],
+    ids=["failed", "degraded"],
+)
+async def test_peer_in_any_state_answers_what_its_state_allows(source: str, told: str, tmp_path: Path) -> None:
+    with reserved_port() as port, reserved_port() as dead:
+        async with scripted_llm(relay) as llm:
+            project = family(tmp_path, llm, f"http://localhost:{port}/mcp", port=port)
+            add = {"dead": {"transport": "http", "url": f"http://127.0.0.1:{dead}/mcp"}}
+            project.edit(lambda settings: settings["mcp"]["servers"].update(add), "fastagent.config.yaml")
+            project.write_module("peer", source)
+            async with running(project) as served:
+                answer = await ask(served.url("parent"), "how are you?")
+
+    assert answer.text.startswith(told)
+    assert not answer.is_error
+
+
+async def test_peer_is_waited_for_as_long_as_its_entry_allows(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return relay(request) if speaker(request) == "parent" else hang(gate)
+
+    with reserved_port() as port:
+        async with scripted_llm(script) as llm:
+            project = family(tmp_path, llm, f"http://localhost:{port}/mcp", port=port)
+            limit = {"read_timeout_seconds": 1}
+            project.edit(lambda settings: settings["mcp"]["servers"]["peer"].update(limit), "fastagent.config.yaml")
+            async with running(project) as served:
+                answer = await ask(served.url("parent"), "hello?")
+                await until_idle(served)
+                cancelled = served.metric("pallas_send_message_total", agent="peer", outcome="error")
+
+    assert answer.text == "told: Failed to call_tool 'send_message' on server 'peer': no answer within 1 s"
+    assert cancelled == 1

@@ -25,7 +25,6 @@ from tests.e2e.guarded import (
 )
 from tests.e2e.test_peers import relay, speaker
 from tests.support.challenges import challenge_of
-from tests.support.clients import raw_client
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent
 from tests.support.listener import reserved_port
@@ -278,23 +277,6 @@ async def test_caller_needs_grants_for_peers_only_where_they_are_strict(
     assert not answer.is_error
     assert ("peer heard tea?" in answer.text) == reached
     assert any("tea?" in request.last_user_text for request in llm.requests if speaker(request) == "peer") == reached
-
-
-@each_version
-async def test_made_up_nested_call_header_gives_nothing(version: str, tmp_path: Path) -> None:
-    async with guarded(tmp_path) as g, raw_client(g.url(), protocol_version=version) as client:
-        seen = []
-        for nested in ("made-up", "", "x" * 43):
-            for token in (None, "garbage", g.token("view:agents"), g.token("")):
-                said = {"authorization": bearer(token)} if token is not None else {}
-                params = {"name": "send_message", "arguments": {"message": "hello"}}
-                reply = await client.request("tools/call", params, headers={"x-pallas-nested-call": nested, **said})
-                seen.append(refusal_of(reply.status, reply.headers))
-        for path in ("/metrics", "/v0.1/servers"):
-            reply_of = await get(f"{g.public}{path}", headers={"x-pallas-nested-call": "made-up"})
-            assert reply_of.status_code == (401 if path == "/metrics" else 200)
-
-    assert seen == [g.unauthorized(), g.invalid(), g.forbidden(), Refusal(404)] * 3
 
 
 @each_version

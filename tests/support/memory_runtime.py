@@ -96,7 +96,7 @@ def a_call(text: str = "hello", *, agent: str = "echo", history: Sequence[Messag
     return Call(agent, Message("user", text), tuple(history), nesting=nesting)
 
 
-NOBODY = Credentials(None, None)
+NOBODY = Credentials(None)
 
 
 @dataclass

@@ -29,7 +29,7 @@ async def test_an_agent_answers_what_its_function_says_and_shows_what_it_was_giv
     facts, tools = ModelFacts("big", frozenset({"image/png"})), (Downstream("tools", "http://127.0.0.1:9/mcp"),)
     agent = MemoryAgent(lambda call: say(call.message.text.upper()), model=facts, downstreams=tools)
     runtime = MemoryRuntime({"loud": agent})
-    call, credentials = a_call("hi", agent="loud"), Credentials(Secret("t"), None)
+    call, credentials = a_call("hi", agent="loud"), Credentials(Secret("t"))
 
     async with runtime.start(a_plan("loud")) as started, started.open(call, credentials, a_channel()) as instance:
         assert (started.model, started.downstreams) == (facts, tools)

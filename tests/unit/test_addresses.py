@@ -21,7 +21,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def addresses(
     *,
     bound: int | None = None,
-    nested: int | None = None,
     overrides: Overrides | None = None,
     host: str = "localhost",
     **gateway: object,
@@ -30,7 +29,7 @@ def addresses(
     document = {"name": "test", "host": host, "agents": agents, "gateway": gateway}
     Path("agents.yaml").write_text(yaml.safe_dump(document))
     configuration = load_deployment(Path("agents.yaml"), environ={}, overrides=overrides or Overrides())
-    return Addresses(configuration.with_bound_port(bound) if bound else configuration, nested)
+    return Addresses(configuration.with_bound_port(bound) if bound else configuration)
 
 
 def tls() -> dict[str, str]:
@@ -50,7 +49,7 @@ def test_a_port_that_was_free_to_choose_is_the_one_that_was_bound() -> None:
     one = addresses(bound=43210, port=0)
     assert one.registry_port == 43210
     assert one.public("search") == "http://localhost:43210/agents/search/mcp"
-    assert one.peers(["search"])["http://localhost:24201/mcp"][1] == "http://127.0.0.1:43210/agents/search/mcp"
+    assert one.peers(["search"])["http://localhost:43210/agents/search/mcp"] == "search"
 
 
 @pytest.mark.parametrize("per_port", [False, True])
@@ -62,63 +61,35 @@ def test_agent_that_is_not_there_is_named_as_a_resource_without_an_error(per_por
 def test_in_per_port_mode_each_agent_is_on_its_own_port() -> None:
     one = addresses(per_port=True, host="agents.example.com")
     assert one.public("search") == "http://agents.example.com:24201/mcp"
-    assert one.peers(["search"])["http://localhost:24201/mcp"] == ("search", "http://127.0.0.1:24201/mcp")
+    assert one.peers(["search"])["http://localhost:24201/mcp"] == "search"
 
 
 def test_one_agent_alone_is_on_its_own_port() -> None:
     one = addresses(overrides=Overrides(agent="search"))
     assert one.public("search") == "http://localhost:24201/mcp"
-    assert one.peers(["search"])["http://localhost:24201/mcp"] == ("search", "http://127.0.0.1:24201/mcp")
+    assert one.peers(["search"])["http://localhost:24201/mcp"] == "search"
 
 
-def test_the_public_url_is_what_clients_see_and_not_where_the_gateway_reaches_itself() -> None:
+def test_the_public_url_is_what_clients_see_and_an_address_of_peers_too() -> None:
     one = addresses(public_url="https://agents.example.com/pallas")
     assert one.public("search") == "https://agents.example.com/pallas/agents/search/mcp"
-    assert set(one.peers(["search"]).values()) == {
-        ("search", "http://127.0.0.1:24200/agents/search/mcp"),
-        (ALL_AGENTS, "http://127.0.0.1:24200/mcp"),
-    }
-    assert one.peers(["search"])["https://agents.example.com/pallas/mcp"][0] == ALL_AGENTS
-    assert one.public("search") in one.peers(["search"])
+    assert one.peers(["search"])["https://agents.example.com/pallas/mcp"] == ALL_AGENTS
+    assert one.peers(["search"])[one.public("search")] == "search"
 
 
-@pytest.mark.parametrize(
-    ("bind", "reached"),
-    [
-        ("127.0.0.1", "127.0.0.1"),
-        (EVERYWHERE, "127.0.0.1"),
-        ("::", "127.0.0.1"),
-        ("::1", "[::1]"),
-        ("10.0.0.7", "10.0.0.7"),
-        ("gateway.internal", "gateway.internal"),
-    ],
-)
-def test_the_gateway_reaches_its_agents_where_it_listens(bind: str, reached: str) -> None:
-    peers = addresses(overrides=Overrides(host=bind)).peers(["search"])
-    assert peers["http://localhost:24201/mcp"] == ("search", f"http://{reached}:24200/agents/search/mcp")
-
-
-def test_with_tls_clients_see_https_and_nested_calls_take_the_plain_loopback_port() -> None:
-    one = addresses(nested=50001, tls=tls(), host="agents.example.com")
-    assert one.public("search") == "https://agents.example.com:24200/agents/search/mcp"
-    assert set(one.peers(["search"]).values()) == {
-        ("search", "http://127.0.0.1:50001/agents/search/mcp"),
-        (ALL_AGENTS, "http://127.0.0.1:50001/mcp"),
-    }
-
-
-def test_with_tls_on_own_ports_nested_calls_take_the_plain_loopback_port_too() -> None:
-    one = addresses(nested=50001, tls=tls(), per_port=True)
+def test_with_tls_clients_see_https() -> None:
+    assert addresses(tls=tls()).public("search") == "https://localhost:24200/agents/search/mcp"
+    one = addresses(tls=tls(), per_port=True)
     assert one.public("search") == "https://localhost:24201/mcp"
-    assert one.peers(["search"])["https://localhost:24201/mcp"][1] == "http://127.0.0.1:50001/agents/search/mcp"
+    assert one.peers(["search"])["https://localhost:24201/mcp"] == "search"
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", EVERYWHERE, "[::1]", "agents.example.com"])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", EVERYWHERE, "[::1]", "agents.example.com", "10.0.0.7"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("place", ["24201/mcp", "24200/agents/search/mcp"])
 def test_a_peer_is_known_by_every_documented_address(scheme: str, host: str, place: str) -> None:
-    peers = addresses(host="agents.example.com").peers(["search"])
-    assert peers[f"{scheme}://{host}:{place}"] == ("search", "http://127.0.0.1:24200/agents/search/mcp")
+    peers = addresses(host="agents.example.com", overrides=Overrides(host="10.0.0.7")).peers(["search"])
+    assert peers[f"{scheme}://{host}:{place}"] == "search"
 
 
 @pytest.mark.parametrize(
@@ -138,16 +109,16 @@ def test_another_address_is_nobodys(url: str) -> None:
 def test_an_agent_without_a_port_is_known_by_its_path_alone() -> None:
     peers = addresses().peers(["tech_research"])
     assert "http://localhost:24200/agents/tech_research/mcp" in peers
-    assert all("/agents/tech_research/" in url for url, (name, _) in peers.items() if name == "tech_research")
+    assert all("/agents/tech_research/" in url for url, name in peers.items() if name == "tech_research")
 
 
 def test_only_hosted_agents_are_peers() -> None:
-    assert {name for name, _ in addresses().peers(["search"]).values()} == {"search", ALL_AGENTS}
+    assert set(addresses().peers(["search"]).values()) == {"search", ALL_AGENTS}
 
 
 def test_per_port_nobody_is_all_agents_and_an_agents_own_address_is_never_that_of_all() -> None:
-    assert ALL_AGENTS not in {name for name, _ in addresses(per_port=True).peers(["search"]).values()}
-    assert addresses(port=24201).peers(["search"])["http://localhost:24201/mcp"][0] == "search"
+    assert ALL_AGENTS not in addresses(per_port=True).peers(["search"]).values()
+    assert addresses(port=24201).peers(["search"])["http://localhost:24201/mcp"] == "search"
 
 
 def test_an_ipv6_host_is_bracketed() -> None:
@@ -173,8 +144,10 @@ def test_a_relative_reference_belongs_to_the_public_address(
     assert addresses(public_url=public_url).absolute(reference) == absolute
 
 
-def test_a_peer_is_a_server_at_the_gateways_own_address() -> None:
-    assert addresses(bound=9000).servers(["search", "gone"]) == {"search": "http://127.0.0.1:9000/agents/search/mcp"}
+def test_a_peer_is_a_server_at_an_address_that_leads_to_it() -> None:
+    one = addresses(bound=9000)
+    assert one.servers(["search", "gone"]) == {"search": "http://localhost:9000/agents/search/mcp"}
+    assert one.peers(["search"])[one.servers(["search"])["search"]] == "search"
 
 
 def test_with_agent_alone_a_peer_is_a_server_at_its_documented_address_if_it_has_one(folder: Path) -> None:

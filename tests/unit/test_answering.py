@@ -9,7 +9,8 @@ import pytest
 
 from pallas_gateway.agents.answering import Answered, Arrival, serve_call
 from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
+from pallas_gateway.calls.events import EventChannel
+from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
 from pallas_gateway.identity.grants import NOTHING
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pallas_gateway.calls.call import Reply
-
-NESTED = {NESTED_CALL_HEADER: "token"}
 
 
 async def answered_by(
@@ -41,9 +40,9 @@ async def answered_by(
         return answered
 
     counted: list[Any] = []
-    async with hosted(MemoryAgent()) as (agent, running):
+    async with hosted(MemoryAgent()) as (agent, _):
         agent.refuse = lambda *refused: counted.append(refused)  # type: ignore[method-assign]
-        return await serve_call(Arrival(agent, caller, {}, running), parse, answer, deliver), bool(counted)
+        return await serve_call(Arrival(agent, caller, {}), parse, answer, deliver), bool(counted)
 
 
 async def test_a_reply_is_the_outcome() -> None:
@@ -95,11 +94,10 @@ async def test_an_unexpected_error_is_a_sentence_with_the_calls_id(caplog: pytes
 
 
 async def test_a_call_knows_the_running_call_that_made_it() -> None:
-    async with hosted(MemoryAgent()) as (agent, running):
+    async with hosted(MemoryAgent()) as (agent, _):
         parent = Call("caller", Message("user", "hi"), nesting=2)
-        with running.token_for(parent) as token:
-            nested = Arrival(agent, ANONYMOUS, {NESTED_CALL_HEADER: token.reveal()}, running, "c-1", "id-1").call()
-        orphan = Arrival(agent, ANONYMOUS, NESTED, running).call()
+        nested = Arrival(agent, ANONYMOUS, {}, "c-1", "id-1", parent=Parent(parent, EventChannel(live=False))).call()
+        orphan = Arrival(agent, ANONYMOUS, {}).call()
 
     assert (nested.nesting, nested.parent_call_id, nested.call_id) == (3, parent.call_id, "id-1")
     assert nested.conversation_id == "c-1"

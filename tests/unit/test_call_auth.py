@@ -12,13 +12,13 @@ import httpx2
 import pytest
 import respx
 
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER, Credentials
+from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
 from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.runtime.call_scope import CallScope, Presented, entered
-from pallas_gateway.runtime.downstreams.credentials import CallAuth, why_without_token
+from pallas_gateway.runtime.downstreams.credentials import CallAuth, bearer_for_peer, why_without_token
 from pallas_gateway.runtime.protocols import Downstream
 from tests.support.downstreams import refusing
 
@@ -26,13 +26,10 @@ URL = "https://tools.example.com/mcp"
 ENDPOINT = "https://login.example.com/token"
 SHARED = Downstream("shared", URL, forwards_bearer=True)
 PLAIN = Downstream("plain", URL)
-PEER = Downstream("peer", URL, peer="research")
-SHARED_PEER = Downstream("peer", URL, forwards_bearer=True, peer="research")
 EXCHANGE = TokenExchange("exchanged", ENDPOINT, URL)
 EXCHANGED = Downstream("exchanged", URL, forwards_bearer=True, token_exchange=EXCHANGE)
-EXCHANGED_PEER = replace(EXCHANGED, peer="research")
-BOTH = Credentials(Secret("anns-token"), Secret("call-token"))
-BEARER, NESTED = {"authorization": "Bearer anns-token"}, {NESTED_CALL_HEADER: "call-token"}
+ANNS = Credentials(Secret("anns-token"))
+BEARER = {"authorization": "Bearer anns-token"}
 NEVER_ASKED = TokenExchanger()
 
 
@@ -58,7 +55,7 @@ async def added(
 async def added_in_call(
     downstream: Downstream,
     *,
-    credentials: Credentials = BOTH,
+    credentials: Credentials = ANNS,
     url: str = URL,
     own: bool = False,
     headers: Mapping[str, str] | None = None,
@@ -69,14 +66,14 @@ async def added_in_call(
 
 @pytest.mark.parametrize(
     ("downstream", "headers"),
-    [(PLAIN, {}), (SHARED, BEARER), (PEER, NESTED), (SHARED_PEER, {**BEARER, **NESTED})],
-    ids=["plain", "forwarding", "peer", "forwarding peer"],
+    [(PLAIN, {}), (SHARED, BEARER)],
+    ids=["plain", "forwarding"],
 )
 async def test_a_server_gets_what_it_was_marked_for(downstream: Downstream, headers: Mapping[str, str]) -> None:
     assert await added_in_call(downstream) == headers
 
 
-@pytest.mark.parametrize("downstream", [SHARED, PEER, SHARED_PEER, EXCHANGED])
+@pytest.mark.parametrize("downstream", [SHARED, EXCHANGED])
 async def test_outside_a_call_nothing_is_added(downstream: Downstream) -> None:
     assert await added(downstream) == {}
     await added_in_call(downstream, url="https://other.example.com/mcp")
@@ -87,15 +84,13 @@ async def test_outside_a_call_nothing_is_added(downstream: Downstream) -> None:
 async def test_a_servers_own_authorization_wins_over_the_callers(exchanged: bool) -> None:
     exchange = EXCHANGE if exchanged else None
     own = {"authorization": "Bearer its-own"}
-    shared, peer = replace(SHARED, token_exchange=exchange), replace(SHARED_PEER, token_exchange=exchange)
+    shared = replace(SHARED, token_exchange=exchange)
     assert await added_in_call(shared, own=True, headers=own) == own
-    assert await added_in_call(peer, own=True, headers=own) == {**own, **NESTED}
 
 
 async def test_an_anonymous_caller_has_nothing_to_forward() -> None:
-    assert await added_in_call(SHARED_PEER, credentials=Credentials(None, Secret("call-token"))) == NESTED
-    assert await added_in_call(SHARED_PEER, credentials=Credentials(None, None)) == {}
-    assert await added_in_call(EXCHANGED, credentials=Credentials(None, None)) == {}
+    assert await added_in_call(SHARED, credentials=Credentials(None)) == {}
+    assert await added_in_call(EXCHANGED, credentials=Credentials(None)) == {}
 
 
 OTHER_ORIGINS = [
@@ -108,26 +103,26 @@ OTHER_ORIGINS = [
 ]
 
 
-@pytest.mark.parametrize("downstream", [SHARED_PEER, EXCHANGED_PEER])
+@pytest.mark.parametrize("downstream", [SHARED, EXCHANGED])
 @pytest.mark.parametrize("url", OTHER_ORIGINS)
 async def test_another_origin_gets_nothing(url: str, downstream: Downstream) -> None:
     assert await added_in_call(downstream, url=url) == {}
 
 
-@pytest.mark.parametrize("downstream", [SHARED_PEER, EXCHANGED_PEER, PLAIN])
+@pytest.mark.parametrize("downstream", [SHARED, EXCHANGED, PLAIN])
 @pytest.mark.parametrize("url", OTHER_ORIGINS)
 async def test_what_an_earlier_hop_was_given_is_taken_off_for_another_origin(url: str, downstream: Downstream) -> None:
-    came_along = {**BEARER, **NESTED, "x-team": "blue"}
+    came_along = {**BEARER, "x-team": "blue"}
     assert await added_in_call(downstream, url=url, headers=came_along) == {"x-team": "blue"}
 
 
 async def test_what_came_along_is_taken_off_outside_a_call_too() -> None:
-    assert await added(SHARED_PEER, headers={**BEARER, **NESTED}) == {}
+    assert await added(SHARED, headers=BEARER) == {}
 
 
 async def test_a_servers_own_header_is_the_operators_and_stays_where_the_client_put_it() -> None:
-    headers = {"authorization": "Bearer its-own", **NESTED}
-    sent = await added_in_call(SHARED_PEER, url=OTHER_ORIGINS[0], own=True, headers=headers)
+    headers = {"authorization": "Bearer its-own"}
+    sent = await added_in_call(SHARED, url=OTHER_ORIGINS[0], own=True, headers=headers)
     assert sent == {"authorization": "Bearer its-own"}
 
 
@@ -139,7 +134,7 @@ async def test_the_origin_is_what_counts_not_the_path_or_its_spelling(url: str) 
 
 
 async def test_a_server_the_call_does_not_know_gets_nothing() -> None:
-    with presenting(BOTH, {"other": SHARED}, NEVER_ASKED):
+    with presenting(ANNS, {"other": SHARED}, NEVER_ASKED):
         assert await added(SHARED) == {}
 
 
@@ -151,7 +146,7 @@ async def test_calls_side_by_side_each_present_their_own() -> None:
     barrier = asyncio.Barrier(20)
 
     async def present(name: str) -> str:
-        with presenting(Credentials(Secret(name), None), {"shared": SHARED}, NEVER_ASKED):
+        with presenting(Credentials(Secret(name)), {"shared": SHARED}, NEVER_ASKED):
             await barrier.wait()
             return (await added(SHARED))["authorization"]
 
@@ -163,7 +158,7 @@ async def test_a_request_that_is_redirected_to_another_origin_leaves_the_token_b
     async with refusing(401) as elsewhere, refusing(307, {"Location": elsewhere.url}) as server:
         downstream = Downstream("shared", server.url, forwards_bearer=True)
         auth = CallAuth("shared", has_own_authorization=False)
-        with presenting(BOTH, {"shared": downstream}, NEVER_ASKED):
+        with presenting(ANNS, {"shared": downstream}, NEVER_ASKED):
             async with httpx2.AsyncClient(auth=auth, follow_redirects=True) as client:
                 response = await client.post(server.url, json={})
 
@@ -173,7 +168,7 @@ async def test_a_request_that_is_redirected_to_another_origin_leaves_the_token_b
 
 
 async def test_an_upgrade_to_https_which_the_sdk_follows_is_another_origin() -> None:
-    downstream = replace(SHARED_PEER, url="http://tools.example.com/mcp")
+    downstream = replace(SHARED, url="http://tools.example.com/mcp")
 
     def app(request: httpx2.Request) -> httpx2.Response:
         seen.append(request.headers)
@@ -181,9 +176,9 @@ async def test_an_upgrade_to_https_which_the_sdk_follows_is_another_origin() -> 
         return httpx2.Response(307, headers={"location": URL}) if moved else httpx2.Response(200)
 
     seen: list[httpx2.Headers] = []
-    auth = CallAuth("peer", has_own_authorization=False)
+    auth = CallAuth("shared", has_own_authorization=False)
     transport = httpx2.MockTransport(app)
-    with presenting(BOTH, {"peer": downstream}, NEVER_ASKED):
+    with presenting(ANNS, {"shared": downstream}, NEVER_ASKED):
         async with httpx2.AsyncClient(auth=auth, transport=transport) as client:
             moved = await client.post("http://tools.example.com/mcp", json={})
             assert moved.next_request is not None
@@ -191,7 +186,6 @@ async def test_an_upgrade_to_https_which_the_sdk_follows_is_another_origin() -> 
             await client.send(moved.next_request)
 
     assert [headers.get("authorization") for headers in seen] == ["Bearer anns-token", None]
-    assert [headers.get(NESTED_CALL_HEADER) for headers in seen] == ["call-token", None]
 
 
 def test_a_client_that_blocks_is_refused() -> None:
@@ -232,7 +226,7 @@ class World:
         auth = CallAuth(to.name, has_own_authorization=False)
         statuses = []
         for name in names:
-            with presenting(Credentials(Secret(name), Secret("call-token")), {to.name: to}, self.exchanger):
+            with presenting(Credentials(Secret(name)), {to.name: to}, self.exchanger):
                 async with httpx2.AsyncClient(auth=auth, transport=httpx2.MockTransport(self.downstream)) as client:
                     response = await client.post(URL, content=content)  # type: ignore[arg-type]  # bytes or an iterator
             statuses.append(response.status_code)
@@ -294,7 +288,7 @@ async def test_without_a_token_nothing_is_sent(world: World, kept: bool) -> None
 async def test_why_nothing_was_sent_is_known_to_its_call_until_the_next_request(world: World) -> None:
     auth = CallAuth("exchanged", has_own_authorization=False)
     transport = httpx2.MockTransport(world.downstream)
-    with presenting(BOTH, {"exchanged": EXCHANGED}, world.exchanger):
+    with presenting(ANNS, {"exchanged": EXCHANGED}, world.exchanger):
         async with httpx2.AsyncClient(auth=auth, transport=transport) as client:
             world.refuses = True
             with pytest.raises(TokenExchangeError):
@@ -309,6 +303,23 @@ async def test_why_nothing_was_sent_is_known_to_its_call_until_the_next_request(
     assert why_without_token("exchanged") is None
 
 
-async def test_an_exchanged_token_goes_to_a_peer_beside_the_calls_own(world: World) -> None:
-    with presenting(BOTH, {"exchanged": EXCHANGED_PEER}, world.exchanger):
-        assert await added(EXCHANGED_PEER) == {"authorization": "Bearer 1-anns-token", **NESTED}
+@pytest.mark.parametrize(
+    ("peer", "bearer"),
+    [
+        (Downstream("peer", URL, peer="research"), None),
+        (Downstream("peer", URL, peer="research", forwards_bearer=True), "anns-token"),
+        (Downstream("peer", URL, {"AUTHORIZATION": "Bearer its-own"}, peer="research"), "its-own"),
+        (Downstream("peer", URL, {"Authorization": "Basic x"}, peer="research"), None),
+        (replace(EXCHANGED, peer="research"), "1-anns-token"),
+    ],
+    ids=["plain", "forwarding", "own token", "own password", "exchanged"],
+)
+async def test_a_peer_is_called_with_the_token_that_its_entry_says(
+    peer: Downstream, bearer: str | None, world: World
+) -> None:
+    with presenting(ANNS, {peer.name: peer}, world.exchanger):
+        token = await bearer_for_peer(peer)
+    assert (token.reveal() if token else None) == bearer
+    with presenting(Credentials(None), {peer.name: peer}, world.exchanger):
+        anonymous = await bearer_for_peer(peer)
+    assert (anonymous.reveal() if anonymous else None) == (bearer if bearer == "its-own" else None)

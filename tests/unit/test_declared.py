@@ -19,7 +19,7 @@ from pallas_gateway.runtime.loading.declared import make, tool_filters
 from pallas_gateway.runtime.loading.factory import AgentFactory
 from pallas_gateway.runtime.protocols import AgentSpec, Declared
 
-HOSTED = {"http://localhost:8201/mcp": ("helper", "http://127.0.0.1:24200/agents/helper/mcp")}
+HOSTED = {"http://localhost:8201/mcp": "helper"}
 KNOWS = "fast-agent knows no such model or provider; write provider.model, such as openai.gpt-4o"
 
 

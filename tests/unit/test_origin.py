@@ -71,7 +71,7 @@ def test_a_peer_as_a_server_matters_to_who_uses_it() -> None:
 
 
 def test_a_peer_matters_to_who_calls_its_address() -> None:
-    plan = replace(PLAN, peers={RESEARCH: ("research", "http://127.0.0.1:1/agents/research/mcp")})
+    plan = replace(PLAN, peers={RESEARCH: "research"})
     assert origin().is_still(plan)
     assert not origin(addresses=(RESEARCH,)).is_still(plan)
 

@@ -33,7 +33,6 @@ def no_configured_secrets(monkeypatch: pytest.MonkeyPatch) -> KnownSecrets:
         ('{\\"authorization\\": \\"Bearer x1\\"}', '{\\"authorization\\": \\"****\\"}'),
         ("Proxy-Authorization: Basic dTpw", "Proxy-Authorization: ****"),
         ("set-cookie: session=abc; Path=/", "set-cookie: ****; Path=/"),
-        ("x-pallas-nested-call: abc1", "x-pallas-nested-call: ****"),
         ("x-api-key: abc1", "x-api-key: ****"),
         ("api_key='abc', model='m'", "api_key='****', model='m'"),
         ("client_secret=abc&grant_type=x", "client_secret=****&grant_type=x"),

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.hosting.agent_set import Changes
 
-LOOPBACK = "127.0.0.1"
 DEAD = Downstream("dead", "http://127.0.0.1:1/mcp")
 
 
@@ -72,7 +71,7 @@ async def hosting(
     folder: Path, memory: dict[str, MemoryAgent], agents: Mapping[str, Any], **gateway: Any
 ) -> AsyncIterator[Hosting]:
     first = configuration(folder, agents, gateway)
-    one = Gateway(first, Addresses(first, None, LOOPBACK), MemoryRuntime(memory))
+    one = Gateway(first, Addresses(first), MemoryRuntime(memory))
     async with one, one.hosting():
         yield Hosting(one, memory, folder)
 

@@ -16,7 +16,7 @@ URL = "https://notes.example/mcp"
 ENDPOINT = "https://login.example/token"
 
 
-def prepared(*, peers: Mapping[str, tuple[str, str]] | None = None, url: str | None = URL, **server: Any) -> Downstream:
+def prepared(*, peers: Mapping[str, str] | None = None, url: str | None = URL, **server: Any) -> Downstream:
     """The one server of a configuration, prepared."""
     declared = {"url": url, **server} if url else server
     settings = Settings.model_validate({"mcp": {"servers": {"notes": declared}}})
@@ -82,8 +82,7 @@ def test_the_resource_is_the_servers_address_without_its_credentials(url: str, r
 
 
 def test_the_resource_of_a_peer_is_its_documented_address() -> None:
-    peers = {URL: ("notes", "http://127.0.0.1:1/agents/notes/mcp")}
-    downstream = prepared(peers=peers, forward_inbound_auth=True, token_exchange={"token_endpoint": ENDPOINT})
+    downstream = prepared(peers={URL: "notes"}, forward_inbound_auth=True, token_exchange={"token_endpoint": ENDPOINT})
     assert downstream.token_exchange is not None
     assert (downstream.peer, downstream.token_exchange.resource) == ("notes", URL)
 

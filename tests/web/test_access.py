@@ -10,14 +10,12 @@ import pytest
 from starlette.requests import ClientDisconnect, Request
 
 from pallas_gateway.agent_server.requests import McpRequest
-from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.schema import Deployment
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
-from pallas_gateway.identity.grants import EVERYTHING, Grants
+from pallas_gateway.identity.grants import EVERYTHING
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
@@ -210,26 +208,6 @@ async def test_callers_without_a_token_may_do_what_anonymous_says_and_a_token_ma
     assert (await ask(gateway, path="/agents/absent/mcp")).status == 401
 
 
-@pytest.mark.parametrize(("peer_grants", "status"), [("inherited", 200), ("strict", 404)])
-async def test_a_nested_call_comes_from_the_caller_above_with_the_token_of_its_own_hop(
-    peer_grants: str, status: int
-) -> None:
-    gateway = with_keys(peer_grants=peer_grants)
-    caller = Caller("ann", Secret("anns"), Grants.of(["run:agents:echo"]), authenticated=True)
-    with gateway.running.token_for(Call("echo", Message("user", "hi"), caller=caller)) as token:
-        header = (NESTED_CALL_HEADER, token.reveal())
-        asked = await ask(gateway, header, path="/agents/other/mcp", bearer="exchanged")
-        again = await ask(gateway, header, bearer="exchanged")
-    assert asked.status == status
-    assert again.caller is not None
-    assert (again.caller.name, again.caller.bearer, again.caller.authenticated) == ("ann", Secret("exchanged"), True)
-    assert (await ask(gateway, header)).status == 401  # the call has ended
-
-
-async def test_an_unknown_nested_call_token_is_no_token() -> None:
-    assert (await ask(with_keys(), (NESTED_CALL_HEADER, "made-up"))).status == 401
-
-
 @pytest.mark.parametrize(
     ("public_url", "path", "resource"),
     [
@@ -291,15 +269,6 @@ def test_pages_of_any_origin_may_read_metadata() -> None:
     assert allowed["access-control-allow-headers"] == "*"
 
 
-async def test_a_key_of_this_gateway_in_a_peers_entry_does_not_travel_on() -> None:
-    gateway = with_keys()
-    caller = Caller("ann", Secret("anns"), Grants.of(["run:agents:echo"]), authenticated=True)
-    with gateway.running.token_for(Call("echo", Message("user", "hi"), caller=caller)) as token:
-        asked = await ask(gateway, (NESTED_CALL_HEADER, token.reveal()), bearer="runner")
-    assert asked.caller is not None
-    assert (asked.caller.name, asked.caller.bearer) == ("ann", None)
-
-
 async def test_a_call_of_somebody_who_may_only_view_is_counted_as_a_refused_one() -> None:
     gateway = with_keys()
     await ask(gateway, bearer="viewer")
@@ -348,12 +317,10 @@ async def test_metadata_is_for_pages_of_every_origin(origins: list[str]) -> None
 
 
 async def test_per_port_there_are_not_all_agents_at_mcp_of_any_port() -> None:
-    ports = {24200: PortRoutes(registry=True), 24300: PortRoutes(nested_only=True)}
-    table = create_app(gateway_of(None, per_port=True), ports)
-    for port, why in ((24200, "each agent is at /mcp on a port of its own"), (24300, "nothing here")):
-        status, _, body = await get(table, port, "/mcp")
-        assert status == 404
-        assert json.loads(body)["error"].startswith(why)
+    table = create_app(gateway_of(None, per_port=True), {24200: PortRoutes(registry=True)})
+    status, _, body = await get(table, 24200, "/mcp")
+    assert status == 404
+    assert json.loads(body)["error"].startswith("each agent is at /mcp on a port of its own")
 
 
 async def get(

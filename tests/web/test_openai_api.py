@@ -212,7 +212,7 @@ async def chatted(memory: MemoryAgent, **changes: Any) -> Wire:
     wire = Wire()
     async with hosted(memory) as (agent, running):
         chat = ChatCompletion(agent, {**HI, **changes}, running, (dict(SCOPE), wire.receive, wire.send), 3600)
-        await serve_call(Arrival(agent, ANONYMOUS, {}, running), chat.parse, chat.answer, chat.deliver)
+        await serve_call(Arrival(agent, ANONYMOUS, {}), chat.parse, chat.answer, chat.deliver)
     return wire
 
 
@@ -261,7 +261,7 @@ async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps
     document = {"messages": messages, "metadata": {"conversation_id": "c-1"}}
     async with hosted(MemoryAgent()) as (agent, running):
         chat = ChatCompletion(agent, document, running, (dict(SCOPE), wire.receive, wire.send), 3600)
-        arrival = Arrival(agent, ANONYMOUS, headers, running, "c-1", "request-1")
+        arrival = Arrival(agent, ANONYMOUS, headers, "c-1", "request-1")
         with traces.using(provider.get_tracer("tests")):
             await serve_call(arrival, chat.parse, chat.answer, chat.deliver)
     (span,) = exporter.get_finished_spans()

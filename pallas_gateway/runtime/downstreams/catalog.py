@@ -1,8 +1,8 @@
 """What an agent's downstreams offer, asked beside the calls and ahead of them.
 
-Only of downstreams that answer everybody alike: none that gets the caller's token, none with a login of its own, peers
-only of a gateway without authentication. They are asked without a call in the context, so nobody's token goes along. A
-call that finds nothing known, or nothing certain, connects and asks by itself.
+Only of downstreams that answer every caller alike: none that gets the caller's token, none with a login of its own, no
+peers. They are asked without a call in the context, so no token is sent. A call that finds nothing known, or nothing
+certain, connects and asks by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context as FastAgentContext
@@ -60,7 +60,6 @@ class ToolCatalog:
         agent: str,
         servers: Mapping[str, MCPServerSettings],
         context: FastAgentContext | None,
-        peers: Collection[str] = (),
         log: DownstreamLog | None = None,
     ) -> None:
         self._tasks = TaskOwner()
@@ -72,8 +71,6 @@ class ToolCatalog:
         }
         for inquiry in self._inquiries.values():
             inquiry.log = log or inquiry.log
-        for name in self._inquiries.keys() & set(peers):
-            self._inquiries[name].is_peer = True
 
     def ask(self) -> None:
         """Begin to ask, so that the first call finds it known."""
@@ -121,7 +118,7 @@ class ToolCatalog:
 
 
 def alike_for_all(
-    servers: Mapping[str, MCPServerSettings], downstreams: Iterable[Downstream], *, peers_answer_everybody: bool
+    servers: Mapping[str, MCPServerSettings], downstreams: Iterable[Downstream]
 ) -> dict[str, MCPServerSettings]:
     """Those of `servers` that answer every caller alike and are reached by HTTP."""
     return {
@@ -129,7 +126,8 @@ def alike_for_all(
         for downstream in downstreams
         if (server := servers.get(downstream.name)) is not None
         and _is_asked_by_anybody(server)
-        and (peers_answer_everybody if downstream.peer is not None else not downstream.forwards_bearer)
+        and downstream.peer is None
+        and not downstream.forwards_bearer
         and downstream.token_exchange is None
     }
 
@@ -146,7 +144,6 @@ class _Inquiry:
         self, agent: str, server: str, http: httpx2.AsyncClient, context: FastAgentContext | None, tasks: TaskOwner
     ) -> None:
         self._agent = agent
-        self.is_peer = False
         self.log = DownstreamLog(agent)
         self._server = server
         self.http = http
@@ -200,8 +197,7 @@ class _Inquiry:
             self._wanted.set()  # it may be an answer from before the trouble
             return
         now = listing_of(aggregator, self._server, self.http, self.invalidate)
-        # Asked by a call, a peer leaves these out: they are long, and for clients.
-        before, self._listing = self._listing, now.without_argument("params") if self.is_peer else now
+        before, self._listing = self._listing, now
         self._asked_at = monotonic()
         self._say_what_changed(before, self._listing)
         self.log.listed(self._server, tools_of(aggregator, self._server))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.errors import TokenExchangeError
+from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.identity.token_exchange import endpoint_of
 from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.telemetry import traces
@@ -49,6 +49,24 @@ def why_without_token(server_name: str) -> TokenExchangeError | None:
     return presented.failures.get(server_name) if presented else None
 
 
+async def bearer_for_peer(peer: Downstream) -> Secret | None:
+    """Return the token with which the current call calls a peer: that of the peer's entry, or what it may carry.
+
+    Raises:
+        TokenExchangeError: no token could be had in exchange for the caller's.
+    """
+    own = next((value for name, value in peer.headers.items() if name.lower() == "authorization"), None)
+    presented = current_scope.get().presented
+    bearer = _bearer_for(peer, presented.credentials) if presented else None
+    if own is not None or presented is None or bearer is None:
+        return bearer_of(own)
+    if peer.token_exchange is None:
+        return bearer
+    _, token = await _Exchanging(bearer, peer.token_exchange, presented).begin()
+    hide_in_this_call(token.reveal())
+    return token
+
+
 class CallAuth(httpx2.Auth):
     """Gives each request of one downstream the current call's tokens, as far as it may carry them."""
 
@@ -74,9 +92,6 @@ class CallAuth(httpx2.Auth):
         if presented is None or downstream is None:
             yield request
             return
-        if downstream.peer and (token := presented.credentials.nested_call_token):
-            hide_in_this_call(token.reveal())
-            request.headers[NESTED_CALL_HEADER] = token.reveal()
         bearer = None if self._has_own_authorization else _bearer_for(downstream, presented.credentials)
         if bearer is None or downstream.token_exchange is None:
             _authorise(request, bearer)
@@ -95,7 +110,6 @@ class CallAuth(httpx2.Auth):
 
     def _take_off_what_was_added(self, request: httpx2.Request) -> None:
         """A request that follows a redirect begins with the headers of the one before, wherever it goes now."""
-        request.headers.pop(NESTED_CALL_HEADER, None)
         if not self._has_own_authorization:
             request.headers.pop("Authorization", None)
 

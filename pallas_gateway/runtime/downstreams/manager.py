@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from copy import copy
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
 from fast_agent.core.exceptions import ServerInitializationError
@@ -57,40 +57,43 @@ RELIED_ON: ReliedOn = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ServerListing:
-    """What one downstream offers, to whomever.
+class Listing:
+    """What one downstream offers."""
 
-    `discovered` is what it says of itself in the 2026-07-28 era, None in the older one, where each call makes a session
-    of its own. `http_client` sends the requests of all calls and keeps nothing of them. `on_outdated` hears of a call
-    that found something else.
-    """
-
-    http_client: httpx2.AsyncClient
-    on_outdated: Callable[[], object]
-    discovered: DiscoverResult | None
-    instructions: str | None
     tools: Sequence[NamespacedTool]
-    prompts: Sequence[Any]
-    skills: Any
-    apps: Any
-    schemas: Mapping[str, Any]
-    header_maps: Mapping[str, Any]
-    _validators: dict[str, Any] = field(default_factory=dict)  # compiled once, by the call that first needs one
-
-    def without_argument(self, argument: str) -> ServerListing:
-        """The same, with tools that do not show an argument of this name."""
-        return replace(self, tools=tuple(_without_argument(one, argument) for one in self.tools))
+    instructions: str | None = None
+    prompts: Sequence[Any] = ()
+    skills: Any = None
+    apps: Any = None
 
     def install(self, aggregator: MCPAggregator, server: str) -> None:
         """Have `aggregator` know all this as if it had connected to `server` and asked."""
         aggregator._server_to_tool_map[server] = list(self.tools)
         aggregator._namespaced_tool_map.update({tool.namespaced_tool_name: tool for tool in self.tools})
         aggregator._prompt_cache[server] = list(self.prompts)
-        aggregator._app_integration_configs[server] = self.apps
+        if self.apps is not None:
+            aggregator._app_integration_configs[server] = self.apps
         if self.skills is not None:
             aggregator._mcp_skill_registries[server] = self.skills
         aggregator._attached_server_names.append(server)
         connections_of(aggregator).listings[server] = self
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ServerListing(Listing):
+    """What a server that is called over HTTP offers, to every caller.
+
+    `discovered` is what it says of itself in the 2026-07-28 era, None in the older one, where each call makes a session
+    of its own. `http_client` sends the requests of all calls and keeps nothing of them. `on_outdated` is called when a
+    call found something else.
+    """
+
+    http_client: httpx2.AsyncClient
+    on_outdated: Callable[[], object]
+    discovered: DiscoverResult | None
+    schemas: Mapping[str, Any]
+    header_maps: Mapping[str, Any]
+    _validators: dict[str, Any] = field(default_factory=dict)  # compiled once, by the call that first needs one
 
     def prime(self, session: ClientSession) -> None:
         """Spare `session` the listing it would make to check its first result."""
@@ -108,21 +111,27 @@ class ServerListing:
 class LazyConnectionManager(BoundedShutdown):
     """The connections of one agent of an instance, in place of fast-agent's own manager.
 
-    `listings`: what is known of downstreams, by server.
+    `listings`: what is known of downstreams, by server. `peers`: connections to agents of this gateway, by server.
     """
 
     def __init__(self, server_registry: ServerRegistry, context: Context | None = None) -> None:
         super().__init__(server_registry, context=context)
-        self.listings: dict[str, ServerListing] = {}
+        self.listings: dict[str, Listing] = {}
+        self.peers: Mapping[str, Any] = {}  # what fast-agent uses of a `ServerConnection`; see runtime/call/peers.py
         self._connecting: dict[str, asyncio.Lock] = {}
 
     async def get_server(self, server_name: str, **options: Any) -> ServerConnection:
         """The connection to a server, opened if there is none; with what is known, that takes a bounded time."""
+        if (peer := self.peers.get(server_name)) is not None:
+            peer._callback_runtime = options["callback_runtime"]
+            return cast("ServerConnection", peer)
         async with self._alone(server_name):
             return await super().get_server(server_name, **options)
 
     async def reconnect_server(self, server_name: str, **options: Any) -> ServerConnection:
         """Another connection in place of the one there is; as `get_server`."""
+        if server_name in self.peers:
+            return await self.get_server(server_name, **options)
         async with self._alone(server_name):
             return await super().reconnect_server(server_name, **options)
 
@@ -152,7 +161,7 @@ class LazyConnectionManager(BoundedShutdown):
         self, server_conn_holder: list[ServerConnection], **options: Any
     ) -> Callable[[], MCPClientConnection]:
         listing = self.listings.get(options["server_name"])
-        if listing is None:
+        if not isinstance(listing, ServerListing):
             return super()._client_connection_factory(server_conn_holder, **options)
         return lambda: PrimedConnection(server_conn_holder[0], listing)
 
@@ -231,24 +240,17 @@ def listing_of(
     session = connection.client.session
     discovered = session.discover_result
     return ServerListing(
-        http_client,
-        on_outdated,
-        _without_subscriptions(discovered) if discovered is not None else None,
-        connection.server_instructions,
         tuple(aggregator._server_to_tool_map.get(server, ())),
+        connection.server_instructions,
         tuple(aggregator._prompt_cache.get(server, ())),
         aggregator._mcp_skill_registries.get(server),
         aggregator._app_integration_configs.get(server),
-        dict(session._tool_output_schemas),
-        dict(session._x_mcp_header_maps),
+        http_client=http_client,
+        on_outdated=on_outdated,
+        discovered=_without_subscriptions(discovered) if discovered is not None else None,
+        schemas=dict(session._tool_output_schemas),
+        header_maps=dict(session._x_mcp_header_maps),
     )
-
-
-def _without_argument(tool: NamespacedTool, argument: str) -> NamespacedTool:
-    schema = tool.tool.input_schema
-    shown = {name: value for name, value in schema.get("properties", {}).items() if name != argument}
-    plain = tool.tool.model_copy(update={"input_schema": {**schema, "properties": shown}})
-    return tool.model_copy(update={"tool": plain})
 
 
 def cut_off(aggregator: MCPAggregator) -> None:

@@ -177,7 +177,7 @@ def _why_unknown(server: str, settings: Settings, plan: AgentSpec) -> str | None
     known = _server_names(settings)
     if server in known:
         return None
-    if server in {peer for peer, _ in plan.peers.values()}:
+    if server in plan.peers.values():
         return f"no server '{server}'; to call the agent of that name, list it under agents"
     return f"no server '{server}' under mcp.servers of fastagent.config.yaml{did_you_mean(server, known)}"
 

@@ -125,12 +125,12 @@ def declare_peers(settings: Settings, servers: Mapping[str, str]) -> None:
         settings.mcp.servers.setdefault(name, MCPServerSettings(name=name, transport="http", url=url))
 
 
-def prepare_servers(settings: Settings, peers: Mapping[str, tuple[str, str]]) -> dict[str, Downstream]:
+def prepare_servers(settings: Settings, peers: Mapping[str, str]) -> dict[str, Downstream]:
     """Make every configured MCP server ready for per-call connections and return them as values.
 
     Args:
-        settings: changed in place: peers' documented addresses become the gateway's own, OAuth is off unless asked for.
-        peers: documented address of a hosted agent → (its name, where it really is).
+        settings: changed in place: OAuth is off unless asked for.
+        peers: address of a hosted agent → its name.
 
     Raises:
         AgentStartError: `start_failed`; what a server says about the caller's token makes no sense.
@@ -172,7 +172,7 @@ def _is_sent_by_fast_agent(server: MCPServerSettings) -> bool:
 
 
 def _prepare_server(
-    name: str, server: MCPServerSettings, peers: Mapping[str, tuple[str, str]], forwarding: Forwarding
+    name: str, server: MCPServerSettings, peers: Mapping[str, str], forwarding: Forwarding
 ) -> Downstream:
     server.name = name  # CallAuth finds its downstream by this
     server.implementation = server.implementation or Implementation(name="pallas-gateway", version=__version__)
@@ -182,14 +182,16 @@ def _prepare_server(
         auth.oauth = False  # else a 401 starts a browser login that nobody sees
     server.auth = auth
     documented = server.url or ""
-    peer, url = peers.get(documented.rstrip("/"), (None, server.url))
-    server.url = url
+    peer = peers.get(documented.rstrip("/"))
+    if peer is not None:
+        auth.forward = None  # fast-agent would open a connection of its own for each request that forwards a token
     return Downstream(
         name,
-        url,
+        server.url,
         headers=dict(server.headers or {}),
         forwards_bearer=marked and not has_own_authorization(server.headers, documented),
         peer=peer,
+        read_timeout_seconds=server.read_timeout_seconds,
         transport=server.transport,
         token_exchange=_token_exchange(name, documented, forwarding.token_exchange),
         program=_program(server),

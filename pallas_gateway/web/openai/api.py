@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from pallas_gateway.agents.answering import Arrival, serve_call
-from pallas_gateway.calls.credentials import NESTED_CALL_HEADER
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.errors import STOPPING
 from pallas_gateway.identity.caller import CALLER_KEY
@@ -108,7 +107,7 @@ class OpenAiApi:
         if not bodies.is_json(headers):
             message = "Send the body as application/json (Content-Type)."
             raise ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message, "not_json")
-        if self._gateway.draining and self._gateway.running.parent_of(headers.get(NESTED_CALL_HEADER)) is None:
+        if self._gateway.draining:
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING, "stopping", headers=RETRY_AFTER)
         limit = self._gateway.configuration.deployment.gateway.max_body_bytes
         body = await bodies.read(Request(scope, receive), limit)
@@ -125,7 +124,7 @@ class OpenAiApi:
         agent, running = self._gateway.agents[model], self._gateway.running
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
         chat = ChatCompletion(agent, document, running, (scope, receive, send), silence_seconds)
-        arrival = Arrival(agent, caller, headers, running, requests.conversation_of(document), scope[_ID_KEY])
+        arrival = Arrival(agent, caller, headers, requests.conversation_of(document), scope[_ID_KEY])
         work = serve_call(arrival, chat.parse, chat.answer, chat.deliver)
         await while_connected(receive, work, self._gateway.answers)
         return None

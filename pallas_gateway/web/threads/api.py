@@ -134,7 +134,7 @@ class ThreadsApi:
             events = ServerSentEvents(send, silence_seconds=settings.heartbeat_seconds) if live else None
             http, wait_seconds = (scope, receive, send), settings.queue_seconds
             chat = Chat(agent, body, self._threads, gateway.running, http, events, wait_seconds)
-            arrival = Arrival(agent, caller, request.headers, gateway.running)
+            arrival = Arrival(agent, caller, request.headers)
             work = serve_call(arrival, chat.parse, chat.answer, chat.deliver)
             await while_connected(receive, work, gateway.answers)
 

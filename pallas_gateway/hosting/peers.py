@@ -1,0 +1,74 @@
+"""Calls between agents of this gateway, in the process; the gateway's `Peers`."""
+
+from __future__ import annotations
+
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.agent_server.message_calls import ToolRequest
+from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.errors import AgentUnavailableError
+from pallas_gateway.identity.caller import Caller
+from pallas_gateway.identity.grants import EVERYTHING
+from pallas_gateway.telemetry import traces
+from pallas_gateway.urls import ALL_AGENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mcp_types import CallToolResult, Tool
+
+    from pallas_gateway.agent_server.all_agents import AllAgentsServer
+    from pallas_gateway.agent_server.server import AgentServer
+    from pallas_gateway.calls.nesting import NestedRequest
+    from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.identity.grants import Grants
+    from pallas_gateway.identity.secret import Secret
+
+
+class PeerCalls:
+    """The hosted agents as downstreams of each other; each request uses the agents that are hosted when it begins."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def tools(self, peer: str, caller: Caller) -> Sequence[Tool] | None:
+        """Return the tools of a peer; see `Peers.tools`."""
+        grants = self._grants(caller)
+        if peer == ALL_AGENTS:
+            return self._gateway.all_agents.tools_for_peers(grants)
+        server = self._gateway.servers.get(peer)
+        return server.tools_for_peers if server is not None and grants.may_view(peer) else None
+
+    async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
+        """Call a tool of a peer; see `Peers.call`."""
+        parent = nested.parent
+        caller = self._caller(parent.call.caller, nested.bearer)
+        server = self._server(peer, caller.grants)
+        headers: dict[str, str] = {}
+        traces.hand_on(headers)
+        wishes = StreamOptions(progress=parent.sink.wishes.progress)
+        request = ToolRequest(caller, headers, nested.sender, wishes, parent=parent)
+        work = server.call_tool(tool, arguments, request)
+        # In an empty context: in that of the parent, its credentials, log fields and settings would go along.
+        return await Context().run(self._gateway.answers.spawn, work, name=f"nested call of {peer}")
+
+    def _server(self, peer: str, grants: Grants) -> AgentServer | AllAgentsServer:
+        if peer == ALL_AGENTS:
+            return self._gateway.all_agents
+        server = self._gateway.servers.get(peer)
+        if server is None or not grants.may_view(peer):
+            raise AgentUnavailableError(f"agent '{peer}' is not hosted here any more")
+        return server
+
+    def _caller(self, caller: Caller, bearer: Secret | None) -> Caller:
+        """Return the parent's caller, with the token for this hop."""
+        authenticator = self._gateway.authenticator
+        if bearer is not None and authenticator is not None and authenticator.is_own_key(bearer):
+            bearer = None  # a key of this gateway, written into the peer's entry: it must not travel on
+        grants = self._grants(caller)
+        return Caller(caller.name, bearer, grants, authenticated=caller.authenticated, owner=caller.owner)
+
+    def _grants(self, caller: Caller) -> Grants:
+        auth = self._gateway.configuration.deployment.gateway.auth
+        return caller.grants if auth is not None and auth.peer_grants == "strict" else EVERYTHING

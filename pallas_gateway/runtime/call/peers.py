@@ -1,0 +1,144 @@
+"""Agents of this gateway as downstreams of a call: called in the process, as fast-agent calls a connected server."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from fast_agent.mcp.common import create_namespaced_name
+from fast_agent.mcp.mcp_aggregator import NamespacedTool
+from mcp_types import ListToolsResult, ServerCapabilities, ToolsCapability
+
+from pallas_gateway.calls import relay
+from pallas_gateway.calls.assistant_stream import LOGGER, FromPeer
+from pallas_gateway.calls.nesting import NestedRequest
+from pallas_gateway.errors import TokenExchangeError
+from pallas_gateway.identity.caller import ANONYMOUS
+from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.downstreams.credentials import bearer_for_peer
+from pallas_gateway.runtime.downstreams.manager import Listing
+from pallas_gateway.urls import ALL_AGENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mcp.shared.dispatcher import ProgressFnT
+    from mcp_types import CallToolResult, Tool
+
+    from pallas_gateway.calls.assistant_stream import Payload
+    from pallas_gateway.calls.nesting import Parent
+    from pallas_gateway.calls.progress import ProgressEvent
+    from pallas_gateway.calls.relay import PeerCall
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
+    from pallas_gateway.runtime.protocols import AgentSpec, Downstream, Peers
+
+
+class PeerServers:
+    """The peers of one hosted agent, by the names of their servers."""
+
+    def __init__(self, spec: AgentSpec, downstreams: Mapping[str, Downstream], log: DownstreamLog) -> None:
+        self.calls = cast("Peers", spec.peer_calls)  # without it there are no peers
+        self.max_relay_depth = spec.max_relay_depth
+        self._peers = {name: one for name, one in downstreams.items() if spec.peer_calls and one.peer is not None}
+        self._log = log
+        self._listings: dict[str, tuple[Sequence[Tool], Listing]] = {}
+
+    def ask(self) -> None:
+        """Compare the peers' tools with the agent's filters, ahead of the calls."""
+        for peer in self._peers.values():
+            self.listing(peer, ANONYMOUS)
+
+    def of_call(self, parent: Parent) -> dict[str, PeerConnection]:
+        """Return the connections of one call."""
+        return {name: PeerConnection(self, peer, parent) for name, peer in self._peers.items()}
+
+    def listing(self, peer: Downstream, caller: Caller) -> Listing | None:
+        """Return the tools of a peer; None if the peer is not there for this caller."""
+        tools = self.calls.tools(str(peer.peer), caller)
+        if tools is None:
+            return None
+        before, listing = self._listings.get(peer.name, (None, None))
+        if listing is None or before is not tools:
+            listing = Listing(tuple(_namespaced(peer.name, tool) for tool in tools))
+            self._listings[peer.name] = tools, listing
+            if peer.peer != ALL_AGENTS or caller.grants.everything:  # other callers may see a part of them
+                self._log.listed(peer.name, [tool.name for tool in tools])
+        return listing
+
+
+def _namespaced(server: str, tool: Tool) -> NamespacedTool:
+    name = create_namespaced_name(server, tool.name)
+    return NamespacedTool(tool=tool, server_name=server, namespaced_tool_name=name)
+
+
+class PeerConnection:
+    """The connection of one call to one peer: a `ServerConnection` and its client, as far as fast-agent uses them."""
+
+    server_capabilities = ServerCapabilities(tools=ToolsCapability())
+    negotiation = None
+
+    def __init__(self, servers: PeerServers, peer: Downstream, parent: Parent) -> None:
+        self._callback_runtime: Any = None  # set by the manager; fast-agent marks it when it attaches a server
+        self._servers = servers
+        self._peer = peer
+        self._parent = parent
+
+    @property
+    def client(self) -> Self:
+        """The client."""
+        return self
+
+    @property
+    def listing(self) -> Listing | None:
+        """The tools of the peer; None if the peer is not there for the caller of this call."""
+        return self._servers.listing(self._peer, self._parent.call.caller)
+
+    async def list_tools(self, **_: Any) -> ListToolsResult:
+        """List the tools, for a server that is attached during the call."""
+        return ListToolsResult(tools=[one.tool for one in self.listing.tools] if self.listing else [])
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | None, progress_callback: ProgressFnT, **_: Any
+    ) -> CallToolResult:
+        """Call a tool of the peer.
+
+        Raises:
+            RuntimeError: no token could be had; the observer adds the reason to the result.
+            TimeoutError: no answer in the time that the server's entry allows.
+        """
+        try:
+            bearer = await bearer_for_peer(self._peer)
+        except TokenExchangeError as error:
+            raise RuntimeError("it was not called") from error
+        sender = _ToParent(
+            self._parent, current_scope.get().peer_call, self._servers.max_relay_depth, progress_callback
+        )
+        nested, seconds = NestedRequest(self._parent, bearer, sender), self._peer.read_timeout_seconds
+        try:
+            async with asyncio.timeout(seconds) as waiting:
+                return await self._servers.calls.call(str(self._peer.peer), name, arguments or {}, nested)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            raise TimeoutError(f"no answer within {seconds} s") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _ToParent:
+    """The `NotificationSender` of a nested call: relays to the client of the parent."""
+
+    parent: Parent
+    call: PeerCall | None
+    max_depth: int
+    on_progress: ProgressFnT
+
+    async def send_progress(self, event: ProgressEvent) -> None:
+        """Report progress of the tool call that the peer works for."""
+        await self.on_progress(event.progress, event.total, event.message)
+
+    async def send_payload(self, payload: Payload) -> None:
+        """Relay what the peer's assistant did."""
+        if (relayed := relay.relayed(LOGGER, payload, self.call, max_depth=self.max_depth)) is not None:
+            self.parent.sink.event(FromPeer(relayed))

@@ -1,0 +1,122 @@
+"""A peer as fast-agent sees it: a connected server whose tools are called in the process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fast_agent.config import MCPServerSettings, MCPSettings, Settings
+from fast_agent.context import Context
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.mcp_server_registry import ServerRegistry
+from mcp_types import CallToolResult, TextContent
+
+from pallas_gateway.agent_server.tools import health_tool, message_tool
+from pallas_gateway.calls.call import Call, Message
+from pallas_gateway.calls.nesting import Parent
+from pallas_gateway.identity.caller import ANONYMOUS
+from pallas_gateway.runtime import patches
+from pallas_gateway.runtime.call.peers import PeerServers
+from pallas_gateway.runtime.call_scope import CallScope, entered
+from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
+from pallas_gateway.runtime.instance import Connections
+from pallas_gateway.runtime.settings.hosting import prepare_servers
+from pallas_gateway.urls import ALL_AGENTS
+from tests.support.memory_runtime import a_channel, a_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mcp_types import Tool
+
+    from pallas_gateway.calls.nesting import NestedRequest
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
+
+URL = "http://localhost:24201/mcp"
+
+
+class NothingKnown:
+    """A catalog of an agent whose only servers are peers."""
+
+    def of(self, _: str) -> None:
+        return None
+
+
+@dataclass
+class OnePeer:
+    """A `Peers` with one agent."""
+
+    offered: Sequence[Tool] | None = field(
+        default_factory=lambda: [message_tool("send_message", title="Peer", description="Asks."), health_tool()]
+    )
+    asked: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+
+    def tools(self, peer: str, caller: Caller) -> Sequence[Tool] | None:
+        assert peer in ("research", ALL_AGENTS)
+        assert caller is ANONYMOUS
+        return self.offered
+
+    async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
+        del nested
+        self.asked.append((peer, tool, arguments))
+        return CallToolResult(content=[TextContent(type="text", text="found")])
+
+
+async def nothing(_: MCPAggregator) -> None:
+    """The test connects."""
+
+
+async def seen_by(peer: OnePeer, *, attached: bool = False, agent: str = "research", **server: Any) -> list[str]:
+    """The tools that an agent with this peer has, and what one of them brings."""
+    patches.prepare()
+    settings = Settings(mcp=MCPSettings(servers={"peer": MCPServerSettings(transport="http", url=URL, **server)}))
+    downstreams = prepare_servers(settings, {URL: agent})
+    servers = PeerServers(replace(a_plan("parent"), peer_calls=peer), downstreams, DownstreamLog("parent"))
+    parent = Parent(Call("parent", Message("user", "go")), a_channel())
+    catalog: ToolCatalog = NothingKnown()  # type: ignore[assignment]  # a fake
+    context = Context(config=settings, server_registry=ServerRegistry(settings))
+    with entered(CallScope(connect=nothing)):
+        async with MCPAggregator(["peer"], context=context, name="parent") as aggregator:
+            await Connections("parent", catalog).connect(aggregator, peers=servers.of_call(parent))
+            if attached:
+                await aggregator.attach_server(server_name="peer")
+            tools = [tool.name for tool in (await aggregator.list_tools()).tools]
+            result = await aggregator.call_tool("peer__send_message", {"message": "hi"})
+            status = await aggregator.collect_server_status()
+            assert "peer" in status
+    return [*tools, *(block.text for block in result.content if isinstance(block, TextContent))]
+
+
+TOOLS = ["peer__send_message", "peer__get_health"]
+
+
+@pytest.mark.parametrize("forwards", [{}, {"auth": {"forward": "huggingface"}}], ids=["plain", "fast-agent's forward"])
+async def test_a_peer_is_there_without_a_connection(forwards: dict[str, Any]) -> None:
+    assert await seen_by(peer := OnePeer(), **forwards) == [*TOOLS, "found"]
+    assert peer.asked == [("research", "send_message", {"message": "hi"})]
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_peer_that_is_not_loaded_at_start_can_be_attached(force: bool) -> None:
+    assert (await seen_by(OnePeer(), load_on_start=False))[:-1] == []
+    assert await seen_by(OnePeer(), load_on_start=force, attached=True) == [*TOOLS, "found"]
+
+
+async def test_a_peer_that_is_hidden_from_the_caller_has_no_tools() -> None:
+    assert (await seen_by(OnePeer(offered=None)))[:-1] == []
+
+
+async def test_a_listing_is_made_once() -> None:
+    downstreams = prepare_servers(
+        Settings(mcp=MCPSettings(servers={"peer": MCPServerSettings(transport="http", url=URL)})), {URL: "research"}
+    )
+    plan = replace(a_plan("parent"), peer_calls=(peer := OnePeer()))
+    servers = PeerServers(plan, downstreams, DownstreamLog("parent"))
+    one = servers.listing(downstreams["peer"], ANONYMOUS)
+    assert servers.listing(downstreams["peer"], ANONYMOUS) is one
+    peer.offered = [health_tool()]
+    other = servers.listing(downstreams["peer"], ANONYMOUS)
+    assert other is not None
+    assert [tool.namespaced_tool_name for tool in other.tools] == ["peer__get_health"]
