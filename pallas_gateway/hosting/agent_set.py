@@ -1,7 +1,7 @@
-"""The hosted agents with their MCP servers and health checkers, and how they change when the configuration does.
+"""The hosted agents with their MCP servers and health checkers, and how a reload changes them.
 
-A change has two steps: what may fail or takes time is prepared beside what runs; then all of it is put in place at
-once, between two turns of the event loop, so that no request ever sees half of it.
+A reload has two steps: new versions are started while the present ones serve; then everything is replaced without an
+`await`, so that no request sees a part of it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GatewayServices:
-    """What all agents of the gateway use, whatever is configured; `calls` owns the calls, `background` the rest."""
+    """What all agents of the gateway share; `calls` owns the tasks of calls, `background` all others."""
 
     runtime: Runtime
     metrics: Metrics
@@ -59,7 +59,7 @@ class GatewayServices:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a change of the configuration did to the agents, by name; `kept_back` says why a version stays in use."""
+    """The agents that a reload changed, by name; `kept_back` has the reason for each that was not replaced."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A configuration with what it needs started: versions that wait to be taken, and why others could not start."""
+    """A configuration with the started versions of its agents, and the reasons why others could not start."""
 
     configuration: Configuration
     addresses: Addresses
@@ -77,7 +77,7 @@ class Prepared:
     failures: dict[str, AgentStartError]
 
     def drop(self) -> None:
-        """It is not put in place after all."""
+        """Stop the started versions."""
         for successor in self.standbys.values():
             successor.drop()
 
@@ -95,47 +95,47 @@ class AgentSet:
         self._departures = RetiringAgents(shared.background, shared.metrics)
         self._coming_up: set[str] = set()
         self.on_outdated: Callable[[], None] = lambda: None
-        """Called when an agent came up by files that were changed before the latest reload."""
+        """Called when an agent has started from files that changed before the latest reload."""
         self.agents: Mapping[str, HostedAgent] = {name: self._new_agent(name) for name in configuration.hosted_agents}
         self.servers: Mapping[str, AgentServer] = {name: self._new_server(name) for name in self.agents}
         self._health = {name: self._new_checker(name) for name in self.agents}
 
     async def __aenter__(self) -> Self:
-        """Be able to take requests; no agent is started yet."""
+        """Start taking requests; no agent is started yet."""
         for name in self.servers:
             self._open(name)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Take no more."""
+        """Stop taking requests."""
         for server in self.servers.values():
             server.transport.close()
         await self._serving.__aexit__()
 
     @asynccontextmanager
     async def hosting(self, *, after: asyncio.Task[None]) -> AsyncIterator[None]:
-        """The agents are started when the block begins, but not before `after` is done, and left when it ends."""
+        """Start the agents once `after` is done, and stop them at the end of the block."""
         async with Supervisor(self.agents, self._shared.runtime, self._present_plan, after=after) as supervisor:
             self._supervisor = supervisor
             yield
 
     @property
     def supervisor(self) -> Supervisor | None:
-        """Who starts the agents, None until that begins."""
+        """Starts the agents; None until `hosting`."""
         return self._supervisor
 
     async def check_health(self, agent: HostedAgent) -> Verdict:
-        """What `get_health` of one agent says."""
-        if self.agents.get(agent.name) is not agent:  # gone with a reload, and this request came before
+        """Return the verdict of an agent for `get_health`."""
+        if self.agents.get(agent.name) is not agent:  # removed by a reload after this request arrived
             return judge(life_of(agent), (), None)
         downstreams = agent.runtime.downstreams if agent.runtime else None
         return await self._health[agent.name].check(downstreams, life_of(agent), self._shared.preflight.latest())
 
     async def prepare(self, configuration: Configuration, addresses: Addresses) -> Prepared:
-        """Start other versions beside those that the configuration, or a file behind them, has put out of date."""
+        """Start new versions of agents whose configuration or files changed, while the present ones serve."""
         prepared = Prepared(configuration, addresses, {}, {})
         try:
-            while outdated := self._outdated(prepared):  # again: an agent may have come up by its old plan meanwhile
+            while outdated := self._outdated(prepared):  # again: an agent may have started by its old spec meanwhile
                 await asyncio.gather(*(self._start_beside(plan, prepared) for plan in outdated))
         except BaseException:
             prepared.drop()
@@ -143,7 +143,7 @@ class AgentSet:
         return prepared
 
     def apply(self, prepared: Prepared) -> Changes:
-        """Put a prepared configuration in place, without an await: no request sees half of it."""
+        """Replace the configuration and the agents, without an `await`."""
         before = dict(self.agents)
         plans_before = {name: self._present_plan(name) for name in before}
         settings_before = {name: agent.settings for name, agent in before.items()}
@@ -167,11 +167,11 @@ class AgentSet:
         return Changes(tuple(added), tuple(changed), tuple(removed), prepared.failures)
 
     def _go_on(self, name: str, plan_before: AgentSpec, prepared: Prepared) -> None:
-        """An agent that was there and still is: on its new version, the one it has, or with another try to start."""
+        """Update an agent that stays: to its new version, with the one it has, or with another attempt to start."""
         agent = self.agents[name]
         agent.rebind(self._surroundings())
         wanted = self._configuration.hosted_agents[name]
-        settings = agent.settings if name in prepared.failures else wanted  # what runs goes on as it was started
+        settings = agent.settings if name in prepared.failures else wanted  # a version keeps its settings
         successor = prepared.standbys.get(name)
         was_other = agent.settings != settings or not agent_specs.same(plan_before, self._present_plan(name))
         self._tell_port(name, wanted)
@@ -200,7 +200,7 @@ class AgentSet:
         self._serving.spawn(self.servers[name].transport.run(), name=f"server of {name}", report=True)
 
     def _outdated(self, prepared: Prepared) -> list[AgentSpec]:
-        """How to start agents that are up and would be another if they were started now, as far as not yet tried."""
+        """Return the specs of running agents that differ from what would be started now, unless tried already."""
         wanted = prepared.configuration.hosted_agents.keys() & self.agents.keys()
         unknown = wanted - prepared.standbys.keys() - prepared.failures.keys()
         wanted_now = (self._plan(prepared.configuration, prepared.addresses, name) for name in sorted(unknown))
@@ -248,7 +248,7 @@ class AgentSet:
         self._health[agent.name].note(life_of(agent), self._shared.preflight.known)
         if agent.name in self._coming_up and agent.runtime is not None:
             self._coming_up.discard(agent.name)
-            if not agent.runtime.is_current(self._present_plan(agent.name)):  # it had read files before that reload
+            if not agent.runtime.is_current(self._present_plan(agent.name)):  # it had read its files before that reload
                 self.on_outdated()
 
     def _new_agent(self, name: str) -> HostedAgent:
@@ -296,6 +296,6 @@ class AgentSet:
 
 
 def life_of(agent: HostedAgent) -> Life:
-    """An agent's state as `get_health` tells it."""
+    """Return an agent's state for `get_health`."""
     problems = agent.runtime.problems if agent.runtime else ()
     return Life(agent.status.state.value, agent.status.since, agent.why_not_ready, problems)

@@ -1,4 +1,4 @@
-"""Makes the plan by which a runtime starts an agent, from the configuration and the files that `watch` matches."""
+"""Derives the `AgentSpec` of an agent from the configuration and the files that its `watch` matches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def agent_plan(configuration: Configuration, addresses: Addresses, name: str) -> AgentSpec:
-    """What a runtime is told about one agent."""
+    """Return the spec of one agent."""
     agent = configuration.deployment.agents[name]
     return AgentSpec(
         name=name,
@@ -46,5 +46,5 @@ def _declared(configuration: Configuration, agent: AgentSettings) -> Declared:
 
 
 def same(one: AgentSpec, other: AgentSpec) -> bool:
-    """Whether two plans say the same, whoever is told of operations."""
+    """Return True if two specs are equal, except for their callbacks."""
     return replace(one, on_operation=other.on_operation) == other

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 _IDLE_CONNECTIONS = 20
-"""How many are kept for a next request."""
+"""Idle connections that are kept."""
 
 
 class Gateway:
@@ -65,7 +65,7 @@ class Gateway:
         self._runtime = runtime
         self._providers: tuple[LlmProvider, ...] = ()
         self._calls = TaskOwner()
-        self.answers = TaskOwner()  # apart from the calls, which end first: what became of them is still to be sent
+        self.answers = TaskOwner()  # separate, because calls end first and their answers are sent afterwards
         self._background = TaskOwner(close_seconds=3.5)
         self._http = http_client()
         self._preflight = Preflight(client=self._http, tasks=self._background, metrics=self.metrics)
@@ -81,14 +81,14 @@ class Gateway:
         self._note_load(successful=True)
 
     async def __aenter__(self) -> Self:
-        """Be able to take requests; no agent is started yet.
+        """Start taking requests; no agent is started yet.
 
         Raises:
-            ThreadsSchemaError: `gateway.threads` was used by a newer gateway.
+            ThreadsSchemaError: a newer gateway has changed the database of `gateway.threads`.
         """
         async with AsyncExitStack() as opening:
             await opening.enter_async_context(self._http)
-            if self.threads is not None:  # closed after the calls have ended: their answers are still to be written
+            if self.threads is not None:  # closed last, because the answers of ended calls are written
                 await opening.enter_async_context(self.threads)
             await opening.enter_async_context(self.answers)
             await opening.enter_async_context(self._roster)
@@ -101,7 +101,7 @@ class Gateway:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End what still runs and release everything."""
+        """Cancel running calls and release everything."""
         try:
             await self._calls.cancel_all()
         finally:
@@ -110,27 +110,26 @@ class Gateway:
 
     @asynccontextmanager
     async def hosting(self) -> AsyncIterator[None]:
-        """The agents are started when the block begins and left when it ends. The listener should be open by then."""
+        """Start the agents, and stop them at the end of the block. The listener should be open before."""
         preflight = self._ask_providers()
         try:
             async with self._roster.hosting(after=preflight):
                 yield
         finally:
-            preflight.cancel()  # a provider that does not answer must not hold up the stop
+            preflight.cancel()  # a provider that does not answer must not delay the stop
 
     async def reload(self, configuration: Configuration) -> Changes:
-        """Go over to another configuration, and to the present files of the agents, while calls run.
+        """Apply another configuration, and the present files of the agents, while calls run.
 
-        Agents that nothing changed for are not touched. One that changed is started beside the version in use, which
-        takes calls until the new one is up and ends with its last call. One whose new version cannot be started keeps
-        the one it has.
+        Unchanged agents are not touched. A new version of a changed agent is started while the present one takes
+        calls; that ends with its last call. If the new version cannot be started, the present one stays.
 
         Args:
             configuration: for the same listeners; its `bound_port` is set.
         """
         addresses = replace(self.addresses, configuration=configuration)
         prepared = await self._roster.prepare(configuration, addresses)
-        # From here on without an await: no request sees half of it.
+        # No `await` from here on: no request sees a part of it.
         same_auth = configuration.deployment.gateway.auth == self.configuration.deployment.gateway.auth
         self.configuration, self.addresses, self.loaded_at = configuration, addresses, datetime.now(UTC)
         if not same_auth:
@@ -143,7 +142,7 @@ class Gateway:
         return self._roster.apply(prepared)
 
     def note_reload(self, *, successful: bool) -> None:
-        """Count a reload, and say how it came out."""
+        """Count a reload and its outcome."""
         self.metrics.config_reloads.labels("ok" if successful else "error").inc()
         self._note_load(successful=successful)
 
@@ -154,11 +153,11 @@ class Gateway:
             self.metrics.config_reload_time.set(self.loaded_at.timestamp())
 
     def when_outdated(self, ask: Callable[[], None]) -> None:
-        """Have `ask` called when an agent comes up by files that were changed before the latest reload."""
+        """Set a function to call when an agent has started from files that changed before the latest reload."""
         self._roster.on_outdated = ask
 
     def files_behind_agents(self) -> Files:
-        """The files that agents which are up were made of, as they were when they were read."""
+        """Return the files of all started agents, as they were when they were read."""
         up = (agent.runtime for agent in self.agents.values())
         return {path: stamp for runtime in up if runtime is not None for path, stamp in runtime.files.items()}
 
@@ -174,22 +173,22 @@ class Gateway:
 
     @property
     def draining(self) -> bool:
-        """Whether no new calls are taken, because the gateway is stopping."""
+        """True if no new calls are accepted, because the gateway is stopping."""
         return self.running.draining
 
     @property
     def summary(self) -> str:
-        """How it is, in one line."""
+        """The state of the gateway in one line."""
         if self.draining:
             return f"stopping, calls still running: {len(self.running)}"
         down = [name for name, agent in self.agents.items() if agent.status.state is not State.READY]
         ready = f"{len(self.agents) - len(down)} of {len(self.agents)} agents ready"
-        told = [ready, f"not up: {', '.join(down)}" if down else "", "" if self._is_whole else "last reload failed"]
-        return ", ".join(one for one in told if one)
+        parts = [ready, f"not up: {', '.join(down)}" if down else "", "" if self._is_whole else "last reload failed"]
+        return ", ".join(one for one in parts if one)
 
     @property
     def all_tried(self) -> bool:
-        """Whether every agent has been ready or failed once."""
+        """True if every agent has been ready or failed once."""
         return self._roster.supervisor is not None and self._roster.supervisor.all_tried
 
     async def wait_until_tried(self) -> None:
@@ -198,7 +197,7 @@ class Gateway:
             await self._roster.supervisor.wait_until_tried()
 
     async def drain(self, seconds: float) -> int:
-        """Take no new calls and let running ones end; returns how many were still running after `seconds`."""
+        """Refuse new calls and wait for running ones; return how many still run after `seconds`."""
         self.running.draining = True
         try:
             async with asyncio.timeout(seconds):
@@ -208,13 +207,13 @@ class Gateway:
         return 0
 
     async def end_calls(self) -> None:
-        """Cancel what still runs; each client gets a clean error while the listeners are still open."""
+        """Cancel running calls; their clients get an error while the listeners are open."""
         await self._calls.cancel_all()
 
     def refuse_call(self, agent: str, caller: Caller) -> None:
-        """Count and log a call of somebody who may only view the agent."""
+        """Count and log a call of a caller that may only view the agent."""
         refusal = CallRefusedError(f"You may not call agent '{agent}'.", reason="insufficient_scope")
-        if (asked := self.agents.get(agent)) is None:  # gone with a reload meanwhile
+        if (asked := self.agents.get(agent)) is None:  # removed by a reload meanwhile
             return
         asked.refuse(Call(agent, Message("user", ""), caller=caller), refusal)
         self.metrics.auth_refused.labels(refusal.reason).inc()
@@ -232,17 +231,17 @@ def _threads(configuration: Configuration) -> Threads | None:
     settings = configuration.deployment.gateway
     if settings.threads is None:
         return None
-    from pallas_gateway.threads.service import Threads  # noqa: PLC0415  two hundred modules, which few gateways need
+    from pallas_gateway.threads.service import Threads  # noqa: PLC0415  an extra of two hundred modules
 
     url = Secret(settings.threads)
     return Threads(url, configuration.path.resolve().parent, lease_seconds=settings.threads_lease_seconds)
 
 
 def http_client() -> httpx.AsyncClient:
-    """The client of everything the gateway itself asks: downstreams, providers, an issuer's keys.
+    """Return the client for the gateway's own requests: to downstreams, providers, and for an issuer's keys.
 
-    Without a limit of connections, so that those who do not answer are not in the way of those who do; without
-    cookies, which one would get from the other; without a timeout, as each request has its own deadline.
+    It has no limit of connections, so that servers that hang do not delay others; no cookies, which servers would
+    share; and no timeout, because each request has a deadline.
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS)
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))

@@ -1,6 +1,6 @@
-"""Agents that are not hosted any more while requests that came before are still being answered.
+"""Agents that are no longer hosted and still answer earlier requests.
 
-One that comes back meanwhile is the same agent again: its calls, limits and metrics go on where they were.
+One that is configured again meanwhile is the same agent: its calls, limits and metrics continue.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Departed:
-    """An agent with the server that answers its last requests."""
+    """An agent and the server that answers its last requests."""
 
     agent: HostedAgent
     server: AgentServer
 
 
 class RetiringAgents:
-    """Sees agents off, each in a task of `tasks`."""
+    """Closes agents after their last requests, each in a task of `tasks`."""
 
     def __init__(self, tasks: TaskOwner, metrics: Metrics) -> None:
         self._tasks = tasks
@@ -35,14 +35,14 @@ class RetiringAgents:
     def retire(self, departed: Departed, leaving: asyncio.Task[None] | None) -> None:
         """Close the server after its last request; `leaving` ends when the agent's runtime was left."""
         self._going[departed.agent.name] = departed
-        self._tasks.spawn(self._see_off(departed, leaving), name=f"last requests of {departed.agent.name}", report=True)
+        self._tasks.spawn(self._close(departed, leaving), name=f"last requests of {departed.agent.name}", report=True)
 
     def agent(self, name: str) -> HostedAgent | None:
-        """The agent of that name that is on its way out, which it is not any more; None if none is."""
+        """Take back the retiring agent of that name; None if there is none."""
         departed = self._going.pop(name, None)
         return departed.agent if departed else None
 
-    async def _see_off(self, departed: Departed, leaving: asyncio.Task[None] | None) -> None:
+    async def _close(self, departed: Departed, leaving: asyncio.Task[None] | None) -> None:
         name = departed.agent.name
         try:
             await departed.server.transport.wait_until_idle()

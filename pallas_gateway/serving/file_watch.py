@@ -1,7 +1,6 @@
-"""Watching files for a reload: says when one of them was edited, made, removed or replaced.
+"""Watches files for a reload, by watching their folders: editors and Kubernetes replace files.
 
-The folders are watched, not the files: editors and Kubernetes replace files instead of writing them. A change in a
-folder counts only if one of the files is another by then, so a log written beside them is none.
+A change in a folder counts only if one of the files has changed, been created or removed.
 """
 
 from __future__ import annotations
@@ -21,48 +20,48 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.files import Files
 
 SETTLE_MILLISECONDS = 200
-"""How long files must have been left alone: several are often written in one go."""
+"""How long files must be unchanged before they count: several are often written at once."""
 LOOK_SECONDS = 5.0
-"""How often files are looked at where nobody says that they change, as on a file system of another machine."""
+"""Interval of checks for changes that are not reported, such as on network file systems."""
 
 _log = logging.getLogger("pallas.reload")
 
 
 class FileWatch:
-    """Watches a set of files that may be another one after each change.
+    """Watches a set of files, which may be another set after each change.
 
     Args:
-        files: the files of the moment, whether they are there or not, each as it was when it was read.
-        suspects_modules: whether any Python file beside them counts, because what is wanted may be one nobody knows of.
+        files: returns the present files, whether they exist or not, each as it was when it was read.
+        suspects_modules: returns True if all Python files in their folders count: one that is not known may be missing.
     """
 
     def __init__(self, files: Callable[[], Files], *, suspects_modules: Callable[[], bool]) -> None:
         self._files = files
         self._suspects_modules = suspects_modules
         self._again = asyncio.Event()
-        self._is_told = True
+        self._is_watching = True
         self._known = files()
         self._modules: Files = {}
 
     def look_again(self) -> None:
-        """The set of files may be another one from here on."""
+        """Read the set of files again."""
         self._again.set()
 
     async def changes(self) -> AsyncIterator[None]:
-        """One item for each time that something changed, without end."""
+        """Yield after each change, without end."""
         while True:
             self._again.clear()
-            if self._have_changed():  # while nobody watched
+            if self._have_changed():  # between two watches
                 yield
             folders = _folders(self._known)
             async for _ in self._looks(folders):
                 if self._have_changed():
                     yield
-                if _folders(self._known) != folders:  # an agent has come up, by itself
+                if _folders(self._known) != folders:  # an agent has started
                     self._again.set()
 
     async def _looks(self, folders: Collection[Path]) -> AsyncIterator[None]:
-        """One item for each time to look; ends when the folders may be others."""
+        """Yield whenever to check for changes; ends when the folders may be others."""
         try:
             watching = awatch(
                 *folders,
@@ -73,33 +72,33 @@ class FileWatch:
                 stop_event=self._again,
             )
             async for _ in watching:
-                self._tell(None)
+                self._note_watch(None)
                 yield
-        except (OSError, RuntimeError) as error:  # no watch is left to be had, a folder went that moment
-            self._tell(error)
+        except (OSError, RuntimeError) as error:  # no watch is available, or a folder was removed
+            self._note_watch(error)
             try:
                 await asyncio.wait_for(self._again.wait(), LOOK_SECONDS)
             except TimeoutError:
                 yield
 
-    def _tell(self, error: Exception | None) -> None:
-        """Say once that folders cannot be watched, and once that they can again."""
-        if error is not None and self._is_told:
+    def _note_watch(self, error: Exception | None) -> None:
+        """Log once that folders cannot be watched, and once that they can again."""
+        if error is not None and self._is_watching:
             extra = {"error": str(error), "seconds": LOOK_SECONDS}
             _log.warning("file watch failed", extra=extra)
-        elif error is None and not self._is_told:
+        elif error is None and not self._is_watching:
             _log.info("file watch restored")
-        self._is_told = error is None
+        self._is_watching = error is None
 
     def _have_changed(self) -> bool:
-        """Whether a file is another one than when it was last looked at, or when it was read."""
+        """Return True if a file changed since the last check, or since it was read."""
         wanted = self._files()
         now = stamps(wanted)
         known, self._known = {**wanted, **{p: s for p, s in self._known.items() if p in wanted}}, now
         modules = stamps(path for folder in _folders(now) for path in folder.glob("*.py"))
         has_changed = known != now or (self._suspects_modules() and modules != self._modules)
         if has_changed:
-            self._modules = modules  # as they are for who is told now
+            self._modules = modules  # as of the change that is reported now
         return has_changed
 
 

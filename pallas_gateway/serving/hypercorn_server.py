@@ -1,4 +1,4 @@
-"""Hypercorn on bound sockets: its settings, and the certificate's renewal. Its connections are `http_connections`."""
+"""Hypercorn on bound sockets: its settings and the renewal of certificates; see also `http_connections`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import hypercorn.config
 
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving.http_connections.connection import Settings
-from pallas_gateway.serving.sockets import BACKLOG, CLOSE_SECONDS, give_up
+from pallas_gateway.serving.sockets import BACKLOG, CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from pallas_gateway.serving.sockets import Listeners
 
 LAST_ANSWERS_SECONDS = 0.2
-"""How long requests on the connections accepted last get to arrive; a gateway that stops answers each at once."""
+"""Time for requests to arrive on the last accepted connections; they are answered with 503."""
 
 
 class HypercornServer:
     """Hypercorn accepting connections on bound sockets, as an async context manager that yields the serving task.
 
-    The task ends only when the block does, or with the error that made serving impossible. Then the sockets are closed.
+    The task ends with the block, or with the error that made serving impossible. Then the sockets are closed.
     """
 
     def __init__(self, app: ASGIApp, listeners: Listeners, configuration: Configuration) -> None:
@@ -45,7 +45,7 @@ class HypercornServer:
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
 
     def load_tls(self, configuration: Configuration) -> Callable[[], None]:
-        """Load the configured certificate as its files are now; connections are encrypted with it once that is called.
+        """Load the present certificate files; returns a function that makes new connections use them.
 
         Raises:
             TlsError: they cannot be used.
@@ -58,7 +58,7 @@ class HypercornServer:
         return self.serving
 
     def hurry(self) -> None:
-        """Wait no longer than `CLOSE_SECONDS` for clients that do not read their answers."""
+        """Wait at most `CLOSE_SECONDS` for clients that do not read their answers."""
         self._config.unread.shorten(CLOSE_SECONDS)
 
     async def __aexit__(self, *_: object) -> None:
@@ -70,16 +70,16 @@ class HypercornServer:
         await self._tasks.__aexit__()  # bounded: Hypercorn waits for open connections without end
 
     def refuse_connections(self) -> None:
-        """Before Hypercorn stops: it drops connections that it accepts then, and the ports would queue more.
+        """Stop accepting before Hypercorn stops, which would drop late connections while the ports queue more.
 
-        What is shared with other processes is left alone here, but for accepting; who has bound it gives it up.
+        Sockets that are shared with other processes stay open; the parent closes them.
         """
         loop = asyncio.get_running_loop()
         for port, listener in self._listeners.sockets.items():
             if self._config.duplicates[port].fileno() >= 0:
                 loop.remove_reader(self._config.duplicates[port])
             if self._listeners.sharing is None:
-                give_up(listener, self._tasks, encrypted=self._config.ssl_enabled)
+                close_listener(listener, self._tasks, encrypted=self._config.ssl_enabled)
 
 
 class TlsError(GatewayError):
@@ -89,20 +89,20 @@ class TlsError(GatewayError):
 
 
 def check_tls(configuration: Configuration) -> None:
-    """Load the certificate and its key once, before anything depends on them.
+    """Check that the certificate and its key can be loaded.
 
     Raises:
-        TlsError: they cannot be read, or do not fit each other; names the certificate.
+        TlsError: they cannot be read, or do not match; names the certificate.
     """
     if configuration.tls_files is None:
         return
-    with _telling(*configuration.tls_files):
+    with _tls_errors(*configuration.tls_files):
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*configuration.tls_files)
 
 
 @contextmanager
-def _telling(certfile: Path, keyfile: Path) -> Iterator[None]:
-    """Say which files cannot be used, and why."""
+def _tls_errors(certfile: Path, keyfile: Path) -> Iterator[None]:
+    """Translate errors of certificate files, with their names."""
     try:
         yield
     except (ssl.SSLError, OSError) as error:
@@ -111,10 +111,9 @@ def _telling(certfile: Path, keyfile: Path) -> Iterator[None]:
 
 
 class _Config(Settings):
-    """Hypercorn's settings, the sockets it gets, and a certificate that can be renewed while connections are accepted.
+    """Hypercorn's settings, its sockets, and a certificate that can be renewed while it accepts connections.
 
-    `duplicates` are the sockets, by port: Hypercorn closes what it is given, and the originals stay with whoever bound
-    them.
+    `duplicates` are copies of the sockets, by port, because Hypercorn closes its own.
     """
 
     backlog = BACKLOG
@@ -127,16 +126,16 @@ class _Config(Settings):
         if configuration.tls_files is not None:
             self.certfile, self.keyfile = map(str, configuration.tls_files)
         if listeners.sharing is not None and isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
-            self.backlog = 1  # see _Listening; libuv's loop takes it for nothing but the queue
+            self.backlog = 1  # see _Listening; libuv's loop uses it for the queue only
         self.errorlog = logging.getLogger("pallas.server.http")
 
     def create_sockets(self) -> hypercorn.config.Sockets:
-        """The bound ones."""
+        """Return the bound sockets."""
         bound: list[socket.socket] = list(self.duplicates.values())
         return hypercorn.config.Sockets(bound, [], []) if self.ssl_enabled else hypercorn.config.Sockets([], bound, [])
 
     def create_ssl_context(self) -> ssl.SSLContext | None:
-        """What Hypercorn encrypts with: each connection asks here for the certificate it is to get."""
+        """Return a context that asks for the present certificate with each connection."""
         context = super().create_ssl_context()
         if context is not None:
             context.sni_callback = self._hand_over
@@ -148,7 +147,7 @@ class _Config(Settings):
         before = self.certfile, self.keyfile
         self.certfile, self.keyfile = files = tuple(map(str, configuration.tls_files))
         try:
-            with _telling(*configuration.tls_files):
+            with _tls_errors(*configuration.tls_files):
                 context = super().create_ssl_context()
         finally:
             self.certfile, self.keyfile = before
@@ -160,20 +159,20 @@ class _Config(Settings):
         return use
 
     def _hand_over(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Called within every handshake, whether the client names a server or not."""
+        """Set the renewed certificate; called within every handshake."""
         del name, context
         if self._renewed is not None:
             connection.context = self._renewed
 
 
 class _Listening(socket.socket):
-    """A socket whose queue stays as long as it is.
+    """A socket whose queue keeps its length.
 
-    asyncio takes its length for the number of connections to accept at once as well. Where processes share a socket
-    that is one, or whoever wakes first would take a whole burst; but the queue must not be that short.
+    asyncio uses the length also as the number of connections to accept at once. With processes that share a socket it
+    has to be one, else the first to wake would accept a whole burst; but the queue must not be that short.
     """
 
     def listen(self, backlog: int = BACKLOG, /) -> None:
-        """Listen already, and with another backlog."""
+        """Ignore the backlog; the socket listens already."""
         del backlog
         super().listen(BACKLOG)

@@ -1,4 +1,4 @@
-"""The ports of the gateway while it serves: opened together, added and taken away by a reload, closed together."""
+"""The ports of a running gateway: opened together, added and removed by a reload, closed together."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class SwappableApp:
-    """The ASGI app of every port; which app that is may change between two requests."""
+    """The ASGI app of every port, which a reload replaces between two requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve by the app of the moment, to the end."""
+        """Serve a request by the present app."""
         await self.app(scope, receive, send)
 
 
@@ -36,7 +36,7 @@ class Listening:
     """Accepts connections on every port; an async context manager.
 
     Args:
-        entrance: what answers.
+        entrance: answers requests.
         listeners: bound sockets.
         configuration: for the certificate.
         sockets: closes them, after this.
@@ -58,12 +58,12 @@ class Listening:
         self.failed: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> Self:
-        """Begin to accept."""
+        """Start accepting."""
         await self.open(self._listeners, self._configuration)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop accepting on all ports at once, and give the last answers their time."""
+        """Stop accepting on all ports at once, and wait for the last answers."""
         await self._tasks.cancel_all()
         if (sharing := self._listeners.sharing) is not None:
             await sharing.until_all_stopped()
@@ -74,25 +74,25 @@ class Listening:
         await self._last.__aexit__()
 
     def steady(self) -> asyncio.Lock:
-        """Hold it for a block in which no port closes."""
+        """Return a lock; no port closes while it is held."""
         return self._staying
 
     @property
     def routes(self) -> Mapping[int, PortRoutes]:
-        """What each port serves, those as well that are about to close."""
+        """The routes of each port, including ports that are about to close."""
         return self._routes
 
     @property
     def closing(self) -> Collection[int]:
-        """The ports that close after their last answers."""
+        """The ports that will close after their last answers."""
         return self._closing.keys()
 
     def keep(self, sockets: ExitStack) -> None:
-        """Have more sockets closed in the end."""
+        """Close more sockets at the end."""
         self._sockets.enter_context(sockets)
 
     async def open(self, listeners: Listeners, configuration: Configuration) -> None:
-        """Accept on more ports, and stay on those that were to close and are wanted again."""
+        """Accept on more ports, and keep those that were to close and are configured again."""
         for port in self._closing.keys() & listeners.routes.keys():
             self._closing.pop(port).cancel()
         self._routes.update(listeners.routes)
@@ -104,17 +104,17 @@ class Listening:
             serving.add_done_callback(self._note_end)
 
     def hurry(self) -> None:
-        """Wait for clients that do not read their answers no longer than a stop may take."""
+        """Shorten the time limit for clients that do not read their answers."""
         for accepting in self._accepting.values():
             accepting.hurry()
 
     def close_later(self, port: int, last_answers: Awaitable[object], seconds: float) -> None:
-        """Stop accepting on a port once the last answers have gone out by it, at the latest after `seconds`."""
+        """Stop accepting on a port after its last answers, at the latest after `seconds`."""
         closing = self._close(port, last_answers, seconds)
         self._closing[port] = self._tasks.spawn(closing, name=f"port {port} closing", report=True)
 
     def load_tls(self, configuration: Configuration) -> Callable[[], None]:
-        """Load the certificate's files as they are now; new connections use them once that is called.
+        """Load the present certificate files; returns a function that makes new connections use them.
 
         Raises:
             TlsError: they cannot be used.
@@ -133,7 +133,7 @@ class Listening:
         async with self._staying:
             del self._closing[port], self._routes[port]
             accepting = self._accepting.pop(port)
-        # In a task that nobody cancels: the gateway may stop meanwhile, and the port must be closed all the same.
+        # In a task that is never cancelled: the port must be closed even if the gateway stops meanwhile.
         await asyncio.shield(self._last.spawn(accepting.__aexit__(), name=f"port {port} closed", report=True))
 
     def _note_end(self, serving: asyncio.Task[None]) -> None:

@@ -1,6 +1,6 @@
-"""Hot reload: the configuration is read again, and the gateway goes over to it while calls run.
+"""Reloads the configuration while calls run.
 
-A file with problems changes nothing. What only a restart can change is said and left as it is.
+A file with problems changes nothing. Settings that require a restart are logged and keep their values.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ _log = logging.getLogger("pallas.reload")
 
 @dataclass(frozen=True, slots=True)
 class Reloads:
-    """How a gateway is told to reload, and what it reads then.
+    """How a gateway reloads.
 
-    `read` gives the configuration as its files are now, or raises `ConfigurationError`. `asked` is set by whoever wants
-    a reload. With `watch`, a change of a file that the gateway was loaded from asks as well. `after` is called when one
-    has come out.
+    Attributes:
+        read: returns the present configuration, or raises `ConfigurationError`.
+        asked: set to request a reload.
+        watch: request one when a file of the project changes.
+        after: called after each reload.
     """
 
     read: Callable[[], Configuration]
@@ -59,14 +61,14 @@ class Reloader:
         self,
         gateway: Gateway,
         reloads: Reloads,
-        doors: tuple[SwappableApp, Listening],
+        ports: tuple[SwappableApp, Listening],
         service: ServiceManager,
         bind: Callable[[Configuration, ExitStack], Listeners],
     ) -> None:
-        """`bind` binds the ports that the gateway does not listen on yet."""
+        """`bind` binds the ports on which the gateway does not listen yet."""
         self._gateway = gateway
         self._reloads = reloads
-        self._entrance, self._listening = doors
+        self._entrance, self._listening = ports
         self._service = service
         self._bind = bind
         self._kept_back = False
@@ -75,7 +77,7 @@ class Reloader:
         gateway.when_outdated(reloads.asked.set)
 
     async def run(self) -> None:
-        """Reload whenever it is asked for, until cancelled."""
+        """Reload on every request, until cancelled."""
         while True:
             await self._reloads.asked.wait()
             self._reloads.asked.clear()
@@ -83,22 +85,26 @@ class Reloader:
             successful = await self._reload()
             self._reloads.after()
             self._gateway.note_reload(successful=successful)
-            if self._gateway.all_tried:  # else it is not ready yet, and will be said to be
+            if self._gateway.all_tried:  # else `ready` follows when they were
                 self._service.ready()
             self._watch.look_again()
 
-    async def ask_after_changes(self) -> None:
-        """Ask for a reload whenever a file changes that the gateway was loaded from, until cancelled."""
-        await self._gateway.wait_until_tried()  # before, nobody knows which files agents are made of
+    async def watch_files(self) -> None:
+        """Request a reload whenever a file of the project changes, until cancelled."""
+        await self._gateway.wait_until_tried()  # the files of agents are known only then
         async for _ in self._watch.changes():
             self._reloads.asked.set()
 
     async def _reload(self) -> bool:
-        """Whether all of it came out as the files want it."""
+        """Reload; False if something keeps its earlier version."""
         try:
-            configuration = self._applicable(self._reloads.read())
+            configuration, fixed = applicable(self._gateway.configuration, self._reloads.read())
+            for key in fixed:
+                _log.warning("setting requires a restart", extra={"key": key})
             self._awaited = stamps(configuration.declared_files)
-            changes = await self._apply(configuration)
+            check_tls(configuration)
+            async with self._listening.steady():
+                changes = await self._apply(configuration)
         except ConfigurationError as error:
             for problem in error.problems:
                 _log.error("configuration problem", extra={"problem": str(problem)})
@@ -107,32 +113,20 @@ class Reloader:
         except GatewayError as error:
             _log.error("configuration not reloaded", extra={"why": str(error)})
             return False
-        except Exception:  # noqa: BLE001  the gateway serves on, whatever a reload does
+        except Exception:  # noqa: BLE001  the gateway continues to serve
             _log.exception("unexpected error while reloading")
             return False
-        _say(changes)
+        _log_changes(changes)
         self._kept_back = bool(changes.kept_back)
         return not changes.kept_back
 
-    def _applicable(self, wanted: Configuration) -> Configuration:
-        """As far as it can change without a restart; the rest is said."""
-        configuration, fixed = applicable(self._gateway.configuration, wanted)
-        for key in fixed:
-            _log.warning("setting requires a restart", extra={"key": key})
-        return configuration
-
     async def _apply(self, configuration: Configuration) -> Changes:
-        check_tls(configuration)
-        async with self._listening.steady():
-            return await self._exchange(configuration)
-
-    async def _exchange(self, configuration: Configuration) -> Changes:
         with ExitStack() as sockets:
             listeners = self._bind(configuration, sockets)
-            use_certificate = self._listening.load_tls(configuration)  # may fail: before anything is exchanged
+            use_certificate = self._listening.load_tls(configuration)  # first, because it may fail
             servers = self._gateway.servers
             changes = await self._gateway.reload(configuration)
-            # Without an await until the app is the new one as well.
+            # No `await` before the app is replaced as well.
             before = self._listening.routes
             gone = {port: routes for port, routes in before.items() if port not in listeners.routes}
             self._entrance.app = create_app(self._gateway, {**gone, **listeners.routes})
@@ -151,11 +145,11 @@ class Reloader:
         configuration = self._gateway.configuration
         files = [configuration.path, Path.cwd() / DOTENV, *settings_files(configuration.named_fastagent_file)]
         now = stamps((*files, *(configuration.tls_files or ())))
-        declared = dict.fromkeys(configuration.declared_files)  # a file that a pattern has matched since is a change
+        declared = dict.fromkeys(configuration.declared_files)  # a file that a pattern matches since then is a change
         return {**declared, **self._awaited, **self._gateway.files_behind_agents(), **now}
 
 
-def _say(changes: Changes) -> None:
+def _log_changes(changes: Changes) -> None:
     for agent, reason in changes.kept_back.items():
         _log.error("agent not replaced", extra={"agent": agent, "reason": cleaned(str(reason))})
     by_kind = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}

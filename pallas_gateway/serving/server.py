@@ -40,19 +40,19 @@ _log = logging.getLogger("pallas.server")
 
 
 class ServingError(GatewayError):
-    """The listeners ended by themselves."""
+    """The listeners ended unexpectedly."""
 
     reason = "serving_failed"
 
 
 @dataclass(frozen=True, slots=True)
 class SharedListeners:
-    """What one of several processes that serve the same ports has in common with the others.
+    """The listeners and calls that one of several processes shares with the others.
 
     Attributes:
         sockets: as `bind_public` has bound them.
         sharing: when to close them.
-        running: this one's calls, which clients may cancel by way of another process.
+        running: the calls of this process, which clients may cancel through another.
     """
 
     sockets: Sequence[socket.socket]
@@ -60,7 +60,7 @@ class SharedListeners:
     running: RunningCalls
 
 
-async def serve(  # noqa: PLR0913  what it needs, and each way in which it is told or tells something
+async def serve(  # noqa: PLR0913  each is a signal or a callback
     configuration: Configuration,
     runtime: Runtime,
     *,
@@ -76,13 +76,13 @@ async def serve(  # noqa: PLR0913  what it needs, and each way in which it is to
         runtime: opened; starts the agents.
         stop: set by a signal or a test.
         on_ready: called once, when every agent has been ready or failed once.
-        reloads: how it is told to reload; None if it never is.
+        reloads: how to reload; None for never.
         shared: set in one of several processes that serve the same ports.
 
     Raises:
         BindError: a port is taken or not allowed; names it.
         TlsError: the certificate cannot be used.
-        ServingError: the listeners ended by themselves; says why.
+        ServingError: the listeners ended unexpectedly; has the reason.
     """
     check_tls(configuration)
     with ExitStack() as sockets:
@@ -104,7 +104,7 @@ async def serve(  # noqa: PLR0913  what it needs, and each way in which it is to
                 reloader = Reloader(gateway, reloads, (entrance, listening), service, bind_more)
                 tasks.spawn(reloader.run(), name="reloading", report=True)
                 if reloads.watch:
-                    tasks.spawn(reloader.ask_after_changes(), name="file watch", report=True)
+                    tasks.spawn(reloader.watch_files(), name="file watch", report=True)
             await _stopped(stop, listening, tasks)
             await tasks.cancel_all()
             listening.hurry()
@@ -112,7 +112,7 @@ async def serve(  # noqa: PLR0913  what it needs, and each way in which it is to
 
 
 async def _stopped(stop: asyncio.Event, listening: Listening, tasks: TaskOwner) -> None:
-    """Until `stop` is set; a gateway that cannot serve any more ends with the reason instead of looking alive."""
+    """Wait for `stop`; raise an error if the listeners end before."""
     stopping = tasks.spawn(stop.wait(), name="stop")
     awaited: set[asyncio.Future[Any]] = {stopping, listening.failed}
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
@@ -137,7 +137,7 @@ async def _drain(gateway: Gateway, service: ServiceManager) -> None:
 
 
 def listen_to_signals(stop: asyncio.Event, reload: asyncio.Event, on_interrupt: Callable[[], None]) -> None:
-    """The first SIGTERM or SIGINT sets `stop`, the second ends the process at once; SIGHUP sets `reload`.
+    """Set `stop` on the first SIGTERM or SIGINT, end the process on the second; set `reload` on SIGHUP.
 
     `on_interrupt` is called if the first one is a SIGINT.
     """
@@ -146,7 +146,7 @@ def listen_to_signals(stop: asyncio.Event, reload: asyncio.Event, on_interrupt: 
     def on_signal(number: signal.Signals) -> None:
         if stop.is_set():
             _log.warning("process ended by a second signal")
-            os._exit(1)  # without any clean-up: it may be what does not end
+            os._exit(1)  # without clean-up, which may be what hangs
         stop.set()
         if number == signal.SIGINT:
             on_interrupt()

@@ -1,7 +1,7 @@
-"""What systemd is told of the gateway: ready, stopping, how it is, and that its event loop turns.
+"""Notifies systemd: ready, reloading, stopping, status, and watchdog.
 
-The protocol is that of sd_notify(3): lines in a datagram to the socket that `NOTIFY_SOCKET` names. Without that
-variable nothing is sent. systemd's own library is not needed for it.
+The protocol is sd_notify(3): lines in a datagram to the socket that `NOTIFY_SOCKET` names. Without that variable
+nothing is sent.
 """
 
 from __future__ import annotations
@@ -19,66 +19,66 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 STATUS_SECONDS = 5.0
-"""How often the status is looked at where no watchdog wants to hear more often."""
+"""Interval of status updates, unless the watchdog requires a shorter one."""
 
 _log = logging.getLogger("pallas.server")
 
 
 class ServiceManager:
-    """An async context manager around all that serves: while it is open, the watchdog is fed and the status kept.
+    """Sends notifications; an async context manager during which the watchdog is fed and the status updated.
 
     Args:
         environ: `NOTIFY_SOCKET` (a path, or a name in the abstract namespace after `@`), `WATCHDOG_USEC` and
             `WATCHDOG_PID`, as systemd sets them.
-        status: how the service is, in one line; asked again and again.
+        status: returns the state of the service in one line.
     """
 
     def __init__(self, environ: Mapping[str, str], status: Callable[[], str]) -> None:
         self._address = _address_of(environ.get("NOTIFY_SOCKET", ""))
         self.watchdog_seconds = _watchdog_seconds(environ)
         self._status = status
-        self._told_status = ""
-        self._is_heard = True
+        self._sent_status = ""
+        self._is_reachable = True
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:
-        """Begin to feed the watchdog; nobody is told of a start yet."""
+        """Start feeding the watchdog."""
         if self._address is not None:
-            self._tasks.spawn(self._keep_telling(), name="service manager", report=True)
+            self._tasks.spawn(self._keep_notifying(), name="service manager", report=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Say no more."""
+        """Stop notifying."""
         await self._tasks.__aexit__()
 
     def ready(self) -> None:
-        """Start-up, or a reload, is complete."""
-        self._tell("READY=1", *self._changed_status())
+        """Notify that the start or a reload is complete."""
+        self._notify("READY=1", *self._changed_status())
 
     def reloading(self) -> None:
-        """The service reads its configuration again; `ready` says that it has."""
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={monotonic_ns() // 1000}")
+        """Notify that a reload has begun; `ready` ends it."""
+        self._notify("RELOADING=1", f"MONOTONIC_USEC={monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """The service has begun to stop."""
-        self._tell("STOPPING=1", *self._changed_status())
+        """Notify that the service is stopping."""
+        self._notify("STOPPING=1", *self._changed_status())
 
-    async def _keep_telling(self) -> None:
+    async def _keep_notifying(self) -> None:
         watched = self.watchdog_seconds is not None
-        # Half of its time, as sd_watchdog_enabled(3) recommends: one that comes late is not the end yet.
+        # Half of its time, as sd_watchdog_enabled(3) recommends.
         pause = min(STATUS_SECONDS, (self.watchdog_seconds or 2 * STATUS_SECONDS) / 2)
         while True:
             await asyncio.sleep(pause)
-            self._tell(*(["WATCHDOG=1"] if watched else []), *self._changed_status())
+            self._notify(*(["WATCHDOG=1"] if watched else []), *self._changed_status())
 
     def _changed_status(self) -> list[str]:
         status = self._status()
-        if status == self._told_status:
+        if status == self._sent_status:
             return []
-        self._told_status = status
+        self._sent_status = status
         return [f"STATUS={status}"]
 
-    def _tell(self, *lines: str) -> None:
+    def _notify(self, *lines: str) -> None:
         if self._address is None or not lines:
             return
         try:
@@ -86,22 +86,22 @@ class ServiceManager:
                 sender.setblocking(False)
                 sender.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
-            if self._is_heard:  # said once: the watchdog comes every few seconds
+            if self._is_reachable:  # logged once
                 _log.warning("service manager notification failed", extra={"error": error.strerror or str(error)})
-            self._is_heard = False
+            self._is_reachable = False
         else:
-            self._is_heard = True
+            self._is_reachable = True
 
 
 def _address_of(name: str) -> str | None:
-    """The socket's address; None for none, and for the kinds that are no Unix socket (`vsock:…`)."""
+    """Return the address of the socket; None without one, and for others than Unix sockets (`vsock:…`)."""
     if name.startswith("@"):
         return f"\0{name[1:]}"
     return name if name.startswith("/") else None
 
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
-    """The time within which systemd wants to hear from this process; None if it does not watch it."""
+    """Return the time limit of the watchdog; None if systemd does not watch this process."""
     microseconds = environ.get("WATCHDOG_USEC", "")
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()) or not microseconds.isdecimal():
         return None

@@ -1,4 +1,4 @@
-"""The sockets the gateway listens on: which ports, bound once, who is served there, and how they are given up."""
+"""The sockets of the gateway: binds its ports, with the routes of each, and closes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BACKLOG = 1024
 CLOSE_SECONDS = 2.0
-"""How long open connections may take to go once everything has been answered."""
+"""Time limit for open connections to close once all requests have been answered."""
 _STOPPING = (
     f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {RETRY_AFTER_SECONDS}\r\n"
     "Connection: close\r\nContent-Length: 0\r\n\r\n"
@@ -30,19 +30,19 @@ _STOPPING = (
 
 
 class BindError(GatewayError):
-    """A port cannot be had."""
+    """A port cannot be bound."""
 
     reason = "bind_failed"
 
 
 class Sharing(Protocol):
-    """The other processes that accept on the same sockets: one that closes waits until none of them serves."""
+    """The other processes that accept on the same sockets. A process closes them when none of the others serves."""
 
     async def until_all_stopped(self) -> None:
-        """Say that everything here has been answered, and return once that is so everywhere."""
+        """Report that all requests here are answered; return once this is true of all processes."""
 
     def closed(self) -> None:
-        """Say that nothing is accepted here any more."""
+        """Report that this process accepts no more connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ def bind(
     """Bind every port the configuration asks for; `sockets` closes them.
 
     Args:
-        configuration: says which.
-        sockets: takes those that are bound.
-        present: the routes of ports that are bound already, which are kept where they are still wanted.
+        configuration: names the ports.
+        sockets: closes the bound ones at its end.
+        present: the routes of ports that are bound already; those still configured are kept.
 
     Raises:
         BindError: names the address and why.
@@ -87,14 +87,14 @@ def bind(
 
 
 def _kept(wanted: int, routes: PortRoutes, present: Mapping[int, PortRoutes]) -> int | None:
-    """The port that serves already what is wanted of it, or will; an ephemeral one (0) is known by what it serves."""
+    """Return the bound port for a configured one; an ephemeral port (0) is identified by its routes."""
     if wanted:
         return wanted if wanted in present else None
     return next((port for port, others in present.items() if others == routes), None)
 
 
 def bind_public(configuration: Configuration, sockets: ExitStack) -> list[socket.socket]:
-    """Bind the ports that clients see, in the order of the configuration, for several processes to serve.
+    """Bind the ports for clients, in the order of the configuration, for several processes.
 
     Raises:
         BindError: names the address and why.
@@ -122,7 +122,7 @@ def keep_shared(configuration: Configuration, _: ExitStack, *, present: Mapping[
 
 
 def wants_same_ports(one: Configuration, other: Configuration) -> bool:
-    """Whether two configurations want the same of the same ports."""
+    """Return True if two configurations have the same routes on the same ports."""
     return dict(_wanted_ports(one)) == dict(_wanted_ports(other))
 
 
@@ -138,7 +138,7 @@ def _wanted_ports(configuration: Configuration) -> list[tuple[int, PortRoutes]]:
 
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With its protocol number: asyncio switches Nagle's delay off only for sockets that say they are TCP.
+    # With its protocol number: asyncio disables Nagle's delay only for sockets that name TCP.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -154,11 +154,11 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def give_up(listener: socket.socket, tasks: TaskOwner, *, encrypted: bool) -> None:
-    """Have a port refuse connections from now on; who waits to be accepted is told that the gateway stops.
+def close_listener(listener: socket.socket, tasks: TaskOwner, *, encrypted: bool) -> None:
+    """Close a listening socket; answer connections that wait to be accepted with 503.
 
-    A proxy cannot tell a call on a connection that is dropped from one that has begun; one that is refused it may send
-    on. Without an await, so that hardly any connection comes between the last that is accepted and the first refused.
+    A proxy may send a refused call to another replica, but not one whose connection was dropped. There is no `await`,
+    so that few connections arrive between the last accepted and the first refused one.
     """
     late = _queued(listener)
     with suppress(OSError):  # not listening any more
@@ -172,7 +172,7 @@ def give_up(listener: socket.socket, tasks: TaskOwner, *, encrypted: bool) -> No
 
 
 def _queued(listener: socket.socket) -> list[socket.socket]:
-    """Connections that wait to be accepted."""
+    """Accept the connections that wait."""
     found = []
     while True:
         try:
@@ -182,7 +182,7 @@ def _queued(listener: socket.socket) -> list[socket.socket]:
 
 
 async def _turn_away(connection: socket.socket) -> None:
-    """Answer as a gateway does that stops, then let the client close: data left unread would reset the answer."""
+    """Answer 503, then let the client close: closing with unread data would reset the connection."""
     with suppress(OSError, TimeoutError):
         reader, writer = await asyncio.open_connection(sock=connection)
         try:

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.serving.sockets import CLOSE_SECONDS, give_up
+from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
 from pallas_gateway.workers.messages import Cancelled, Close, Closed, NotReloaded, Ready, Stopped
@@ -227,7 +227,7 @@ class WorkerManager:
         if all(worker.has_closed for worker in self._workers.values()):
             encrypted = self._start.configuration.tls_files is not None
             for listener in self._plan.sockets:
-                give_up(listener, self._late_connections, encrypted=encrypted)
+                close_listener(listener, self._late_connections, encrypted=encrypted)
             return
         for worker in self._workers.values():
             worker.send(Close())

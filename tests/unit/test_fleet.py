@@ -301,7 +301,7 @@ async def test_one_that_says_what_cannot_be_read_is_replaced_and_the_others_serv
         assert not run.running.done()
         assert run.starts(2) == ["0"]
     [record] = [one for one in caplog.records if one.message == "worker ended"]
-    assert vars(record).items() >= {"worker": 1, "signal": "SIGKILL", "error": "it said what cannot be read"}.items()
+    assert vars(record).items() >= {"worker": 1, "signal": "SIGKILL", "error": "it sent an unreadable message"}.items()
 
 
 async def test_one_that_somebody_stops_alone_may_close_and_is_replaced(

@@ -76,8 +76,8 @@ async def test_the_failure_of_an_app_is_logged_once_a_minute(caplog: pytest.LogC
 def test_faults_of_connections_and_of_streams_are_logged_apart(caplog: pytest.LogCaptureFixture) -> None:
     faults = Faults()
     for _ in range(3):
-        faults.of_connection(ValueError("one"))
-        faults.of_stream(ValueError("two"))
+        faults.log("connection", ValueError("one"))
+        faults.log("stream", ValueError("two"))
     assert [record.message for record in caplog.records] == ["connection failed", "HTTP/2 stream failed"]
 
 

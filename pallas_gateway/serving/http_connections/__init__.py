@@ -1,6 +1,6 @@
-"""HTTP connections on Hypercorn: its protocols with limits, and with repairs of what a client could misuse.
+"""Hypercorn's connections and protocols, with limits and with repairs of what a client could misuse.
 
-`connection` is one accepted connection, `http1` and `http2` are what it speaks, `inbox` is what an app receives,
-`limits` bounds how long a client may leave an answer unread, `faults` logs what went wrong, and `platform` checks at
-import that the installed Hypercorn has the names that all of them override.
+`connection` is one accepted connection, `http1` and `http2` its protocols, `inbox` the messages for an app. `limits`
+bounds how long an answer may stay unread, `faults` logs errors, `platform` checks at import that Hypercorn has the
+names that are overridden.
 """

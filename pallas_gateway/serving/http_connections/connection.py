@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 require(TCPServer, "_close", "_idle_timeout", "_initiate_server_close", "_read_data", "protocol_send", "run")
 require(ProtocolWrapper, "handle", "initiate")
 _NO_LINGER = struct.pack("ii", 1, 0)
-"""Has the system drop what it still holds for a client (megabytes) when a connection is closed."""
+"""Option that drops unsent data (megabytes) when a connection is closed."""
 
 
 class Settings(hypercorn.config.Config):
@@ -66,7 +66,7 @@ class Connection(TCPServer):
         except OSError:
             pass
         except Exception as error:  # noqa: BLE001  nothing above would handle it but asyncio, which logs every one
-            self.config.faults.of_connection(error)
+            self.config.faults.log("connection", error)
         finally:
             await self._close()
 
@@ -98,13 +98,13 @@ class Connection(TCPServer):
         )
 
     async def protocol_send(self, event: Event) -> None:
-        """Send bytes to the client, or note what became of its requests."""
+        """Send bytes to the client, or handle the end of a request."""
         if not isinstance(event, RawData):
             await super().protocol_send(event)
             return
         async with self.send_lock:
             if self.writer.is_closing():
-                return  # the app learns of it by what it receives
+                return  # the app receives a disconnect
             try:
                 self.writer.write(event.data)
                 if self._unsent():
@@ -115,7 +115,7 @@ class Connection(TCPServer):
     def _unsent(self) -> int:
         try:
             return self.writer.transport.get_write_buffer_size()
-        except AttributeError:  # how asyncio's TLS transport says that it has been closed
+        except AttributeError:  # asyncio's TLS transport was closed
             return 0
 
     def _abort(self) -> None:
@@ -125,7 +125,7 @@ class Connection(TCPServer):
             self._reading.reschedule(0)
 
     async def _read_data(self) -> None:
-        """Read until the client or `_abort` ends the connection; nothing waits for another request then."""
+        """Read until the client or `_abort` ends the connection."""
         try:
             async with asyncio.timeout(None) as self._reading:
                 await super()._read_data()
@@ -147,7 +147,7 @@ class Connection(TCPServer):
         await self._closed()
 
     async def _closed(self) -> None:
-        """Close the connection once its client has read what was sent, at the latest when the limit is over."""
+        """Close the connection once the client has read everything, at the latest after the limit."""
         try:
             self.writer.close()
             await self.config.unread.until_taken(self.writer.wait_closed, self._unsent)
@@ -156,14 +156,14 @@ class Connection(TCPServer):
 
     def _drop(self) -> None:
         accepted = self.writer.get_extra_info("socket")
-        if accepted is not None:  # as it is once TLS has been closed
-            with suppress(OSError, ValueError):  # it has ended by itself
+        if accepted is not None:  # None once TLS was closed
+            with suppress(OSError, ValueError):  # it has ended
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.writer.transport.abort()
 
 
 async def _wait_no_more(*_: object) -> None:
-    """Nothing: the client cannot send another request."""
+    """Do nothing: the client cannot send another request."""
 
 
 class Protocols(ProtocolWrapper):

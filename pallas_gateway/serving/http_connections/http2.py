@@ -51,17 +51,17 @@ class Http2(H2Protocol):
         for event in events:
             try:
                 await self._handle_event(event)
-            except Exception as error:  # noqa: BLE001  whatever it is, the other streams are not to blame
-                self.config.faults.of_stream(error)
+            except Exception as error:  # noqa: BLE001  the other streams continue
+                self.config.faults.log("stream", error)
                 await self._end(getattr(event, "stream_id", 0), ErrorCodes.INTERNAL_ERROR)
         if not self.closed and any(isinstance(event, RequestReceived | StreamReset) for event in events):
-            await self.send(Updated(idle=self.idle))  # Hypercorn takes a connection without streams for a busy one
+            await self.send(Updated(idle=self.idle))  # Hypercorn regards a connection without streams as busy
         await self._flush()
 
     async def _handle_event(self, event: Event) -> None:
         if isinstance(event, PriorityUpdated):
             return  # deprecated by RFC 9113, and a tree that clients can grow
-        if isinstance(event, DataReceived) and event.stream_id not in self.streams:  # it was answered already
+        if isinstance(event, DataReceived) and event.stream_id not in self.streams:  # it was answered
             self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             return
         if isinstance(event, RequestReceived) and not self._is_open(event.stream_id):

@@ -1,4 +1,4 @@
-"""Apps that answer the requests of one connection, and what they receive."""
+"""The apps that answer the requests of one connection, and the messages they receive."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Inbox(asyncio.Queue[Any]):
             await super().put(message)
 
     def close(self) -> None:
-        """The app has ended: drop what it has not taken, and wait for it no longer."""
+        """Drop the messages that an ended app has not received, and accept all further ones."""
         self._is_closed = True
         self._clear()
 
@@ -58,7 +58,7 @@ class Apps(TaskGroup):
     async def spawn_app(
         self, app: Any, config: Any, scope: Any, send: Callable[[Any], Awaitable[None]]
     ) -> Callable[[Any], Awaitable[None]]:
-        """Start an app; returns what hands it messages."""
+        """Start an app; returns a function that sends it messages."""
         inbox = Inbox(config.max_app_queue_size)
         self.running += 1
         self.spawn(self._run, app, scope, inbox, send)
@@ -68,7 +68,7 @@ class Apps(TaskGroup):
         try:
             await app(scope, inbox.get, send, partial(self._loop.run_in_executor, None), _not_from_threads)
         except Exception as error:  # noqa: BLE001  as Hypercorn does: a failed request is logged and answered with 500
-            self._faults.of_request(error)
+            self._faults.log("request", error)
         finally:
             self.running -= 1
             inbox.close()
@@ -76,5 +76,5 @@ class Apps(TaskGroup):
 
 
 def _not_from_threads(*_: object) -> None:
-    """Refuse what only WSGI apps do."""
+    """Refuse calls that only WSGI apps make."""
     raise NotImplementedError

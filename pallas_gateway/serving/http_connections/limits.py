@@ -1,4 +1,4 @@
-"""Time limits of connections. Those of requests, which no client can see the end of, are in `web/guards.py`."""
+"""Time limits of connections. Those of requests are in `web/guards.py`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 IDLE_SECONDS = 120.0
-"""Longer than proxies and clients keep idle connections (60 s), else one is closed just as it is used again."""
+"""Longer than the idle time of proxies and clients (60 s), so that they close connections first."""
 UNREAD_SECONDS = 60.0
 """Period after which a client that has not read its answer must have made progress."""
 LEAST_READ_BYTES = 64 * 1024
-"""Bytes that it must have read since then. Systems take a few for a client that reads nothing."""
+"""Bytes that it must have read since then. Systems buffer some for a client that reads nothing."""
 
 
 class UnreadLimit:
@@ -49,7 +49,7 @@ class UnreadLimit:
                     raise
 
     def shorten(self, seconds: float) -> None:
-        """Allow no more than `seconds` from now on, to clients that are waited for already as well."""
+        """Shorten the limit to `seconds`, also for clients that are already waited for."""
         self._seconds = min(self._seconds, seconds)
         latest = asyncio.get_running_loop().time() + self._seconds
         for period in self._waiting:

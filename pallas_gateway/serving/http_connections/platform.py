@@ -1,4 +1,4 @@
-"""The names of Hypercorn and h2 that this package overrides, checked at import like all that reaches into a library."""
+"""Checks at import that Hypercorn and h2 have the names that this package overrides."""
 
 from __future__ import annotations
 
