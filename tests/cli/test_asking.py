@@ -359,8 +359,8 @@ def test_a_token_stays_here_when_the_registry_names_another_place(run: Command, 
         ran = run("call", "echo", "hi", "--url", server.url, "--bearer", "anns-token")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
-        f"Agent 'echo' is at {address}: the registry names an address on another host, or without TLS; the token stays "
-        "here. Give its gateway's own --url.\n"
+        f"Agent 'echo' is at {address}: the registry names an address on another host, or without TLS; the token was "
+        "not sent. Give its gateway's own --url.\n"
     )
 
 
