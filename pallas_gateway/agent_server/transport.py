@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from pallas_gateway.agent_server import stateless_call
+from pallas_gateway.runtime.fast_paths import STATELESS_CALLS
 from pallas_gateway.tasks import UseCount
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Transport:
         # The body of each request has been read, within the gateway's own limit.
         self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=sys.maxsize)
         self._requests = UseCount()
+        self._takes_calls = STATELESS_CALLS.is_on
         self._answering: set[asyncio.Task[Any]] = set()
         self._opened = asyncio.Event()
         self._over = asyncio.Event()
@@ -61,13 +62,20 @@ class Transport:
         """Answer one request: a call of the initialize era here, everything else by the SDK."""
         with self._requests.one_more():
             await self._opened.wait()
-            call = request.call if stateless_call.may_be_call(request.http) else None
-            if call is None:
+            if not (self._takes_calls and await self._answer_call(request, send)):
                 await self._manager.handle_request(request.http.scope, request.receive, send)
-                return
-            answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
-            self._answering.add(answering)
-            try:
-                await stateless_call.answer(self._manager.app, call, request.http, send, answering)
-            finally:
-                self._answering.discard(answering)
+
+    async def _answer_call(self, request: McpRequest, send: Send) -> bool:
+        """Answer a call of the initialize era; false if the request is none."""
+        from pallas_gateway.agent_server import stateless_call  # noqa: PLC0415  it may not fit the installed SDK
+
+        call = request.call if stateless_call.may_be_call(request.http) else None
+        if call is None:
+            return False
+        answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
+        self._answering.add(answering)
+        try:
+            await stateless_call.answer(self._manager.app, call, request.http, send, answering)
+        finally:
+            self._answering.discard(answering)
+        return True

@@ -24,7 +24,7 @@ from pallas_gateway.runtime.protocols import ModelFacts
 from pallas_gateway.runtime.settings.hosting import settings_of
 from pallas_gateway.runtime.settings.models import facts_of, model_facts, models_used, provider_and_model
 from pallas_gateway.runtime.settings.providers import providers_of
-from pallas_gateway.runtime.warm_instance import Spare
+from pallas_gateway.runtime.warm_instance import WarmInstance
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class FastAgentHost:
         self._operations = Operations(plan.on_operation, server_names(fast), self._offers.invalidate)
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
-        self._spare = Spare(self._create, self._tasks)
+        self._warm = WarmInstance(self._create, self._tasks)
         self._fast = fast
         self._models_used: set[tuple[str, str]] = set()
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before anybody asks
@@ -140,7 +140,7 @@ class FastAgentHost:
             await models_known()
             self._model = model_facts(session.agent_app, self._served, self._plan.model_capabilities)
             self._models_used = models_used(session.agent_app)
-            self._spare.only_if_alike(session.agent_app.registered_agents().values())
+            self._warm.only_if_alike(session.agent_app.registered_agents().values())
         finally:
             await session.delete()
 
@@ -161,7 +161,7 @@ class FastAgentHost:
         async with AsyncExitStack() as closing:  # the rest is closed although one of them fails
             closing.push_async_callback(self._offers.close)
             await closing.enter_async_context(self._tasks)
-            closing.push_async_callback(self._spare.close)
+            closing.push_async_callback(self._warm.close)
             await self._answers.cancel_all()
 
     @asynccontextmanager
@@ -169,6 +169,7 @@ class FastAgentHost:
         """A fresh instance for `call`; see `AgentRuntime.open`."""
         creation = self._obtain(call.call_id)
         self._live += 1
+        self._warm.make_soon()
         try:
             # Shielded: cancelled half-way, an instance would stay in the harness's books for ever.
             session = await asyncio.shield(creation)
@@ -184,7 +185,6 @@ class FastAgentHost:
             connect=instance.connect_one,
             presented=Presented(credentials, self._downstreams, self._exchanger),
             operations=self._operations,
-            on_llm_wait=WeakMethod(self._spare.make),
             on_llm_repeat=WeakMethod(observer.note_repeat),
         )
         with entered(scope), self._harness.request_context(bearer_token=for_llm), engine.asking_for_logs():
@@ -196,10 +196,10 @@ class FastAgentHost:
                 self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}", report=True)
 
     def _obtain(self, call_id: str) -> asyncio.Future[HarnessSession]:
-        if (spare := self._spare.take()) is None:
+        if (warm := self._warm.take()) is None:
             return self._tasks.spawn(self._create(call_id), name=f"create {call_id}")
         there: asyncio.Future[HarnessSession] = asyncio.get_running_loop().create_future()
-        there.set_result(spare)
+        there.set_result(warm)
         return there
 
     async def _create(self, session_id: str) -> HarnessSession:

@@ -78,7 +78,6 @@ class CallScope:
         connect: connects aggregators; None leaves it to fast-agent.
         presented: the call's credentials.
         operations: receives reports of downstream operations.
-        on_llm_wait: is called when a request has left for a model.
         on_llm_repeat: is called with an LLM that is about to repeat a request.
         llm: runs the current turn.
         requests: those of the current turn.
@@ -92,7 +91,6 @@ class CallScope:
     # The call. A question to its caller needs its field here.
     presented: Presented | None = None
     operations: Operations | None = None
-    on_llm_wait: WeakMethod[Callable[[], None]] | None = None
     on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
     # One LLM turn
     llm: Any = None

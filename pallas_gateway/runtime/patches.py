@@ -1,8 +1,7 @@
 """How fast-agent is made fit for hosting many agents: what of it is replaced, with the reason, and the check of it all.
 
-Whoever reaches into fast-agent, or into a library that it brings, lists what it relies on: this module, `connections`
-(how connections are made), `call_connections` and `llm_*` (those of calls and of LLM turns), `savings`. If an upgrade
-removes or reshapes one of these names, `prepare()` says so at once instead of a call failing later.
+A module that uses private names of fast-agent, or of a library that it brings, lists them. If an upgrade removes or
+changes one, `prepare()` raises instead of a call failing later. What is only faster is in `fast_paths`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from functools import cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import fast_agent.config
@@ -28,13 +27,13 @@ from fast_agent.llm import fastagent_llm
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.ui import console as consoles
 
+from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.call import questions
 from pallas_gateway.runtime.compat import engine_log
 from pallas_gateway.runtime.compat.engine import get_settings_apart
-from pallas_gateway.runtime.compat.requirements import check_names, check_reads, incompatible
+from pallas_gateway.runtime.compat.requirements import check_names, check_reads
 from pallas_gateway.runtime.downstreams import connecting, manager, shutdown, tool_filters
 from pallas_gateway.runtime.downstreams.operations import timed
-from pallas_gateway.runtime.fast_paths import openai_messages, savings
 from pallas_gateway.runtime.llm import attempts, client_cache, loading, openrouter
 
 if TYPE_CHECKING:
@@ -72,7 +71,6 @@ _RELIED_ON: ReliedOn = (
     *questions.RELIED_ON,
     *attempts.RELIED_ON,
     *loading.RELIED_ON,
-    *savings.RELIED_ON,
 )
 # What the gateway sets, and what it reads in place of a method it replaces.
 _READ: tuple[tuple[Any, str, str], ...] = (
@@ -88,10 +86,12 @@ def prepare() -> None:
 
     Raises:
         PlatformError: the installed fast-agent lacks something the gateway relies on; names it.
+        ConfigurationError: `PALLAS_FAST_PATHS` names an unknown fast path.
     """
     global _prepared  # noqa: PLW0603  the patched classes are process-wide, so is this mark
     if _prepared:
         return
+    fast_paths.check_switch()
     check()
     _expand_braced_defaults()
     _read_settings_apart()
@@ -100,10 +100,11 @@ def prepare() -> None:
     McpAgent.call_tool = wraps(McpAgent.call_tool)(tool_filters.guarded(McpAgent.call_tool))  # type: ignore[method-assign]
     _log_to_the_gateway()
     questions.prepare()
-    loading.prepare(check_openai)
+    loading.prepare()
     attempts.prepare()
     _obey_no_message()
-    savings.save()
+    for fast_path in (fast_paths.DEEP_COPIES, fast_paths.MODEL_FACTORIES, fast_paths.REQUEST_PARAMS):
+        fast_path.install()
     for console in (consoles.console, consoles.error_console, consoles.server_console):
         console.quiet = True  # its chat and progress have no place in a server's output
     # Modules that leave parse_cli_args on would read the gateway's own options as fast-agent's.
@@ -115,18 +116,6 @@ def check() -> None:
     """Raise `PlatformError` unless every relied-on name is there and takes the parameters it is called with."""
     check_names(_RELIED_ON)
     check_reads(_READ)
-
-
-@cache
-def check_openai() -> None:
-    """The same for the OpenAI library, once the first agent needs it: importing it takes a second."""
-    try:
-        from pallas_gateway.runtime.fast_paths import openai_chunks, openai_runs  # noqa: PLC0415  not before an LLM is used
-        from pallas_gateway.runtime.llm import sockets  # noqa: PLC0415
-    except ImportError as error:
-        raise incompatible(str(error)) from error
-    for module in (client_cache, openai_messages, openai_chunks, openai_runs, sockets):
-        check_names(module.RELIED_ON)
 
 
 async def shut_down() -> None:

@@ -1,15 +1,18 @@
-"""An instance made ahead of the call that will have it, while another call waits for its model.
+"""An instance made ahead of the call that uses it, while another call waits for its model.
 
-Used once like any other, or thrown away: it has belonged to nobody, and a call that finds none makes its own.
+Used for at most one call, or thrown away. If none is ready, the call makes its own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from contextvars import Context
 from datetime import date
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
+
+from pallas_gateway.runtime import fast_paths
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
     from pallas_gateway.tasks import TaskOwner
 
+AFTER_SECONDS = 0.01
+"""By then the call that opened an instance has sent its request to the model."""
 FRESH_SECONDS = 60.0
 """Older ones are thrown away: an instruction may hold what was so when it was made."""
 _READ_ANEW = ("{{file", "{{url")
@@ -31,21 +36,21 @@ class _Made(NamedTuple):
     on: date  # an instruction may name it
 
 
-class Spare:
-    """That of one hosted agent. `create` makes an instance under a name that no other has."""
+class WarmInstance:
+    """The warm instance of one hosted agent. `create` makes an instance under a name that no other has."""
 
     def __init__(self, create: Callable[[str], Awaitable[HarnessSession]], tasks: TaskOwner) -> None:
         self._create = create
         self._tasks = tasks
         self._numbers = itertools.count(1)
         self._made: _Made | None = None
-        self._is_wanted = True
+        self._is_wanted = fast_paths.WARM_INSTANCES.is_on
         self._is_making = False
 
     def only_if_alike(self, agents: Iterable[AgentProtocol]) -> None:
         """Make none ahead of time for agents whose instructions are put together anew for each instance."""
         instructions = [str(getattr(agent.config, "instruction", "")) for agent in agents]
-        self._is_wanted = not any(mark in text for mark in _READ_ANEW for text in instructions)
+        self._is_wanted &= not any(mark in text for mark in _READ_ANEW for text in instructions)
 
     def take(self) -> HarnessSession | None:
         """The instance, if there is one that could have been made now; it is the caller's from here on."""
@@ -54,14 +59,14 @@ class Spare:
             return None
         if monotonic() - made.at <= FRESH_SECONDS and made.on == _today():
             return made.session
-        self._tasks.spawn(made.session.delete(), name="throw spare away", report=True)
+        self._tasks.spawn(made.session.delete(), name="throw warm instance away", report=True)
         return None
 
-    def make(self) -> None:
-        """Begin to make one, unless there is one; in a context of its own, not in that of the call that waits."""
+    def make_soon(self) -> None:
+        """Make one in a moment, in an empty context, not in that of the call."""
         if self._is_wanted and self._made is None and not self._is_making:
             self._is_making = True
-            Context().run(self._tasks.spawn, self._make(), name="make spare", report=True)
+            asyncio.get_running_loop().call_later(AFTER_SECONDS, self._begin, context=Context())
 
     async def close(self) -> None:
         """Make no more, and throw away what there is."""
@@ -70,9 +75,14 @@ class Spare:
         if made is not None:
             await made.session.delete()
 
+    def _begin(self) -> None:
+        self._is_making = self._is_wanted
+        if self._is_wanted:
+            self._tasks.spawn(self._make(), name="make warm instance", report=True)
+
     async def _make(self) -> None:
         try:
-            session = await self._create(f"spare-{next(self._numbers)}")
+            session = await self._create(f"warm-{next(self._numbers)}")
         finally:
             self._is_making = False
         if self._is_wanted:

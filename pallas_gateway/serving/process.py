@@ -18,8 +18,11 @@ YOUNG_OBJECTS = 10_000
 
 def expect_calls() -> None:
     """Set the garbage collector for a process in which many objects live as long as a call and no longer."""
-    _, *older = gc.get_threshold()
-    gc.set_threshold(YOUNG_OBJECTS, *older)
+    from pallas_gateway.runtime import fast_paths  # noqa: PLC0415  `--help` loads this module, and serves nothing
+
+    if fast_paths.GARBAGE_COLLECTION.is_on:
+        _, *older = gc.get_threshold()
+        gc.set_threshold(YOUNG_OBJECTS, *older)
 
 
 def set_aside_what_stays() -> None:
@@ -29,6 +32,10 @@ def set_aside_what_stays() -> None:
     at as ever. Called again, after a reload, it first collects what the reload replaced; what calls still used of that
     is collected the next time.
     """
+    from pallas_gateway.runtime import fast_paths  # noqa: PLC0415
+
+    if not fast_paths.GARBAGE_COLLECTION.is_on:
+        return
     if gc.get_freeze_count():
         gc.unfreeze()
         gc.collect()
@@ -40,12 +47,14 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
     Not in asyncio's debug mode, in which libuv's loop looks at the stack where there is none and crashes the process.
     """
-    try:
-        import uvloop  # noqa: PLC0415  only what serves loads it
-    except ImportError:  # there is none for Windows
+    from pallas_gateway.runtime import fast_paths  # noqa: PLC0415
+
+    if _is_debugging() or not fast_paths.EVENT_LOOP.is_on:
         asyncio.run(work)
-    else:
-        asyncio.run(work, loop_factory=None if _is_debugging() else uvloop.new_event_loop)
+        return
+    import uvloop  # noqa: PLC0415  only what serves loads it
+
+    asyncio.run(work, loop_factory=uvloop.new_event_loop)
 
 
 def _is_debugging() -> bool:

@@ -150,6 +150,9 @@ class Metrics:
             "provider",
             across="livemostrecent",
         )
+        self.fast_path = self._gauge(
+            "pallas_fast_path", "1 for a fast path that is on, 0 for one that is off.", "name", across="livemin"
+        )
         self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
         if self._of_all_workers is not None:
             self._of_all_workers.add_computed(self.instances_live)

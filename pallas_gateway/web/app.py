@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING
+from pallas_gateway.runtime import fast_paths
 from pallas_gateway.urls import ALL_AGENTS, WELL_KNOWN
 from pallas_gateway.web import (
     agent_routes,
@@ -194,6 +195,8 @@ class _OpenEndpoints:
 
     async def _metrics(self, request: Request) -> Response:
         refused = await metrics_refusal(self._gateway, request.scope)
+        for name, is_on in fast_paths.states().items():
+            self._gateway.metrics.fast_path.labels(name).set(is_on)
         return refused or metrics.exposition(self._gateway.metrics.exposed, request)
 
     async def _well_known(self, request: Request) -> Response:

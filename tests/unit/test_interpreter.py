@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from pallas_gateway.runtime import fast_paths
+from pallas_gateway.runtime.fast_paths import FastPath
 from pallas_gateway.serving import process
 
 PROGRAM = """
@@ -80,6 +82,7 @@ def test_what_serves_runs_on_libuvs_loop(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_serves_runs_without_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
+    monkeypatch.setattr(fast_paths, "EVENT_LOOP", FastPath("event_loop", "uvloop"))
     seen: list[bool] = []
 
     async def work() -> None:

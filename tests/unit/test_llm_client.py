@@ -9,23 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from fast_agent.llm.provider.openai import llm_openai
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, AsyncStream
 from openai._models import FinalRequestOptions, construct_type
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.chat.chat_completion_chunk import ChoiceDelta
-from pydantic import BaseModel
 
 from pallas_gateway.runtime.fast_paths import openai_chunks
-from pallas_gateway.runtime.fast_paths.openai_chunks import ChunkStream, in_short, know_chunks
+from pallas_gateway.runtime.fast_paths.openai_chunks import ChunkStream, accelerate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
 URL = "http://llm.invalid/v1"
-CLIENT = in_short(AsyncOpenAI)(api_key="not-a-key")
+CLIENT = accelerate(AsyncOpenAI)(api_key="not-a-key")
 CHUNK: dict[str, Any] = {
     "id": "chunk-1",
     "object": "chat.completion.chunk",
@@ -158,50 +155,9 @@ async def test_a_chunk_is_what_the_library_makes_of_it(changed: dict[str, Any]) 
     assert ours[0][:2] == (ChatCompletionChunk, theirs.model_dump(warnings=False))
 
 
-@pytest.mark.parametrize("changed", CHANGES)
-def test_what_is_taken_of_a_chunk_is_what_fast_agent_finds(changed: dict[str, Any]) -> None:
-    know_chunks(llm_openai)
-    know_chunks(llm_openai)
-    chunk: Any = construct_type(type_=ChatCompletionChunk, value={**CHUNK, **changed})
-
-    takes: list[Any] = [llm_openai._openai_choices, llm_openai._openai_usage]
-    for take in takes:
-        original = take.original
-        assert not hasattr(original, "original")
-        assert _outcome(take, chunk) == _outcome(original, chunk)
-        assert take("no chunk") is None
-
-
-@pytest.mark.parametrize("name", ["reasoning", "reasoning_content", "content", "nothing", "__dunder__", "model_extra"])
-@pytest.mark.parametrize("more", [{}, {"reasoning": "because", "nothing": None}])
-def test_what_a_provider_adds_to_a_delta_is_found_as_pydantic_finds_it(name: str, more: dict[str, Any]) -> None:
-    class Theirs(ChoiceDelta):
-        __getattr__ = BaseModel.__getattr__  # type: ignore[attr-defined]
-
-    know_chunks(llm_openai)
-    ours, theirs = (kind.model_validate({"content": "c", **more}) for kind in (ChoiceDelta, Theirs))
-
-    def found(delta: Any) -> Any:
-        try:
-            return getattr(delta, name)
-        except AttributeError as error:
-            return str(error).replace("Theirs", "ChoiceDelta")
-
-    assert found(ours) == found(theirs)
-    assert ours == ChoiceDelta.model_validate({"content": "c", **more}).model_copy(deep=True)
-    assert found(ChoiceDelta.model_construct(content="c", **more)) == found(Theirs.model_construct(content="c", **more))
-
-
-def _outcome(take: Callable[[object], Any], chunk: Any) -> Any:
-    try:
-        return take(chunk)
-    except ValueError as error:
-        return str(error)
-
-
 def a_client(client_class: Any = AsyncOpenAI, **more: Any) -> Any:
     settings = {"api_key": "key-1", "base_url": URL, "default_headers": {"X-Team": "a"}, **more}
-    return in_short(client_class)(**settings)
+    return accelerate(client_class)(**settings)
 
 
 OPTIONS: list[Any] = [
@@ -258,13 +214,13 @@ def test_no_more_than_so_many_ways_to_ask_are_kept() -> None:
     client = a_client()
     options = FinalRequestOptions.construct(method="post", url="/c", json_data={}, security={"bearer_auth": True})
     kept = []
-    for number in range(3 * openai_chunks.KEPT_FRAMES):
+    for number in range(3 * openai_chunks.KEPT_TEMPLATES):
         client.api_key = f"key-{number}"  # one that is renewed now and then
         assert client._build_request(options).headers["authorization"] == f"Bearer key-{number}"
-        kept.append(len(client._frames))
+        kept.append(len(client._templates))
 
-    assert max(kept) == openai_chunks.KEPT_FRAMES
-    assert all("key-47" in key for key in list(client._frames)[-1:])
+    assert max(kept) == openai_chunks.KEPT_TEMPLATES
+    assert all("key-47" in key for key in list(client._templates)[-1:])
 
 
 def test_what_is_noted_with_one_request_is_not_noted_with_the_next() -> None:
@@ -278,7 +234,7 @@ def test_what_is_noted_with_one_request_is_not_noted_with_the_next() -> None:
         request.headers["x-noted"] = "1"
 
 
-async def test_streams_of_chunks_are_read_in_short_and_all_else_by_the_library() -> None:
+async def test_streams_of_chunks_are_read_from_their_bytes_and_all_else_by_the_library() -> None:
     body = b"data: " + json.dumps(CHUNK).encode() + b"\n\ndata: [DONE]\n\n"
     whole = {**CHUNK, "object": "chat.completion", "choices": []}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pytest
 from fast_agent.mcp.auth.context import request_bearer_token
 
@@ -19,6 +20,7 @@ class FakeClient:
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
         self.is_closed = False
+        self._client = httpx2.AsyncClient()
 
     async def close(self) -> None:
         self.is_closed = True

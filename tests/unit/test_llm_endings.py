@@ -12,7 +12,6 @@ from openai import AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletionChunk
 
 from pallas_gateway.errors import CallFailedError
-from pallas_gateway.runtime.fast_paths.openai_chunks import note_ends
 from pallas_gateway.runtime.llm import endings
 from pallas_gateway.runtime.llm.endings import WholeStream
 
@@ -109,8 +108,8 @@ async def test_the_providers_own_word_that_this_is_all_is_enough() -> None:
 
 @pytest.mark.parametrize(("body", "is_done"), [(CHUNK + b"data: [DONE]\n\n", True), (CHUNK, False)])
 async def test_streams_of_openais_library_say_whether_their_provider_said_so(body: bytes, is_done: bool) -> None:
-    note_ends()
-    note_ends()
+    endings.note_ends()
+    endings.note_ends()
     response = httpx2.Response(200, content=body, request=httpx2.Request("POST", "http://127.0.0.1"))
     async with AsyncOpenAI(api_key="key") as client:
         stream = AsyncStream[ChatCompletionChunk](cast_to=ChatCompletionChunk, response=response, client=client)

@@ -12,7 +12,7 @@ from google.genai import _common, models, types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_gateway.runtime.fast_paths.google_chunks import make_texts_in_short
+from pallas_gateway.runtime.fast_paths.google_chunks import install
 from tests.support.model_values import taken_apart
 
 USAGE = {
@@ -76,8 +76,8 @@ CONFIGS = st.sampled_from(
 @pytest.fixture(scope="module")
 def both() -> Any:
     """The library's two functions, ours and its own."""
-    make_texts_in_short()
-    make_texts_in_short()
+    install()
+    install()
     convert: Any = models._GenerateContentResponse_from_mldev
     from_response: Any = types.GenerateContentResponse._from_response
     assert not hasattr(convert.original, "original")

@@ -17,10 +17,10 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsStr
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from typing_extensions import TypedDict
 
+from pallas_gateway.runtime.fast_paths import openai_messages
 from pallas_gateway.runtime.fast_paths.openai_messages import (
     has_no_annotations,
     is_plain,
-    transform_plainly,
     transforming_plainly,
 )
 
@@ -88,9 +88,9 @@ def test_no_request_that_agents_make_renames_anything(expected: Any) -> None:
 
 
 def test_replacing_twice_is_replacing_once() -> None:
-    transform_plainly()
+    openai_messages.install()
     once = completions.async_maybe_transform  # type: ignore[attr-defined]
-    transform_plainly()
+    openai_messages.install()
 
     assert completions.async_maybe_transform is once  # type: ignore[attr-defined]
 

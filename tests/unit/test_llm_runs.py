@@ -13,7 +13,7 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 from pydantic import ValidationError
 
-from pallas_gateway.runtime.fast_paths.openai_runs import RunsState, accumulate_runs
+from pallas_gateway.runtime.fast_paths.openai_runs import RunsState, install
 from tests.support.model_values import taken_apart
 
 CHUNK = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -121,7 +121,7 @@ def test_only_the_librarys_own_state_is_replaced() -> None:
     ]
 
     for module in (*modules, *modules):
-        accumulate_runs(module)
+        install(module)
 
     assert modules[0].ChatCompletionStreamState is RunsState
     assert modules[1].ChatCompletionStreamState is other

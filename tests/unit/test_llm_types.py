@@ -90,8 +90,8 @@ def test_a_value_is_what_the_library_makes_of_it(name: str, data: st.DataObject)
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_an_event_is_tried_as_the_one_type_that_it_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     library, (union, *_), events = LIBRARIES[name]
-    types.construct_by_tag(library)
-    types.construct_by_tag(library)
+    types.install(name)
+    types.install(name)
     construct = library._models.construct_type
     assert construct is library._base_client.construct_type
     assert not hasattr(construct.original, "original")

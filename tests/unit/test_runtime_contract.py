@@ -381,7 +381,7 @@ async def test_what_cannot_be_closed_keeps_nothing_else_of_an_agent_open(
         starting = subject.start("echo")
         agent = await starting.__aenter__()
         assert isinstance(agent, FastAgentHost)
-        monkeypatch.setattr(agent._spare, "close", fail_to_close)
+        monkeypatch.setattr(agent._warm, "close", fail_to_close)
         with pytest.raises(ZeroDivisionError):
             await starting.__aexit__(None, None, None)
         assert agent._offers._is_closed

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fast_agent.agents.agent_types import AgentConfig
-from fast_agent.agents.mcp_agent import McpAgent
-from fast_agent.config import GenericSettings, Settings
-from fast_agent.core.logging.logger import get_logger
-from fast_agent.llm.fastagent_llm import FastAgentLLM
-from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.reasoning_effort import ReasoningEffortSetting
 from fast_agent.llm.request_param_resolution import apply_reasoning_streaming_timeout, merge_request_params
 from fast_agent.types import RequestParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mcp_types import TextContent
-from typing_extensions import get_protocol_members
 
-from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.fast_paths import savings
-from pallas_gateway.runtime.fast_paths.savings import merging_plainly, remembering, timed_in_place
+from pallas_gateway.runtime.fast_paths.model_factories import remembering
+from pallas_gateway.runtime.fast_paths.request_params import merging_plainly, timed_in_place
 
 PARAMS = st.fixed_dictionaries(
     {},
@@ -81,17 +70,6 @@ def test_what_was_merged_shares_nothing_that_can_change() -> None:
     assert (default.stop_sequences, provided.mcp_metadata) == ([], {})
 
 
-@pytest.mark.parametrize("key", ["a-key", None])
-def test_a_providers_key_is_found_in_the_settings(key: str | None) -> None:
-    patches.prepare()
-
-    found = ProviderKeyManager.get_config_file_key("generic", Settings(generic=GenericSettings(api_key=key)))
-
-    assert found == key
-    assert ProviderKeyManager.get_config_file_key("generic", {"generic": {"api_key": key}}) == key
-    assert ProviderKeyManager.get_config_file_key("nowhere", Settings()) is None
-
-
 def test_a_model_is_looked_for_once_and_one_with_parameters_each_time() -> None:
     asked: list[Any] = []
 
@@ -105,29 +83,3 @@ def test_a_model_is_looked_for_once_and_one_with_parameters_each_time() -> None:
     assert remembered(model="one") is not remembered(model="two")
     assert remembered(model="one", request_params=1) is not remembered(model="one", request_params=1)
     assert asked == [("one", None), ("two", None), ("one", 1), ("one", 1)]
-
-
-@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
-@pytest.mark.parametrize("content", ["", "one", "a piece of some length"])
-def test_pieces_of_an_answer_are_counted_and_told_of_only_to_who_debugs(
-    content: str, level: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    patches.prepare()
-    caplog.set_level(level, "pallas.fast_agent")
-    llm: Any = SimpleNamespace(name="agent", chat_turn=lambda: 1, logger=get_logger("test"))
-    ours: Any = FastAgentLLM._update_streaming_progress
-
-    assert ours(llm, content, "m", 7) == ours.__wrapped__(llm, content, "m", 7)
-    told = [record for record in caplog.records if record.getMessage() == "Streaming progress"]
-    assert len(told) == (2 if level == logging.DEBUG else 0)
-
-
-def test_classes_are_known_for_what_their_instances_have() -> None:
-    patches.prepare()
-    patches.prepare()
-    instances = [McpAgent(AgentConfig("agent")), Settings(), TextContent(type="text", text="")]
-    for module, name, known in savings.HAVE:
-        first, protocol = getattr(module, name)
-        instance = next(one for one in instances if isinstance(one, known))
-        assert first is known
-        assert all(hasattr(instance, member) for member in get_protocol_members(protocol)), name

@@ -1,4 +1,4 @@
-"""A spare instance is used once, while it could have been made now, or thrown away."""
+"""A warm instance is used once, while it could have been made now, or thrown away."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pallas_gateway.runtime import warm_instance
-from pallas_gateway.runtime.warm_instance import Spare
+from pallas_gateway.runtime.warm_instance import WarmInstance
 from pallas_gateway.tasks import TaskOwner
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -37,9 +38,20 @@ class Maker:
         self.made: list[Session] = []
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
+        self.begun = asyncio.Event()
         self.tasks = TaskOwner()
+        self.warm: list[WarmInstance] = []
+
+    def instance(self) -> WarmInstance:
+        self.warm.append(WarmInstance(self.create, self.tasks))
+        return self.warm[-1]
+
+    async def settled(self) -> None:
+        await eventually(lambda: not any(one._is_making for one in self.warm), what="the instances")
+        await self.tasks.wait_until_idle()
 
     async def create(self, name: str) -> Any:
+        self.begun.set()
         await self.may_go_on.wait()
         self.made.append(Session(name))
         return self.made[-1]
@@ -53,78 +65,80 @@ async def maker() -> AsyncGenerator[Maker]:
 
 
 async def test_it_is_made_in_nobodys_context_and_had_once(maker: Maker) -> None:
-    spare = Spare(maker.create, maker.tasks)
+    warm = maker.instance()
     somebody.set("a caller")
 
-    assert spare.take() is None
-    spare.make()
-    await maker.tasks.wait_until_idle()
+    assert warm.take() is None
+    warm.make_soon()
+    await maker.settled()
 
     [made] = maker.made
     assert made.made_for == "nobody"
-    assert cast("Any", spare.take()) is made
-    assert spare.take() is None
+    assert cast("Any", warm.take()) is made
+    assert warm.take() is None
     assert not made.is_deleted
 
 
 async def test_one_is_enough(maker: Maker) -> None:
-    spare = Spare(maker.create, maker.tasks)
+    warm = maker.instance()
 
     for _ in range(3):
-        spare.make()
-    await maker.tasks.wait_until_idle()
-    spare.make()
-    await maker.tasks.wait_until_idle()
+        warm.make_soon()
+    await maker.settled()
+    warm.make_soon()
+    await maker.settled()
 
     assert len(maker.made) == 1
 
 
 async def test_an_old_one_is_thrown_away(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    spare = Spare(maker.create, maker.tasks)
-    spare.make()
-    await maker.tasks.wait_until_idle()
+    warm = maker.instance()
+    warm.make_soon()
+    await maker.settled()
     monkeypatch.setattr(warm_instance, "FRESH_SECONDS", -1)
 
-    assert spare.take() is None
-    await maker.tasks.wait_until_idle()
+    assert warm.take() is None
+    await maker.settled()
     assert maker.made[0].is_deleted
 
 
 async def test_one_of_yesterday_is_thrown_away(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_instance, "_today", lambda: date(2026, 1, 1))
-    spare = Spare(maker.create, maker.tasks)
-    spare.make()
-    await maker.tasks.wait_until_idle()
+    warm = maker.instance()
+    warm.make_soon()
+    await maker.settled()
     monkeypatch.setattr(warm_instance, "_today", lambda: date(2026, 1, 2))
 
-    assert spare.take() is None
-    await maker.tasks.wait_until_idle()
+    assert warm.take() is None
+    await maker.settled()
     assert maker.made[0].is_deleted
 
 
 @pytest.mark.parametrize("instruction", ["Obey {{file:rules.md}}", "Obey {{url:https://example.com/rules}}"])
 async def test_none_is_made_where_instructions_are_read_for_each_instance(maker: Maker, instruction: str) -> None:
-    spare = Spare(maker.create, maker.tasks)
-    spare.only_if_alike([agent("Be kind."), agent(instruction)])
+    warm = maker.instance()
+    warm.only_if_alike([agent("Be kind."), agent(instruction)])
 
-    spare.make()
-    await maker.tasks.wait_until_idle()
+    warm.make_soon()
+    await maker.settled()
 
     assert maker.made == []
 
 
 async def test_closing_leaves_none_behind(maker: Maker) -> None:
-    ready, late = Spare(maker.create, maker.tasks), Spare(maker.create, maker.tasks)
-    ready.make()
-    await maker.tasks.wait_until_idle()
+    ready, late = maker.instance(), maker.instance()
+    ready.make_soon()
+    await maker.settled()
     maker.may_go_on.clear()
-    late.make()
+    maker.begun.clear()
+    late.make_soon()
+    await maker.begun.wait()
 
     await ready.close()
     await late.close()
     maker.may_go_on.set()
-    await maker.tasks.wait_until_idle()
-    ready.make()
+    await maker.settled()
+    ready.make_soon()
 
     assert [made.is_deleted for made in maker.made] == [True, True]
     assert ready.take() is late.take() is None
@@ -138,13 +152,14 @@ async def test_one_that_cannot_be_made_is_tried_again(maker: Maker, caplog: pyte
             raise failures.pop()
         return await maker.create(name)
 
-    spare = Spare(create, maker.tasks)
-    spare.make()
-    await maker.tasks.wait_until_idle()
-    spare.make()
-    await maker.tasks.wait_until_idle()
+    warm = WarmInstance(create, maker.tasks)
+    maker.warm.append(warm)
+    warm.make_soon()
+    await maker.settled()
+    warm.make_soon()
+    await maker.settled()
 
-    assert cast("Any", spare.take()) is maker.made[0]
+    assert cast("Any", warm.take()) is maker.made[0]
     assert [record.getMessage() for record in caplog.records] == ["background task failed"]
 
 

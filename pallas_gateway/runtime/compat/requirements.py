@@ -26,10 +26,17 @@ instances get when they are made counts as an attribute of a class.
 
 def check_names(relied_on: ReliedOn) -> None:
     """Raise `PlatformError` unless every name is there and takes the parameters it is called with."""
+    if (why := misfit(relied_on)) is not None:
+        raise incompatible(why)
+
+
+def misfit(relied_on: ReliedOn) -> str | None:
+    """Return a clause about the first name that is missing or takes other parameters; None if all fit."""
     for owner, name, parameters in relied_on:
         holder = _imported(owner) if isinstance(owner, str) else owner
         if not _has(holder, name) or not _takes(getattr(holder, name, None), parameters):
-            raise incompatible(f"{getattr(holder, '__name__', owner)}.{name} is missing or has changed")
+            return f"{getattr(holder, '__name__', owner)}.{name} is missing or has changed"
+    return None
 
 
 def check_reads(reads: Iterable[tuple[Any, str, str]]) -> None:

@@ -1,1 +1,150 @@
-"""What is only faster."""
+"""Fast paths: code that makes calls faster and changes nothing else. The gateway answers every call without them.
+
+A fast path is on if the libraries that it replaces parts of have the versions with which the test suite has passed, if
+every name that it relies on is there, and if `PALLAS_FAST_PATHS` does not switch it off. All are listed at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
+from pallas_gateway.runtime.compat.requirements import misfit
+
+if TYPE_CHECKING:
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+VARIABLE = "PALLAS_FAST_PATHS"
+"""Names fast paths that are switched off, with commas between them."""
+ALL = "off"
+"""The value that switches off all of them."""
+TESTED_VERSIONS = {
+    "aiohttp": "3.14.4",
+    "anthropic": "1.11.0",
+    "fast-agent-mcp": "0.10.46",
+    "google-genai": "2.28.0",
+    "mcp": "2.3.0",
+    "openai": "3.24.0",
+    "pydantic": "2.14.0",
+}
+"""The versions of requirements.lock (a test compares them)."""
+_log = logging.getLogger("pallas.fast_paths")
+_states: dict[str, bool] = {}
+
+
+class FastPath:
+    """One fast path. It is decided when it is first needed, because importing a provider's library takes a second.
+
+    Args:
+        name: its name in the metric and in `PALLAS_FAST_PATHS`.
+        module: the module that implements it; `RELIED_ON`, if it has any, lists the names that must be there.
+        libraries: distributions that must have a tested version.
+        requires: more names that must be there.
+    """
+
+    def __init__(self, name: str, module: str, *libraries: str, requires: ReliedOn = ()) -> None:
+        self.name = name
+        self.module = module
+        self._libraries = libraries
+        self._requires = requires
+
+    @cached_property
+    def is_on(self) -> bool:
+        """False if it is switched off or does not fit, which is logged once."""
+        is_switched_off = bool(_switched_off() & {self.name, ALL})
+        reason = f"switched off by {VARIABLE}" if is_switched_off else self._misfit()
+        if reason is not None:
+            level = logging.INFO if is_switched_off else logging.WARNING
+            _log.log(level, "fast path off", extra={"fast_path": self.name, "reason": reason})
+        _states[self.name] = reason is None
+        return reason is None
+
+    def install(self, *given: object) -> None:
+        """Call `install` of its module, which may be called repeatedly, if the fast path is on."""
+        if self.is_on:
+            import_module(self.module).install(*given)
+
+    def _misfit(self) -> str | None:
+        for library in self._libraries:
+            if (installed := _installed(library)) != (tested := TESTED_VERSIONS[library]):
+                return f"{library} is {installed}, tested is {tested}"
+        try:
+            relied_on = getattr(import_module(self.module), "RELIED_ON", ())
+        except Exception as error:  # noqa: BLE001  whatever a library does that lacks what the module uses
+            return str(error)
+        return misfit((*relied_on, *self._requires))
+
+
+def states() -> dict[str, bool]:
+    """The fast paths that were needed so far, and whether each is on."""
+    return dict(_states)
+
+
+def check_switch() -> None:
+    """Check the value of `PALLAS_FAST_PATHS`.
+
+    Raises:
+        ConfigurationError: it names an unknown fast path.
+    """
+    names = [path.name for path in PATHS]
+    unknown = sorted(_switched_off() - {*names, ALL})
+    known = f"known are {', '.join(names)}, and '{ALL}' for all"
+    problems = [f"no fast path '{name}'{did_you_mean(name, names)}; {known}" for name in unknown]
+    if problems:
+        raise ConfigurationError(Problem(VARIABLE, None, "", problem) for problem in problems)
+
+
+def _switched_off() -> set[str]:
+    return {name for part in os.environ.get(VARIABLE, "").split(",") if (name := part.strip())}
+
+
+def _installed(library: str) -> str | None:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
+
+
+def _types_of(library: str) -> ReliedOn:
+    modules = (f"{library}._models", f"{library}._base_client")
+    names = tuple((module, "construct_type", ("value", "type_", "metadata")) for module in modules)
+    return (*names, (modules[0], "BaseModel", ()))
+
+
+def _transport_of(library: str) -> ReliedOn:
+    transport = f"{library}._vendor.httpx_aiohttp.transport:AiohttpTransport"
+    return ((library, "DefaultAioHttpClient", ()), (transport, "client", ()), (transport, "ssl_context", ()))
+
+
+_HERE = "pallas_gateway.runtime.fast_paths"
+_SOCKETS = "pallas_gateway.runtime.llm.sockets"
+_PROCESS = "pallas_gateway.serving.process"
+DEEP_COPIES = FastPath("deep_copies", f"{_HERE}.deep_copies", "fast-agent-mcp", "pydantic")
+MODEL_FACTORIES = FastPath("model_factories", f"{_HERE}.model_factories", "fast-agent-mcp")
+REQUEST_PARAMS = FastPath("request_params", f"{_HERE}.request_params", "fast-agent-mcp", "pydantic")
+OPENAI_CHUNKS = FastPath("openai_chunks", f"{_HERE}.openai_chunks", "openai", "pydantic")
+OPENAI_MESSAGES = FastPath("openai_messages", f"{_HERE}.openai_messages", "openai")
+OPENAI_RUNS = FastPath("openai_runs", f"{_HERE}.openai_runs", "fast-agent-mcp", "openai", "pydantic")
+OPENAI_TYPES = FastPath("openai_types", f"{_HERE}.union_types", "openai", "pydantic", requires=_types_of("openai"))
+ANTHROPIC_TYPES = FastPath(
+    "anthropic_types", f"{_HERE}.union_types", "anthropic", "pydantic", requires=_types_of("anthropic")
+)
+GOOGLE_CHUNKS = FastPath("google_chunks", f"{_HERE}.google_chunks", "google-genai", "pydantic")
+KEPT_CLIENTS = FastPath("kept_clients", _SOCKETS, "aiohttp", "openai", requires=_transport_of("openai"))
+KEPT_ANTHROPIC_CLIENTS = FastPath(
+    "kept_anthropic_clients", _SOCKETS, "aiohttp", "anthropic", requires=_transport_of("anthropic")
+)
+WARM_INSTANCES = FastPath("warm_instances", "pallas_gateway.runtime.warm_instance")
+STATELESS_CALLS = FastPath("stateless_calls", "pallas_gateway.agent_server.stateless_call", "mcp")
+EVENT_LOOP = FastPath("event_loop", "uvloop")
+GARBAGE_COLLECTION = FastPath("garbage_collection", _PROCESS)
+PATHS = (
+    *(DEEP_COPIES, MODEL_FACTORIES, REQUEST_PARAMS),
+    *(OPENAI_CHUNKS, OPENAI_MESSAGES, OPENAI_RUNS, OPENAI_TYPES, ANTHROPIC_TYPES, GOOGLE_CHUNKS),
+    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, WARM_INSTANCES, STATELESS_CALLS, EVENT_LOOP, GARBAGE_COLLECTION),
+)

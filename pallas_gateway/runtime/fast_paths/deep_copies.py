@@ -11,6 +11,8 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from fast_agent.types import PromptMessageExtended, RequestParams
+from mcp_types import TextContent
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
 
 _NEVER_CHANGING = frozenset({str, int, float, bool, bytes, type(None), datetime})
 _set = object.__setattr__
+
+
+def install() -> None:
+    """Have the models of a conversation copied by `fast_deepcopy`."""
+    for model in (PromptMessageExtended, TextContent, RequestParams):
+        model.__deepcopy__ = fast_deepcopy  # type: ignore[method-assign,assignment]
 
 
 def fast_deepcopy[T: BaseModel](model: T, memo: dict[int, Any] | None = None) -> T:

@@ -1,4 +1,4 @@
-"""Chunks of text in a streamed answer of Gemini, made in short. Imported once an agent uses Google's models.
+"""Chunks of text in a streamed answer of Gemini, made with less work. Imported once an agent uses Google's models.
 
 Google's library copies each chunk field by field into another dict, looks through that for fields that it does not
 know, and has every object of it look for wrong types in Python. A chunk that holds one text, names and counts is made
@@ -11,8 +11,6 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from google.genai import models, types
-
-from pallas_gateway.runtime.compat.requirements import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,13 +44,12 @@ class _Made(dict[str, Any]):
         self.made = response
 
 
-def make_texts_in_short() -> None:
+def install() -> None:
     """Have Google's library make chunks of text here; safe to call again."""
     module: Any = models
     convert = module._GenerateContentResponse_from_mldev
     if hasattr(convert, "original"):
         return
-    check_names(RELIED_ON)
     module._GenerateContentResponse_from_mldev = _converting(convert)
     response_class: Any = types.GenerateContentResponse
     response_class._from_response = classmethod(_from_made(response_class._from_response.__func__))

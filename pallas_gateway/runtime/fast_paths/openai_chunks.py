@@ -1,4 +1,4 @@
-"""The OpenAI library's client, in short where the outcome is the same. Imported once an LLM is used.
+"""The OpenAI library's client with less work for each turn. Imported once an LLM is used.
 
 The library builds each request anew from its settings, and passes each chunk of a streamed answer through four
 generators before it makes objects of it, field by field: more work than all that the gateway does with a turn. Here a
@@ -19,19 +19,17 @@ from openai._streaming import ServerSentEvent, SSEDecoder, _SSELineDecoder
 from openai._types import NotGiven
 from openai._utils import is_given
 from openai._utils._json import openapi_dumps
-from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
-from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta
 from pydantic import ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
     type _Event = bytes | ServerSentEvent
 
-KEPT_FRAMES = 16
+KEPT_TEMPLATES = 16
 """Of one client: it has one for each way it is asked and each attempt."""
 LONG_BYTES = 65_536
 """A piece of an answer without an end after so many bytes is left to the library, which looks at no byte twice."""
@@ -54,90 +52,31 @@ _RAW_RESPONSE_HEADER = "X-Stainless-Raw-Response"
 _END = b"\n\n"
 _FIELD = b"data:"
 _DONE = b"[DONE]"
-_UNSURE = object()
 
 
-def in_short(client_class: type[Any]) -> type[Any]:
+def accelerate(client_class: type[Any]) -> type[Any]:
     """A client class of the OpenAI library that does the same with less work."""
-    return type(client_class.__name__, (_InShort, client_class), {})  # which the library sends as its User-Agent
+    return type(client_class.__name__, (_Accelerated, client_class), {})  # which the library sends as its User-Agent
 
 
-def note_ends() -> None:
-    """Have streams of the library itself say whether their provider said that this is all; safe to call again."""
-    original = AsyncStream._iter_events
-    if hasattr(original, "original"):
-        return
-
-    async def iter_events(self: Any) -> AsyncIterator[ServerSentEvent]:
-        async for event in original(self):
-            self.is_done = getattr(self, "is_done", False) or event.data.startswith("[DONE]")
-            yield event
-
-    iter_events.original = original  # type: ignore[attr-defined]
-    AsyncStream._iter_events = iter_events  # type: ignore[method-assign]
-
-
-def know_chunks(module: Any) -> None:
-    """Have a provider's module of fast-agent take what it wants of a chunk; it asks each which attributes it has."""
-    ChoiceDelta.__getattr__ = more_of  # type: ignore[attr-defined]  # pydantic hides its own from type checkers
-    for name, take in (("_openai_choices", _choices_of), ("_openai_usage", _usage_of)):
-        if (original := getattr(module, name, None)) is not None and not hasattr(original, "original"):
-            setattr(module, name, _taking(take, original))
-
-
-def more_of(delta: ChoiceDelta, name: str) -> Any:
-    """A field that a provider has added, as `BaseModel.__getattr__` finds it; each delta is asked for two.
-
-    Raises:
-        AttributeError: it has not.
-    """
-    extra = None if name.startswith("__") else delta.__pydantic_extra__  # itself not there yet while one is made
-    if extra and name in extra:
-        return extra[name]
-    raise AttributeError(f"{type(delta).__name__!r} object has no attribute {name!r}")
-
-
-def _taking(take: Callable[[ChatCompletionChunk], Any], original: Callable[[object], Any]) -> Callable[[object], Any]:
-    def taken(value: object) -> Any:
-        found = take(value) if type(value) is ChatCompletionChunk else _UNSURE
-        return original(value) if found is _UNSURE else found
-
-    taken.original = original  # type: ignore[attr-defined]
-    return taken
-
-
-def _choices_of(chunk: ChatCompletionChunk) -> Any:
-    return chunk.choices
-
-
-def _usage_of(chunk: ChatCompletionChunk) -> Any:
-    """Some providers put it into the first choice."""
-    if type(chunk.usage) is CompletionUsage:
-        return chunk.usage
-    if chunk.usage is not None or type(chunk.choices) is not list:
-        return _UNSURE
-    first = chunk.choices[0] if chunk.choices else None
-    return _UNSURE if first is not None and (type(first) is not Choice or first.model_extra) else None
-
-
-class _InShort:
+class _Accelerated:
     """Goes before the class of a client."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._frames: dict[tuple[Any, ...], _Frame] = {}
+        self._templates: dict[tuple[Any, ...], RequestTemplate] = {}
 
     def _build_request(self: Any, options: FinalRequestOptions, *, retries_taken: int = 0) -> Any:
         build = super()._build_request  # type: ignore[misc]
         if not _is_plain_post(options) or self._idempotency_header is not None:
             return build(options, retries_taken=retries_taken)
         key = (options.url, *sorted(options.security.items()), self.api_key, retries_taken)
-        if (frame := self._frames.get(key)) is not None:
-            return frame.around(openapi_dumps(options.json_data))
+        if (template := self._templates.get(key)) is not None:
+            return template.request(openapi_dumps(options.json_data))
         request = build(options, retries_taken=retries_taken)
-        if len(self._frames) >= KEPT_FRAMES:
-            self._frames.clear()  # keys change, old ones do not come back
-        self._frames[key] = _Frame.of(request)
+        if len(self._templates) >= KEPT_TEMPLATES:
+            self._templates.clear()  # keys change, old ones do not come back
+        self._templates[key] = RequestTemplate.of(request)
         return request
 
     async def _process_response(self: Any, **given: Any) -> Any:
@@ -169,7 +108,7 @@ def _is_plain_post(options: FinalRequestOptions) -> bool:
     )
 
 
-class _Frame(NamedTuple):
+class RequestTemplate(NamedTuple):
     """What requests of one client have in common: all but the body and its length."""
 
     url: httpx2.URL
@@ -177,12 +116,13 @@ class _Frame(NamedTuple):
     extensions: Mapping[str, Any]
 
     @classmethod
-    def of(cls, request: httpx2.Request) -> _Frame:
+    def of(cls, request: httpx2.Request) -> RequestTemplate:
+        """What a request has in common with those that follow."""
         headers = request.headers.copy()
         del headers["content-length"]
         return cls(request.url, headers, dict(request.extensions))  # of which the first request has its own
 
-    def around(self, body: bytes) -> httpx2.Request:
+    def request(self, body: bytes) -> httpx2.Request:
         """A request with this body."""
         return httpx2.Request("POST", self.url, headers=self.headers, content=body, extensions=dict(self.extensions))
 
@@ -278,8 +218,8 @@ class _Events:
 
 
 def _is_plain(block: bytes) -> bool:
-    """Whether it is one line of data, or one that means nothing."""
-    return block.startswith((_FIELD, b":")) and b"\n" not in block
+    """Return True for one line of data, or a comment that can be decoded."""
+    return b"\n" not in block and (block.startswith(_FIELD) or (block.startswith(b":") and block.isascii()))
 
 
 def _value(block: bytes) -> bytes:

@@ -25,7 +25,7 @@ RELIED_ON: ReliedOn = (
 )
 
 
-def transform_plainly() -> None:
+def install() -> None:
     """Have requests of plain values sent as they are; safe to call again."""
     from openai.resources.chat.completions import completions  # noqa: PLC0415  not before an LLM is used
     from openai.resources.responses import responses  # noqa: PLC0415

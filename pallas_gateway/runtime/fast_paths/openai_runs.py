@@ -27,7 +27,7 @@ _REPLACED = ("index", "type")
 """Strings of a delta that the library does not add to those before."""
 
 
-def accumulate_runs(module: Any) -> None:
+def install(module: Any) -> None:
     """Have a provider's module of fast-agent accumulate its streams here; safe to call again."""
     if getattr(module, _STATE, None) is ChatCompletionStreamState:
         setattr(module, _STATE, RunsState)

@@ -13,31 +13,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from pallas_gateway.runtime.compat.requirements import check_names
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import ModuleType
 
     type _Members = Mapping[Any, type[BaseModel]]
 
 KEPT_TYPES = 1024
-_FUNCTION = "construct_type"
 _MODULES = ("_models", "_base_client")
 """Of a library; each calls the function by a name of its own."""
 _TAG = "type"
 _SCALARS = frozenset({str, int, bool})
 
 
-def construct_by_tag(library: ModuleType) -> None:
+def install(library: str) -> None:
     """Have OpenAI's or Anthropic's library make its values here; safe to call again."""
-    modules = [cast("Any", import_module(f"{library.__name__}.{name}")) for name in _MODULES]
+    modules = [cast("Any", import_module(f"{library}.{name}")) for name in _MODULES]
     models = modules[0]
-    if hasattr(getattr(models, _FUNCTION, None), "original"):
+    if hasattr(models.construct_type, "original"):
         return
-    check_names(
-        (*((module, _FUNCTION, ("value", "type_", "metadata")) for module in modules), (models, "BaseModel", ()))
-    )
     construct = constructing(models.construct_type, models.BaseModel)
     for module in modules:
         module.construct_type = construct

@@ -12,8 +12,8 @@ import re
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.compat.requirements import check_names
-from pallas_gateway.runtime.llm.client_cache import ANTHROPIC_RELIES_ON
 
 if TYPE_CHECKING:
     from pallas_gateway.runtime.compat.requirements import ReliedOn
@@ -27,6 +27,7 @@ RELIED_ON: ReliedOn = (
     (_LLM, "_configure_anthropic_task_budget", ("self", "raw_task_budget", "config", "model_name")),
     (_LLM, "_resolve_thinking_arguments", ("self", "model", "max_tokens", "structured_mode")),
     ("fast_agent.llm.fastagent_llm:FastAgentLLM", "_reasoning_effort", ()),
+    ("anthropic:AsyncAnthropic", "_client", ()),
 )
 _TAKE_TWO = re.compile(r"claude-(?:v?[123]|instant|(?:opus|sonnet)-4(?:-0|-2\d{7}|@\d+)?(?![-.]?\d))")
 """Models before Opus 4.1, which take `temperature` and `top_p` at once."""
@@ -41,13 +42,8 @@ def prepare(llm_class: type[Any]) -> None:
     original = getattr(llm_class, "prepare_provider_arguments", None)
     if llm_class.__name__ != "AnthropicLLM" or original is None or hasattr(original, "original"):
         return
-    import anthropic  # noqa: PLC0415  not before an LLM is used
-
-    from pallas_gateway.runtime.fast_paths import union_types  # noqa: PLC0415
-    from pallas_gateway.runtime.llm import sockets  # noqa: PLC0415
-
-    check_names((*RELIED_ON, *ANTHROPIC_RELIES_ON, *sockets.RELIED_ON))
-    union_types.construct_by_tag(anthropic)
+    check_names(RELIED_ON)
+    fast_paths.ANTHROPIC_TYPES.install("anthropic")
 
     @wraps(original)
     def arguments_of(

@@ -21,17 +21,14 @@ from weakref import WeakKeyDictionary
 
 from fast_agent.mcp.auth.context import request_bearer_token
 
+from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.call_scope import current_scope
-from pallas_gateway.runtime.fast_paths.openai_messages import transform_plainly
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
-
-_OF_TRANSPORT = ("client", "ssl_context")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 KEPT_CLIENTS = 64
 """One for each combination of address, key and headers; the one not used for longest goes first."""
@@ -50,15 +47,6 @@ READ_BY_CLIENTS = (
 """Variables that a client reads when it is made; a reload may have read them from `.env`."""
 RETIRE_SECONDS = 3600.0
 """So long may a turn last that uses it still."""
-RELIED_ON: ReliedOn = (
-    *(("httpx2:AsyncClient", name, ()) for name in ("_transport", "_mounts")),
-    *(("openai._vendor.httpx_aiohttp.transport:AiohttpTransport", name, ()) for name in _OF_TRANSPORT),
-)
-ANTHROPIC_RELIES_ON: ReliedOn = (
-    ("anthropic", "DefaultAioHttpClient", ()),
-    *(("anthropic._vendor.httpx_aiohttp.transport:AiohttpTransport", name, ()) for name in _OF_TRANSPORT),
-)
-
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[Any, Any]] = WeakKeyDictionary()
 _retired: WeakKeyDictionary[asyncio.AbstractEventLoop, set[Any]] = WeakKeyDictionary()
 _closing = TaskOwner()
@@ -86,29 +74,22 @@ def _keep_openai(module: Any) -> None:
     original, http_client = module.AsyncOpenAI, module.DefaultAioHttpClient
     if getattr(original, "is_kept", False):
         return
-    import openai  # noqa: PLC0415  not before an LLM is used
+    fast_paths.OPENAI_RUNS.install(module)
+    fast_paths.OPENAI_TYPES.install("openai")
+    fast_paths.OPENAI_MESSAGES.install()
+    client_class = original
+    if fast_paths.OPENAI_CHUNKS.is_on:
+        from pallas_gateway.runtime.fast_paths import openai_chunks  # noqa: PLC0415  not before an LLM is used
 
-    from pallas_gateway.runtime.fast_paths import openai_chunks, openai_runs, union_types  # noqa: PLC0415
-
-    kept_class = openai_chunks.in_short(original)
-    openai_chunks.know_chunks(module)
-    openai_chunks.note_ends()
-    openai_runs.accumulate_runs(module)
-    union_types.construct_by_tag(openai)
-    transform_plainly()
+        client_class = openai_chunks.accelerate(original)
 
     def client(**settings: Any) -> Any:
-        return kept(settings, lambda: kept_class(**settings, http_client=without_cookies(http_client())))
-
-    def lent(**settings: Any) -> Any:
         settings.pop("http_client", None)
-        if is_callers_own(settings):
-            return original(**settings, http_client=limited(http_client()))
-        return Lent(client(**settings))
+        return lend(settings, lambda prepare: client_class(**settings, http_client=prepare(http_client())))
 
-    lent.is_kept = True  # type: ignore[attr-defined]
-    module.AsyncOpenAI = lent
-    module.DefaultAioHttpClient = _none  # made with a kept client only
+    client.is_kept = True  # type: ignore[attr-defined]
+    module.AsyncOpenAI = client
+    module.DefaultAioHttpClient = _none  # `client` makes it
 
 
 def _keep_anthropic(module: Any, name: str) -> None:
@@ -117,8 +98,12 @@ def _keep_anthropic(module: Any, name: str) -> None:
         return
 
     def client(**settings: Any) -> Any:
-        if settings.get("http_client") is not None or is_callers_own(settings):
+        if settings.get("http_client") is not None:
             return original(**settings)
+        if is_callers_own(settings) or not fast_paths.KEPT_ANTHROPIC_CLIENTS.is_on:
+            made = original(**settings)  # closed when it is collected; fast-agent closes none
+            limited(made._client)
+            return made
         return kept({"class": name, **settings}, lambda: original(**{**settings, "http_client": aio_client()}))
 
     client.is_kept = True  # type: ignore[attr-defined]
@@ -136,15 +121,25 @@ def _keep_azure(module: Any) -> None:
     if (make_credential := module.DefaultAzureCredential) is not None:
         module.DefaultAzureCredential = partial(azure_identity, make_credential)
 
-    def lent(**settings: Any) -> Any:
+    def client(**settings: Any) -> Any:
         if "azure_ad_token_provider" in settings:  # that of fast-agent blocks
             settings["azure_ad_token_provider"] = azure_identity(make_credential).token
-        if is_callers_own(settings):
-            return original(**settings)
-        return Lent(kept(settings, lambda: original(**settings, http_client=without_cookies(DefaultAioHttpClient()))))
+        return lend(settings, lambda prepare: original(**settings, http_client=prepare(DefaultAioHttpClient())))
 
-    lent.is_kept = True  # type: ignore[attr-defined]
-    module.AsyncAzureOpenAI = lent
+    client.is_kept = True  # type: ignore[attr-defined]
+    module.AsyncAzureOpenAI = client
+
+
+def lend(settings: Mapping[str, Any], make: Callable[[Callable[[Any], Any]], Any]) -> Any:
+    """A client for one turn, which enters and leaves it: a kept one if it may be kept.
+
+    Args:
+        settings: all that determines the client.
+        make: makes one, given a function that prepares its HTTP client.
+    """
+    if is_callers_own(settings) or not fast_paths.KEPT_CLIENTS.is_on:
+        return make(limited)
+    return Lent(kept(settings, lambda: make(without_cookies)))
 
 
 def is_callers_own(settings: Mapping[str, Any]) -> bool:
@@ -217,12 +212,6 @@ class Lent:
                 await response.aclose()
 
 
-async def use_the_wait(_: Any) -> None:
-    """A hook of HTTP clients. The request leaves before the loop comes to this: a kept connection never waits."""
-    if (meanwhile := current_scope.get().on_llm_wait) is not None and (work := meanwhile()) is not None:
-        asyncio.get_running_loop().call_soon(work)
-
-
 async def remember(response: Any) -> None:
     """A hook of HTTP clients: the turn closes this response when it ends."""
     if (responses := current_scope.get().responses) is not None:
@@ -232,7 +221,6 @@ async def remember(response: Any) -> None:
 def without_cookies(client: Any) -> Any:
     """An HTTP client on aiohttp that keeps no cookie and tells the turn of its responses."""
     limited(client)
-    client.event_hooks["request"].append(use_the_wait)
     client.event_hooks["response"].append(remember)
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
     for transport in (client._transport, *client._mounts.values()):

@@ -110,6 +110,24 @@ def require_ends(llm_class: type[Any]) -> None:
     llm_class._process_stream = process_stream
 
 
+def note_ends() -> None:
+    """Have streams of the OpenAI library note that their provider has sent `[DONE]`; safe to call again."""
+    from openai import AsyncStream  # noqa: PLC0415  not before an LLM is used
+
+    check_names(((AsyncStream, "_iter_events", ("self",)),))
+    original = AsyncStream._iter_events
+    if hasattr(original, "original"):
+        return
+
+    async def iter_events(self: Any) -> AsyncIterator[Any]:
+        async for event in original(self):
+            self.is_done = getattr(self, "is_done", False) or event.data.startswith("[DONE]")
+            yield event
+
+    iter_events.original = original  # type: ignore[attr-defined]
+    AsyncStream._iter_events = iter_events  # type: ignore[method-assign]
+
+
 def _chat_completions() -> Callable[[Any], bool]:
     """Those end with `[DONE]` as well; some servers send only one of both. The chunks' tool calls are corrected."""
     from pallas_gateway.runtime.llm.tool_calls import ToolCalls  # noqa: PLC0415  not before an LLM is used

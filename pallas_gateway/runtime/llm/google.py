@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import wraps
+from functools import partial, wraps
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.compat.requirements import check_names
-from pallas_gateway.runtime.llm.client_cache import RELIED_ON as CONNECTIONS_RELY_ON
-from pallas_gateway.runtime.llm.client_cache import Lent, is_callers_own, kept, without_cookies
+from pallas_gateway.runtime.llm.client_cache import lend
 from pallas_gateway.runtime.llm.endings import WholeStream
 from pallas_gateway.runtime.llm.identities import google_identity
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 _MODULE = "fast_agent.llm.provider.google.llm_google_native"
@@ -37,11 +39,8 @@ def prepare(llm_class: type[Any]) -> None:
     """Repair fast-agent's class for Google; safe to call again."""
     if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._consume_google_stream, "__wrapped__"):
         return
-    from pallas_gateway.runtime.fast_paths import google_chunks  # noqa: PLC0415  not before an LLM is used
-    from pallas_gateway.runtime.llm import sockets  # noqa: PLC0415
-
-    check_names((*RELIED_ON, *CONNECTIONS_RELY_ON, *sockets.RELIED_ON))  # imports OpenAI's library, too
-    google_chunks.make_texts_in_short()
+    check_names(RELIED_ON)
+    fast_paths.GOOGLE_CHUNKS.install()
     _keep_clients(llm_class, sys.modules[llm_class.__module__])
     _send_vertex_what_it_takes(llm_class)
     _keep_tool_calls_apart(llm_class)
@@ -56,9 +55,9 @@ def _keep_clients(llm_class: Any, module: Any) -> None:
         if settings.get("vertexai"):
             identity = google_identity()
             settings["credentials"], settings["project"] = identity.credentials, settings["project"] or identity.project
-        if is_callers_own(settings) or os.environ.get(_CLIENT_CERTIFICATE) == "true":
+        if os.environ.get(_CLIENT_CERTIFICATE) == "true":
             return original(**settings)
-        return _LentClient(kept({"provider": "google", **settings}, lambda: _KeptClient(settings)))
+        return SimpleNamespace(aio=lend({"provider": "google", **settings}, partial(_Client, settings)))
 
     module.genai = SimpleNamespace(Client=lent)
     ask = llm_class._apply_prompt_provider_specific
@@ -72,25 +71,32 @@ def _keep_clients(llm_class: Any, module: Any) -> None:
     llm_class._apply_prompt_provider_specific = logged_in
 
 
-class _KeptClient:
-    """A client of Google's library on sockets that are watched like those of other providers.
+class _Client:
+    """An asynchronous client of Google's library on an HTTP client like those of other providers.
 
-    Given no HTTP client, the library sleeps up to 10 s when a connection is refused.
+    Without one, the library sleeps up to 10 s when a connection is refused.
     """
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], prepare: Callable[[Any], Any]) -> None:
         from google import genai  # noqa: PLC0415  not before an LLM is used
         from openai import DefaultAioHttpClient  # noqa: PLC0415
 
-        self._http = without_cookies(DefaultAioHttpClient(timeout=None))
+        self._http = prepare(DefaultAioHttpClient(timeout=None))
         http_options = settings["http_options"] or genai.types.HttpOptions()
         share_trust_store(http_options)
         http_options.httpx_async_client = self._http
-        self.client = genai.Client(**{**settings, "http_options": http_options})
+        self._client = genai.Client(**{**settings, "http_options": http_options})
+        self.models = self._client.aio.models
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Close it and its sockets."""
-        self.client.close()
+        self._client.close()
         await self._http.aclose()
 
 
@@ -101,13 +107,6 @@ def share_trust_store(http_options: Any) -> None:
     trusted = httpx2.create_ssl_context()
     http_options.client_args = {"verify": trusted}
     http_options.async_client_args = {"verify": trusted, "ssl": trusted}
-
-
-class _LentClient:
-    """A kept client for one turn, which enters `aio`."""
-
-    def __init__(self, kept_client: _KeptClient) -> None:
-        self.aio = Lent(kept_client.client.aio)
 
 
 def _send_vertex_what_it_takes(llm_class: Any) -> None:

@@ -27,7 +27,7 @@ from pallas_gateway.runtime.settings import provider_addresses
 from pallas_gateway.runtime.settings.model_names import default_model, is_bedrock_id, provider_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
@@ -44,17 +44,17 @@ _COPILOT = "fast_agent.llm.provider.copilot."
 _loading = Lock()
 
 
-def prepare(check_openai: Callable[[], None]) -> None:
-    """Repair each class that is loaded; `check_openai` checks the OpenAI library before one that uses it."""
+def prepare() -> None:
+    """Repair each class that is loaded."""
     factories: Any = model_factory
     original, import_module = ModelFactory._load_provider_class, factories.import_module
     loaded: set[Provider] = set()
 
     def load_provider_class(provider: Provider) -> Any:
         if provider in loaded:  # without the lock, which may be held by a thread that imports another library
-            return _repaired(original(provider), check_openai)
+            return _repaired(original(provider))
         with _loading:
-            llm_class = _repaired(original(provider), check_openai)
+            llm_class = _repaired(original(provider))
             loaded.add(provider)
         return llm_class
 
@@ -62,7 +62,7 @@ def prepare(check_openai: Callable[[], None]) -> None:
         module = import_module(name)
         if name.startswith(_COPILOT):  # its classes are not loaded by that method
             for each in [one for one in vars(module).values() if getattr(one, "__module__", None) == name]:
-                _repaired(each, check_openai)
+                _repaired(each)
         return module
 
     ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]
@@ -108,7 +108,7 @@ def _log_in_to_google(provider: Provider) -> None:
         raise AgentStartError(f"models of {provider.display_name} cannot be used: {error}") from error
 
 
-def _repaired(llm_class: Any, check_openai: Callable[[], None]) -> Any:
+def _repaired(llm_class: Any) -> Any:
     from pallas_gateway.runtime.llm import (  # noqa: PLC0415  needed with the first model only
         anthropic,
         anthropic_vertex,
@@ -124,7 +124,7 @@ def _repaired(llm_class: Any, check_openai: Callable[[], None]) -> Any:
     for each in inspect.getmro(cast("type", llm_class)):
         module = sys.modules[each.__module__]
         if hasattr(module, "AsyncOpenAI"):
-            check_openai()
+            endings.note_ends()
         client_cache.keep_clients_of(module)
         provider_failures.explain_failures_of(module)
         provider_addresses.ask_the_same_address(module)

@@ -18,6 +18,7 @@ from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.llm.client_cache import aio_client, kept
 from pallas_gateway.telemetry import redaction
@@ -173,8 +174,11 @@ def _repeat(llm_class: Any, name: str) -> None:
 def _keep_sockets(module: Any) -> None:
     """fast-agent makes an HTTP client for every turn of Claude, and closes none."""
     check_names(((module, "DefaultAsyncHttpxClient", ()),))
+    original = module.DefaultAsyncHttpxClient
 
     def http_client(**settings: Any) -> Any:
+        if not fast_paths.KEPT_ANTHROPIC_CLIENTS.is_on:
+            return original(**settings)
         return kept({"provider": "copilot", **settings}, lambda: _Kept(aio_client(**settings))).http
 
     module.DefaultAsyncHttpxClient = http_client

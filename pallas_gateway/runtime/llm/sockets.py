@@ -21,6 +21,8 @@ RELIED_ON: ReliedOn = (
     (aiohttp.TCPConnector, "_release", ("self", "key", "protocol", "should_close")),
     (Connection, "protocol", ()),
     (ResponseHandler, "should_close", ()),
+    ("httpx2:AsyncClient", "_transport", ()),
+    ("httpx2:AsyncClient", "_mounts", ()),
 )
 
 
