@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import APIConnectionError, APIError, APITimeoutError, AsyncOpenAI, AsyncStream
-from openai._models import FinalRequestOptions, construct_type
+from openai._models import construct_type
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from pallas_gateway.runtime.fast_paths import openai_chunks
@@ -158,80 +158,6 @@ async def test_a_chunk_is_what_the_library_makes_of_it(changed: dict[str, Any]) 
 def a_client(client_class: Any = AsyncOpenAI, **more: Any) -> Any:
     settings = {"api_key": "key-1", "base_url": URL, "default_headers": {"X-Team": "a"}, **more}
     return accelerate(client_class)(**settings)
-
-
-OPTIONS: list[Any] = [
-    pytest.param({}, id="nothing else"),
-    pytest.param({"headers": {"X-One": "1"}}, id="headers"),
-    pytest.param({"params": {"a": "b"}}, id="a query"),
-    pytest.param({"extra_json": {"more": True}}, id="a larger body"),
-    pytest.param({"timeout": 3.0}, id="a timeout"),
-    pytest.param({"security": {"bearer_auth": True, "admin_api_key_auth": False}}, id="other credentials"),
-    pytest.param({"json_data": None}, id="no body"),
-    pytest.param({"json_data": [1]}, id="a list"),
-    pytest.param({"method": "get", "json_data": None}, id="another method"),
-]
-
-
-@pytest.mark.parametrize("more", OPTIONS)
-@pytest.mark.parametrize("retries_taken", [0, 1])
-def test_a_request_is_the_one_that_the_library_builds(more: dict[str, Any], retries_taken: int) -> None:
-    client = a_client()
-    for number in range(3):
-        options = FinalRequestOptions.construct(
-            **{
-                "method": "post",
-                "url": "/chat/completions",
-                "security": {"bearer_auth": True},
-                "json_data": {"model": "m", "messages": ["ä" * number]},
-                **more,
-            }
-        )
-        client.api_key = f"key-{number // 2}"
-
-        ours = client._build_request(options, retries_taken=retries_taken)
-
-        theirs = AsyncOpenAI._build_request(client, options, retries_taken=retries_taken)
-        assert (ours.method, ours.url, ours.headers.raw) == (theirs.method, theirs.url, theirs.headers.raw)
-        assert ours.headers["user-agent"].startswith("AsyncOpenAI/Python ")
-        assert (ours.content, ours.extensions) == (theirs.content, theirs.extensions)
-
-
-def test_an_idempotency_key_is_of_one_request() -> None:
-    client = a_client()
-    client._idempotency_header = "Idempotency-Key"
-    sent = [
-        client._build_request(
-            FinalRequestOptions.construct(method="post", url="/c", json_data={}, idempotency_key=key)
-        ).headers["idempotency-key"]
-        for key in ("one", "two")
-    ]
-
-    assert sent == ["one", "two"]
-
-
-def test_no_more_than_so_many_ways_to_ask_are_kept() -> None:
-    client = a_client()
-    options = FinalRequestOptions.construct(method="post", url="/c", json_data={}, security={"bearer_auth": True})
-    kept = []
-    for number in range(3 * openai_chunks.KEPT_TEMPLATES):
-        client.api_key = f"key-{number}"  # one that is renewed now and then
-        assert client._build_request(options).headers["authorization"] == f"Bearer key-{number}"
-        kept.append(len(client._templates))
-
-    assert max(kept) == openai_chunks.KEPT_TEMPLATES
-    assert all("key-47" in key for key in list(client._templates)[-1:])
-
-
-def test_what_is_noted_with_one_request_is_not_noted_with_the_next() -> None:
-    client = a_client()
-    options = FinalRequestOptions.construct(method="post", url="/c", json_data={})
-    for _ in range(3):
-        request = client._build_request(options)
-        assert "noted" not in request.extensions
-        assert "x-noted" not in request.headers
-        request.extensions["noted"] = True
-        request.headers["x-noted"] = "1"
 
 
 async def test_streams_of_chunks_are_read_from_their_bytes_and_all_else_by_the_library() -> None:

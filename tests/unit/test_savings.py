@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from fast_agent.llm.reasoning_effort import ReasoningEffortSetting
-from fast_agent.llm.request_param_resolution import apply_reasoning_streaming_timeout, merge_request_params
+from fast_agent.llm.request_param_resolution import merge_request_params
 from fast_agent.types import RequestParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_gateway.runtime.fast_paths.model_factories import remembering
-from pallas_gateway.runtime.fast_paths.request_params import merging_plainly, timed_in_place
+from pallas_gateway.runtime.fast_paths.request_params import merging_plainly
 
 PARAMS = st.fixed_dictionaries(
     {},
@@ -41,18 +39,6 @@ def test_parameters_merge_as_fast_agent_merges_them(default: dict[str, Any], pro
     assert ours.model_dump() == theirs.model_dump()
     assert ours.model_fields_set == theirs.model_fields_set
     assert ours.model_extra == theirs.model_extra
-
-
-@pytest.mark.parametrize("value", [None, "low", "high"])
-@pytest.mark.parametrize("params", [{}, {"streaming_timeout": 7.0}, {"streaming_timeout": None}])
-def test_the_time_between_chunks_is_the_one_that_fast_agent_sets(value: Any, params: dict[str, Any]) -> None:
-    reasoning = None if value is None else ReasoningEffortSetting(kind="effort", value=value)
-    stale = {"model": "one", **params}
-
-    ours = timed_in_place(apply_reasoning_streaming_timeout)(RequestParams.model_validate(stale), reasoning)
-
-    theirs = apply_reasoning_streaming_timeout(RequestParams.model_validate(stale), reasoning)
-    assert (ours, ours.model_fields_set) == (theirs, theirs.model_fields_set)
 
 
 def test_what_was_merged_shares_nothing_that_can_change() -> None:

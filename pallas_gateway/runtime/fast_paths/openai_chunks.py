@@ -1,45 +1,36 @@
-"""The OpenAI library's client with less work for each turn. Imported once an LLM is used.
+"""Chunks of a streamed answer, made by pydantic's compiled validator from their bytes. Imported once an LLM is used.
 
-The library builds each request anew from its settings, and passes each chunk of a streamed answer through four
-generators before it makes objects of it, field by field: more work than all that the gateway does with a turn. Here a
-client's second request takes over from its first what the two have in common, and chunks of the usual form are made by
-pydantic's compiled validator from the bytes that came. Whatever does not fit exactly is left to the library.
+The OpenAI library passes each chunk through four generators before it makes objects of it, field by field. An event
+that is no chunk as specified, and all that follows it, is left to the library.
 """
 
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 from openai import APIConnectionError, APITimeoutError, AsyncOpenAI, AsyncStream, _models
 from openai._httpx2 import request_exceptions, timeout_exceptions
 from openai._models import FinalRequestOptions
 from openai._streaming import ServerSentEvent, SSEDecoder, _SSELineDecoder
-from openai._types import NotGiven
 from openai._utils import is_given
-from openai._utils._json import openapi_dumps
 from openai.types.chat import ChatCompletionChunk
 from pydantic import ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
     type _Event = bytes | ServerSentEvent
 
-KEPT_TEMPLATES = 16
-"""Of one client: it has one for each way it is asked and each attempt."""
 LONG_BYTES = 65_536
 """A piece of an answer without an end after so many bytes is left to the library, which looks at no byte twice."""
 RELIED_ON: ReliedOn = (
-    (AsyncOpenAI, "_build_request", ("self", "options", "retries_taken")),
-    (AsyncOpenAI, "_idempotency_header", ()),
     (AsyncOpenAI, "_process_response", ("self", "cast_to", "options", "response", "stream", "stream_cls")),
     (AsyncOpenAI, "_process_response_data", ("self", "data", "cast_to", "response")),
-    (_models, "FinalRequestOptions", ("method", "url", "headers", "params", "files", "content", "security", "timeout")),
-    (_models, "FinalRequestOptions", ("json_data", "extra_json", "post_parser", "synthesize_event_and_data")),
+    (_models, "FinalRequestOptions", ("post_parser", "synthesize_event_and_data")),
     (AsyncStream, "__init__", ("self", "cast_to", "response", "client", "options")),
     (AsyncStream, "__stream__", ("self",)),
     (AsyncStream, "_iter_events", ("self",)),
@@ -62,23 +53,6 @@ def accelerate(client_class: type[Any]) -> type[Any]:
 class _Accelerated:
     """Goes before the class of a client."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._templates: dict[tuple[Any, ...], RequestTemplate] = {}
-
-    def _build_request(self: Any, options: FinalRequestOptions, *, retries_taken: int = 0) -> Any:
-        build = super()._build_request  # type: ignore[misc]
-        if not _is_plain_post(options) or self._idempotency_header is not None:
-            return build(options, retries_taken=retries_taken)
-        key = (options.url, *sorted(options.security.items()), self.api_key, retries_taken)
-        if (template := self._templates.get(key)) is not None:
-            return template.request(openapi_dumps(options.json_data))
-        request = build(options, retries_taken=retries_taken)
-        if len(self._templates) >= KEPT_TEMPLATES:
-            self._templates.clear()  # keys change, old ones do not come back
-        self._templates[key] = RequestTemplate.of(request)
-        return request
-
     async def _process_response(self: Any, **given: Any) -> Any:
         if not _is_stream_of_chunks(**given):
             return await super()._process_response(**given)  # type: ignore[misc]
@@ -93,38 +67,6 @@ class _Accelerated:
             except ValidationError:
                 pass  # the library takes anything
         return super()._process_response_data(data=data, cast_to=cast_to, response=response)  # type: ignore[misc]
-
-
-def _is_plain_post(options: FinalRequestOptions) -> bool:
-    """Whether nothing of the request but its body is its own."""
-    given = options.model_fields_set
-    return (
-        options.method == "post"
-        and type(options.json_data) is dict
-        and not (options.headers or options.params or options.files)
-        and options.extra_json is None
-        and options.content is None
-        and ("timeout" not in given or isinstance(options.timeout, NotGiven))
-    )
-
-
-class RequestTemplate(NamedTuple):
-    """What requests of one client have in common: all but the body and its length."""
-
-    url: httpx2.URL
-    headers: httpx2.Headers
-    extensions: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, request: httpx2.Request) -> RequestTemplate:
-        """What a request has in common with those that follow."""
-        headers = request.headers.copy()
-        del headers["content-length"]
-        return cls(request.url, headers, dict(request.extensions))  # of which the first request has its own
-
-    def request(self, body: bytes) -> httpx2.Request:
-        """A request with this body."""
-        return httpx2.Request("POST", self.url, headers=self.headers, content=body, extensions=dict(self.extensions))
 
 
 def _is_stream_of_chunks(
@@ -167,6 +109,7 @@ class ChunkStream(AsyncStream[ChatCompletionChunk]):
                     async for other in super().__stream__():
                         yield other
                     return
+            self._events.end()
         finally:
             await self._received.aclose()
             await self.response.aclose()
@@ -204,6 +147,10 @@ class _Events:
         self._lines: _SSELineDecoder | None = None
         self._decoder = SSEDecoder()
 
+    def end(self) -> None:
+        """Refuse an incomplete last event that cannot be decoded, as the library does."""
+        self._rest.decode()
+
     def ended_by(self, piece: bytes) -> Iterator[_Event]:
         """The events that end with this piece of the stream."""
         if self._lines is None:
@@ -218,8 +165,8 @@ class _Events:
 
 
 def _is_plain(block: bytes) -> bool:
-    """Return True for one line of data, or a comment that can be decoded."""
-    return b"\n" not in block and (block.startswith(_FIELD) or (block.startswith(b":") and block.isascii()))
+    """Return True for one line of data, or a comment."""
+    return block.startswith((_FIELD, b":")) and b"\n" not in block
 
 
 def _value(block: bytes) -> bytes:

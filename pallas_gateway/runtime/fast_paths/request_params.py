@@ -9,14 +9,11 @@ from copy import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from fast_agent.constants import DEFAULT_STREAMING_TIMEOUT
 from fast_agent.llm import fastagent_llm
 from fast_agent.types import RequestParams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from fast_agent.llm.reasoning_effort import ReasoningEffortSetting
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
@@ -24,17 +21,13 @@ _PLAIN = frozenset({str, int, float, bool})
 _MADE_ANEW = ("messages", "template_vars")
 _DUMPED = frozenset(name for name, field in RequestParams.model_fields.items() if not field.exclude)
 _DUMPED_AUTOMATICALLY = _DUMPED - {"streaming_timeout"}
-RELIED_ON: ReliedOn = (
-    (fastagent_llm, "merge_request_params", ("default_params", "provided_params")),
-    (fastagent_llm, "apply_reasoning_streaming_timeout", ("params", "reasoning")),
-)
+RELIED_ON: ReliedOn = ((fastagent_llm, "merge_request_params", ("default_params", "provided_params")),)
 
 
 def install() -> None:
-    """Replace fast-agent's functions."""
+    """Replace fast-agent's function."""
     turns: Any = fastagent_llm
     turns.merge_request_params = merging_plainly(turns.merge_request_params)
-    turns.apply_reasoning_streaming_timeout = timed_in_place(turns.apply_reasoning_streaming_timeout)
 
 
 def merging_plainly(
@@ -70,21 +63,3 @@ def _made(like: RequestParams, values: dict[str, Any], given: frozenset[str]) ->
     object.__setattr__(params, "__pydantic_fields_set__", set(given))
     object.__setattr__(params, "__pydantic_private__", None)
     return params
-
-
-def timed_in_place(
-    apply: Callable[[RequestParams, ReasoningEffortSetting | None], RequestParams],
-) -> Callable[[RequestParams, ReasoningEffortSetting | None], RequestParams]:
-    """`apply_reasoning_streaming_timeout` that changes the parameters, which were just made, instead of a copy."""
-
-    @wraps(apply)
-    def apply_reasoning_streaming_timeout(
-        params: RequestParams, reasoning: ReasoningEffortSetting | None
-    ) -> RequestParams:
-        if reasoning is not None:
-            return apply(params, reasoning)
-        if "streaming_timeout" not in params.model_fields_set:
-            params.__dict__["streaming_timeout"] = DEFAULT_STREAMING_TIMEOUT
-        return params
-
-    return apply_reasoning_streaming_timeout

@@ -101,8 +101,8 @@ def _keep_anthropic(module: Any, name: str) -> None:
         if settings.get("http_client") is not None:
             return original(**settings)
         if is_callers_own(settings) or not fast_paths.KEPT_ANTHROPIC_CLIENTS.is_on:
-            made = original(**settings)  # closed when it is collected; fast-agent closes none
-            limited(made._client)
+            made = original(**settings)  # fast-agent does not close it
+            for_one_turn(made._client)
             return made
         return kept({"class": name, **settings}, lambda: original(**{**settings, "http_client": aio_client()}))
 
@@ -138,7 +138,7 @@ def lend(settings: Mapping[str, Any], make: Callable[[Callable[[Any], Any]], Any
         make: makes one, given a function that prepares its HTTP client.
     """
     if is_callers_own(settings) or not fast_paths.KEPT_CLIENTS.is_on:
-        return make(limited)
+        return make(for_one_turn)
     return Lent(kept(settings, lambda: make(without_cookies)))
 
 
@@ -227,6 +227,12 @@ def without_cookies(client: Any) -> Any:
         if transport is not None:
             transport.client = partial(_session, transport)
     return client
+
+
+def for_one_turn(client: Any) -> Any:
+    """An HTTP client whose answers have limits, and whose sockets are closed with their responses."""
+    client.headers["Connection"] = "close"
+    return limited(client)
 
 
 def limited(client: Any) -> Any:
