@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pallas_gateway
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.runtime.compat import requirements as checks
+from pallas_gateway.runtime.fast_paths import PATHS
 from pallas_gateway.serving.http_connections import platform as http_platform
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 PACKAGE = pallas_gateway.__name__
 NOT_IMPORTED = (f"{PACKAGE}.__main__", f"{PACKAGE}.example", f"{PACKAGE}.threads.migrations")
 """Modules that run something when they are imported, or that the gateway never imports."""
-FAST_PATHS = ("fast_paths",)
-"""Modules and packages of `runtime` that only make calls faster."""
+FAST_PATHS = frozenset(path.module for path in PATHS)
+"""Modules that only make calls faster."""
 
 REQUIRED = "required"
 
@@ -62,6 +63,8 @@ def collect() -> Misfits:
     check_names = _replace_checks(misfits)
     for module in _imported(misfits):
         check_names(getattr(module, "RELIED_ON", ()), module.__name__)
+    for path in PATHS:
+        check_names(path.requires, path.module)
     _prepare(misfits)
     return misfits
 
@@ -144,7 +147,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _kind(module: str) -> str:
-    return "fast path off" if set(FAST_PATHS) & set(module.split(".")) else REQUIRED
+    return "fast path off" if module in FAST_PATHS else REQUIRED
 
 
 def main() -> int:

@@ -11,9 +11,9 @@ import sys
 
 import openai
 from fast_agent.agents.tool_runner import ToolRunner
+from fast_agent.core.fastagent import FastAgent
 from fast_agent.llm.provider.openai.responses import ResponsesLLM
 from fast_agent.mcp import client_gateway
-from fast_agent.ui.console_display import ConsoleDisplay
 from hypercorn.asyncio.task_group import TaskGroup
 from mcp.server import runner
 from openai import AsyncOpenAI
@@ -21,7 +21,7 @@ from openai import AsyncOpenAI
 async def advance(self): ...
 
 del client_gateway._http_timeout, runner.serve_one, TaskGroup.spawn_app
-ConsoleDisplay._resolve_logger_settings = None
+FastAgent._build_model_factory_func = None
 AsyncOpenAI._process_response = ResponsesLLM._default_transport_setting = lambda this: None
 ToolRunner._advance_iteration = advance
 
@@ -40,10 +40,6 @@ def test_every_misfit_is_one_line() -> None:
         for kind, rest in (
             (
                 "required",
-                "agent_server.stateless_call: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'",
-            ),
-            (
-                "required",
                 "runtime.downstreams.connecting: fast_agent.mcp.client_gateway._http_timeout is missing or has changed",
             ),
             ("required", "runtime.llm.responses: ResponsesLLM._default_transport_setting is missing or has changed"),
@@ -51,11 +47,15 @@ def test_every_misfit_is_one_line() -> None:
             ("required", "serving.http_connections.inbox: TaskGroup.spawn_app is missing"),
             (
                 "fast path off",
-                "runtime.fast_paths.openai_chunks: AsyncOpenAI._process_response is missing or has changed",
+                "agent_server.stateless_call: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'",
             ),
             (
                 "fast path off",
-                "runtime.fast_paths.savings: ConsoleDisplay._resolve_logger_settings is missing or has changed",
+                "runtime.fast_paths.model_factories: FastAgent._build_model_factory_func is missing or has changed",
+            ),
+            (
+                "fast path off",
+                "runtime.fast_paths.openai_chunks: AsyncOpenAI._process_response is missing or has changed",
             ),
         )
     ]

@@ -72,6 +72,7 @@ TABLE = {
     "pallas_config_last_reload_successful": row("gauge"),
     "pallas_config_last_reload_timestamp_seconds": row("gauge"),
     "pallas_config_reloads_total": row("counter", "outcome", outcome="ok error"),
+    "pallas_fast_path": row("gauge", "name"),
     "pallas_worker_restarts_total": row("counter"),
     "pallas_heartbeats_total": row("counter", "agent", agent=HOSTED),
     "pallas_questions_total": row(

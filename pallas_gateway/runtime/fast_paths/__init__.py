@@ -51,7 +51,7 @@ class FastPath:
         self.name = name
         self.module = module
         self._libraries = libraries
-        self._requires = requires
+        self.requires = requires
 
     @cached_property
     def is_on(self) -> bool:
@@ -77,7 +77,7 @@ class FastPath:
             relied_on = getattr(import_module(self.module), "RELIED_ON", ())
         except Exception as error:  # noqa: BLE001  whatever a library does that lacks what the module uses
             return str(error)
-        return misfit((*relied_on, *self._requires))
+        return misfit((*relied_on, *self.requires))
 
 
 def states() -> dict[str, bool]:

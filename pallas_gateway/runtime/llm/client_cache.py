@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    type Lend = Callable[[Mapping[str, Any], Callable[[Callable[[Any], Any]], Any]], Any]
+
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 KEPT_CLIENTS = 64
 """One for each combination of address, key and headers; the one not used for longest goes first."""
@@ -82,6 +84,7 @@ def _keep_openai(module: Any) -> None:
         from pallas_gateway.runtime.fast_paths import openai_chunks  # noqa: PLC0415  not before an LLM is used
 
         client_class = openai_chunks.accelerate(original)
+    lend = lender()
 
     def client(**settings: Any) -> Any:
         settings.pop("http_client", None)
@@ -97,10 +100,12 @@ def _keep_anthropic(module: Any, name: str) -> None:
     if getattr(original, "is_kept", False):
         return
 
+    is_kept = fast_paths.KEPT_ANTHROPIC_CLIENTS.is_on
+
     def client(**settings: Any) -> Any:
         if settings.get("http_client") is not None:
             return original(**settings)
-        if is_callers_own(settings) or not fast_paths.KEPT_ANTHROPIC_CLIENTS.is_on:
+        if is_callers_own(settings) or not is_kept:
             made = original(**settings)  # fast-agent does not close it
             for_one_turn(made._client)
             return made
@@ -120,6 +125,7 @@ def _keep_azure(module: Any) -> None:
 
     if (make_credential := module.DefaultAzureCredential) is not None:
         module.DefaultAzureCredential = partial(azure_identity, make_credential)
+    lend = lender()
 
     def client(**settings: Any) -> Any:
         if "azure_ad_token_provider" in settings:  # that of fast-agent blocks
@@ -130,16 +136,19 @@ def _keep_azure(module: Any) -> None:
     module.AsyncAzureOpenAI = client
 
 
-def lend(settings: Mapping[str, Any], make: Callable[[Callable[[Any], Any]], Any]) -> Any:
-    """A client for one turn, which enters and leaves it: a kept one if it may be kept.
+def lender() -> Lend:
+    """A function that returns a client for one turn, which enters and leaves it: a kept one if it may be kept.
 
-    Args:
-        settings: all that determines the client.
-        make: makes one, given a function that prepares its HTTP client.
+    It takes the settings that determine the client, and a function that makes one, given what prepares its HTTP client.
     """
-    if is_callers_own(settings) or not fast_paths.KEPT_CLIENTS.is_on:
-        return make(for_one_turn)
-    return Lent(kept(settings, lambda: make(without_cookies)))
+    is_kept = fast_paths.KEPT_CLIENTS.is_on
+
+    def lend(settings: Mapping[str, Any], make: Callable[[Callable[[Any], Any]], Any]) -> Any:
+        if is_callers_own(settings) or not is_kept:
+            return make(for_one_turn)
+        return Lent(kept(settings, lambda: make(without_cookies)))
+
+    return lend
 
 
 def is_callers_own(settings: Mapping[str, Any]) -> bool:

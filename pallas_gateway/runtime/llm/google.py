@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.compat.requirements import check_names
-from pallas_gateway.runtime.llm.client_cache import lend
+from pallas_gateway.runtime.llm.client_cache import lender
 from pallas_gateway.runtime.llm.endings import WholeStream
 from pallas_gateway.runtime.llm.identities import google_identity
 
@@ -49,7 +49,7 @@ def prepare(llm_class: type[Any]) -> None:
 
 def _keep_clients(llm_class: Any, module: Any) -> None:
     """fast-agent makes a client for every turn: two TLS contexts, made on the event loop, and a new connection."""
-    original = module.genai.Client
+    original, lend = module.genai.Client, lender()
 
     def lent(**settings: Any) -> Any:
         if settings.get("vertexai"):
