@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,36 +9,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.errors import TokenError
-from pallas_gateway.identity.grants import NOTHING
-from pallas_gateway.runtime import fast_paths
-from pallas_gateway.urls import ALL_AGENTS, WELL_KNOWN
-from pallas_gateway.web import (
-    agent_routes,
-    front_page,
-    metrics,
-    openai,
-    probes,
-    protected_resource,
-    refusals,
-    registry,
-    switched_off,
-)
-from pallas_gateway.web.access import McpEndpoint, metrics_refusal, viewer_of
+from pallas_gateway.urls import ALL_AGENTS
+from pallas_gateway.web import agent_routes, openai, protected_resource, refusals, switched_off
+from pallas_gateway.web.access import McpEndpoint
 from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.guards import AnswerAfterBody, cross_origin, host_and_origin_guard
+from pallas_gateway.web.open_endpoints import open_endpoints
 from pallas_gateway.web.switched_off import THREADS_PREFIX, SwitchedOff
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.web.open_endpoints import Endpoint
     from pallas_gateway.web.port_routes import PortRoutes
-
-    type Endpoint = Callable[[Request], Awaitable[Response]]
-
-_log = logging.getLogger("pallas.web")
 
 
 def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
@@ -80,7 +65,7 @@ class _Table:
         self._is_main = _is_main(gateway, routes)
         self._threads = _threads_api(gateway, routes)
         self._all_agents = host_and_origin_guard(self._serve_all, gateway.configuration)
-        self._open = _OpenEndpoints(gateway).of(routes)
+        self._open = open_endpoints(gateway, routes)
         self._for_openai_clients = _openai_api(gateway, routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -155,57 +140,6 @@ def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
     from pallas_gateway.web.threads.errors import error_body  # noqa: PLC0415
 
     return host_and_origin_guard(ThreadsApi(gateway, gateway.threads), gateway.configuration, body_of=error_body)
-
-
-class _OpenEndpoints:
-    """The endpoints outside the Host guard; they hold nothing worth a DNS rebinding attack."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    def of(self, routes: PortRoutes) -> dict[str, Endpoint]:
-        """The endpoints of one port, by path."""
-        endpoints: dict[str, Endpoint] = {
-            "/": partial(self._front_page, routes),
-            "/livez": self._live,
-            "/readyz": self._ready,
-            "/metrics": self._metrics,
-            **dict.fromkeys(front_page.documents(), self._document),
-        }
-        if routes.registry:
-            endpoints |= {WELL_KNOWN: self._well_known, "/v0.1/servers": self._list}
-        return endpoints
-
-    async def _front_page(self, routes: PortRoutes, request: Request) -> Response:
-        viewer = await viewer_of(self._gateway, request.scope)
-        return front_page.respond(self._gateway, routes, request, viewer)
-
-    async def _document(self, request: Request) -> Response:
-        return front_page.respond_document(request.scope["path"])
-
-    async def _live(self, _: Request) -> Response:
-        return probes.live()
-
-    async def _ready(self, request: Request) -> Response:
-        try:
-            viewer = await viewer_of(self._gateway, request.scope)
-        except TokenError:
-            viewer = NOTHING  # a probe needs the status; an invalid token only hides the list of agents
-        return probes.ready(self._gateway, request, viewer)
-
-    async def _metrics(self, request: Request) -> Response:
-        refused = await metrics_refusal(self._gateway, request.scope)
-        for name, is_on in fast_paths.states().items():
-            self._gateway.metrics.fast_path.labels(name).set(is_on)
-        return refused or metrics.exposition(self._gateway.metrics.exposed, request)
-
-    async def _well_known(self, request: Request) -> Response:
-        viewer = await viewer_of(self._gateway, request.scope)
-        return registry.respond(request, registry.well_known_document(self._gateway, viewer))
-
-    async def _list(self, request: Request) -> Response:
-        viewer = await viewer_of(self._gateway, request.scope)
-        return registry.respond(request, registry.list_document(self._gateway, viewer))
 
 
 async def _answer(gateway: Gateway, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:

@@ -66,15 +66,13 @@ def host_and_origin_guard(
     names = {configuration.deployment.host, public.hostname or "", configuration.bind_host} - {""}
     own = {f"{scheme}://{_host_pattern(name)}:*" for name in names | _LOOPBACK for scheme in ("http", "https")}
 
-    def guard(inner: ASGIApp) -> ASGIApp:
+    guard = HostOriginGuardMiddleware(
+        _accept,
+        allowed_hosts=[*names, *settings.allowed_hosts],
         # A pattern with `:*` requires a port; browsers omit the default port, and the guard adds it.
-        return HostOriginGuardMiddleware(
-            inner,
-            allowed_hosts=[*names, *settings.allowed_hosts],
-            allowed_origins=[*own, *settings.allowed_origins],
-            mode="strict",
-        )
-
+        allowed_origins=[*own, *settings.allowed_origins],
+        mode="strict",
+    )
     schemes = {"http", "https"} | {origin.partition("://")[0].lower() for origin in settings.allowed_origins}
     return _ExplainedRefusal(app, guard, body_of or (lambda _, sentence: {"error": sentence}), schemes)
 
@@ -98,13 +96,17 @@ def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
     )
 
 
+async def _accept(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    """The app behind the guard, which sends nothing: only a refusal has a status."""
+
+
 class _ExplainedRefusal:
     """Names the setting that would allow a refused request, in the response and, once for each name, in the log."""
 
     def __init__(
         self,
         app: ASGIApp,
-        guard: Callable[[ASGIApp], ASGIApp],
+        guard: ASGIApp,
         body_of: Callable[[str, str], Mapping[str, str]],
         schemes: Collection[str],
     ) -> None:
@@ -119,20 +121,13 @@ class _ExplainedRefusal:
         if (misnamed := _misnamed(scope, self._schemes)) is not None:
             await self._refusal(scope, misnamed)(scope, receive, send)
             return
-        passed = False
+        statuses: list[int] = []
 
-        async def note_passing(scope: Scope, receive: Receive, send: Send) -> None:
-            nonlocal passed
-            passed = True
-            await self._app(scope, receive, send)
+        async def note_status(message: Message) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
 
-        async def explain(message: Message) -> None:
-            if passed:
-                await send(message)
-            elif message["type"] == "http.response.start":
-                await self._refusal(scope, message["status"])(scope, receive, send)
-
-        await self._guard(note_passing)(scope, receive, explain)
+        await self._guard(scope, receive, note_status)
+        await (self._refusal(scope, statuses[0]) if statuses else self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope, status: int) -> JSONResponse:
         header, key = ("host", "allowed_hosts") if status == HTTPStatus.MISDIRECTED_REQUEST else _ORIGIN

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway import __version__
 from pallas_gateway.calls.image_bytes import BASE64_PATTERNS
 from pallas_gateway.calls.parameters import params_schema
+from pallas_gateway.telemetry.metrics import STATES
 from pallas_gateway.web.threads.requests import CURSOR, DEFAULT_LIMIT, LAST_TURN, LONGEST_TITLE, MOST, THREAD_ID
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 type Json = dict[str, Any]
 
+_STRING: Json = {"type": "string"}
+_MAYBE_STRING: Json = {"type": ["string", "null"]}
 _TEXT: Json = {"type": "string", "pattern": r"^[^\u0000]*$"}
 _TIME: Json = {"type": "string", "format": "date-time"}
 _NULL: Json = {"type": "null"}
@@ -63,6 +66,14 @@ def _object(properties: Json, *, optional: Iterable[str] = (), closed: bool = Fa
     return {**schema, "additionalProperties": False} if closed else schema
 
 
+def _event(type_: str, properties: Json, *, optional: Iterable[str] = ()) -> Json:
+    return _object({"type": {"const": type_}, **properties}, optional=optional)
+
+
+def _one_of(*values: str) -> Json:
+    return {"type": "string", "enum": list(values)}
+
+
 def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
@@ -84,12 +95,12 @@ def _image(mime_type: Json, pattern: str = _BASE64) -> Json:
 
 
 _IMAGE_TYPE = r"^image/[a-z0-9.+-]{1,60}$"
+_PLACE: Json = {"threadId": _ref("ThreadId"), "turnIndex": _ref("TurnIndex")}
 _ANSWER: Json = {
-    "threadId": _ref("ThreadId"),
-    "turnIndex": _ref("TurnIndex"),
+    **_PLACE,
     "content": {"type": "string", "description": "The text of the answer."},
     "images": _list(_ref("Image")),
-    "stopReason": {"type": "string"},
+    "stopReason": _STRING,
     "usage": _ref("Usage"),
     "callId": {"type": "string", "description": "The call in the gateway's log."},
     "params": {"type": "object", "description": "Parameters that were `ignored`, or `changed` and to what."},
@@ -101,14 +112,7 @@ _SCHEMAS: Json = {
     "TurnIndex": {"type": "integer", "minimum": 1, "description": "Counts the turns of a thread, without gaps."},
     "Image": _image({"type": "string", "pattern": _IMAGE_TYPE}),
     "Usage": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "Tokens by kind."},
-    "Agent": _object(
-        {
-            "name": {"type": "string"},
-            "title": {"type": "string"},
-            "description": {"type": "string"},
-            "state": {"type": "string", "enum": ["pending", "starting", "ready", "failed"]},
-        }
-    ),
+    "Agent": _object({"name": _STRING, "title": _STRING, "description": _STRING, "state": _one_of(*STATES)}),
     "WholeAgent": {
         "allOf": [
             _ref("Agent"),
@@ -122,26 +126,26 @@ _SCHEMAS: Json = {
     "Thread": _object(
         {
             "id": _ref("ThreadId"),
-            "agent": {"type": "string"},
-            "title": {"type": ["string", "null"]},
+            "agent": _STRING,
+            "title": _MAYBE_STRING,
             "createdAt": _TIME,
             "updatedAt": _TIME,
             "turns": {"type": "integer", "minimum": 0, "description": "The number of its latest turn."},
         }
     ),
-    "Threads": _object({"threads": _list(_ref("Thread")), "nextCursor": {"type": ["string", "null"]}}),
+    "Threads": _object({"threads": _list(_ref("Thread")), "nextCursor": _MAYBE_STRING}),
     "Message": _object(
         {
             "turnIndex": _ref("TurnIndex"),
-            "role": {"type": "string", "enum": ["user", "assistant"]},
-            "status": {"type": "string", "enum": ["pending", "complete", "error"]},
+            "role": _one_of("user", "assistant"),
+            "status": _one_of("pending", "complete", "error"),
             "createdAt": _or_null(_TIME),
             "content": {"type": ["string", "null"], "description": "null of an answer that is not there (yet)."},
             "images": _list(_ref("Image")),
-            "callId": {"type": "string"},
-            "stopReason": {"type": ["string", "null"]},
+            "callId": _STRING,
+            "stopReason": _MAYBE_STRING,
             "usage": _or_null(_ref("Usage")),
-            "error": _or_null(_object({"reason": {"type": "string"}, "message": {"type": ["string", "null"]}})),
+            "error": _or_null(_object({"reason": _STRING, "message": _MAYBE_STRING})),
         },
         optional=("callId", "stopReason", "usage", "error"),
     ),
@@ -161,45 +165,21 @@ _SCHEMAS: Json = {
         "description": "The data of one server-sent event; after the last one comes `[DONE]`. A client that reads "
         "slowly may miss `text`, `tool_call` and `tool_result`; `final` has the whole answer.",
         "oneOf": [
-            _object({"type": {"const": "thread"}, "threadId": _ref("ThreadId"), "turnIndex": _ref("TurnIndex")}),
-            _object({"type": {"const": "text"}, "delta": {"type": "string"}}),
-            _object(
-                {
-                    "type": {"const": "tool_call"},
-                    "id": {"type": "string"},
-                    "toolName": {"type": "string"},
-                    "args": {"type": "object"},
-                }
-            ),
-            _object(
-                {
-                    "type": {"const": "tool_result"},
-                    "id": {"type": "string"},
-                    "toolName": {"type": "string"},
-                    "ok": {"type": "boolean"},
-                }
-            ),
-            _object({"type": {"const": "final"}, **_ANSWER}, optional=_NOT_ALWAYS),
-            _object(
-                {
-                    "type": {"const": "error"},
-                    "message": {"type": "string"},
-                    "reason": {"type": "string"},
-                    "threadId": _ref("ThreadId"),
-                    "turnIndex": _ref("TurnIndex"),
-                },
-                optional=("threadId", "turnIndex"),
-            ),
+            _event("thread", _PLACE),
+            _event("text", {"delta": _STRING}),
+            _event("tool_call", {"id": _STRING, "toolName": _STRING, "args": {"type": "object"}}),
+            _event("tool_result", {"id": _STRING, "toolName": _STRING, "ok": {"type": "boolean"}}),
+            _event("final", _ANSWER, optional=_NOT_ALWAYS),
+            _event("error", {"message": _STRING, "reason": _STRING, **_PLACE}, optional=tuple(_PLACE)),
         ],
     },
     "Error": _object(
         {
             "error": {"type": "string", "description": "One word that says why."},
             "error_description": {"type": "string", "description": "A sentence for people."},
-            "threadId": _ref("ThreadId"),
-            "turnIndex": _ref("TurnIndex"),
+            **_PLACE,
         },
-        optional=("threadId", "turnIndex"),
+        optional=tuple(_PLACE),
     ),
 }
 _SECURITY: Json = {"bearer": {"type": "http", "scheme": "bearer", "description": "Where `gateway.auth` asks for one."}}
@@ -222,18 +202,16 @@ _WHY: dict[str, str] = {
 _ALWAYS = ("400", "401", "403", "404", "405", "421", "503")
 
 
-def _responses(status: str, what: str, content: Json, *more: str) -> Json:
-    shown = {"application/json": {"schema": _ref("Error")}}
+def _operation(name: str, summary: str, status: str, what: str, content: Json, *more: str, **others: Any) -> Json:
+    """An operation whose errors are those of `_ALWAYS` and `more`."""
+    shown = _json("Error")
     failures = {code: {"description": _WHY[code], "content": shown} for code in sorted({*_ALWAYS, *more})}
-    return {status: {"description": what, "content": content}, **failures}
+    responses = {status: {"description": what, "content": content}, **failures}
+    return {"operationId": name, "summary": summary, **others, "responses": responses}
 
 
 def _json(name: str) -> Json:
     return {"application/json": {"schema": _ref(name)}}
-
-
-def _body(name: str, *, required: bool) -> Json:
-    return {"required": required, "content": _json(name)}
 
 
 def _query(name: str, schema: Json, description: str) -> Json:
@@ -251,56 +229,48 @@ _AFTER = _query(
 )
 _PATHS: Json = {
     "/api/v1/agents": {
-        "get": {
-            "operationId": "listAgents",
-            "summary": "The agents that the caller may see.",
-            "responses": _responses("200", "All of them.", _json("Agents")),
-        }
+        "get": _operation("listAgents", "The agents that the caller may see.", "200", "All of them.", _json("Agents"))
     },
     "/api/v1/agents/{name}": {
         "parameters": [_NAME],
-        "get": {
-            "operationId": "getAgent",
-            "summary": "One agent, with the schema of the parameters that its callers may set.",
-            "responses": _responses("200", "The agent.", _json("WholeAgent")),
-        },
+        "get": _operation(
+            "getAgent",
+            "One agent, with the schema of the parameters that its callers may set.",
+            *("200", "The agent.", _json("WholeAgent")),
+        ),
     },
     "/api/v1/agents/{name}/threads": {
         "parameters": [_NAME],
-        "get": {
-            "operationId": "listThreads",
-            "summary": "The caller's threads with an agent, the one last changed first.",
-            "parameters": [_LIMIT, _CURSOR],
-            "responses": _responses("200", "One page.", _json("Threads")),
-        },
-        "post": {
-            "operationId": "createThread",
-            "summary": "A new thread.",
-            "requestBody": _body("NewThread", required=False),
-            "responses": _responses("201", "The thread.", _json("Thread"), "413", "415"),
-        },
+        "get": _operation(
+            "listThreads",
+            "The caller's threads with an agent, the one last changed first.",
+            *("200", "One page.", _json("Threads")),
+            parameters=[_LIMIT, _CURSOR],
+        ),
+        "post": _operation(
+            *("createThread", "A new thread.", "201", "The thread.", _json("Thread"), "413", "415"),
+            requestBody={"required": False, "content": _json("NewThread")},
+        ),
     },
     "/api/v1/agents/{name}/chat": {
         "parameters": [_NAME],
-        "post": {
-            "operationId": "chat",
-            "summary": "Say something to an agent, in a thread or in a new one.",
-            "requestBody": _body("ChatRequest", required=True),
-            "responses": _responses(
-                "200",
-                "The answer, as JSON or as events, whichever is preferred by Accept.",
-                {**_json("Answer"), "text/event-stream": {"schema": {"type": "string"}}},
-                *("406", "409", "413", "415", "422", "502", "504"),
-            ),
-        },
+        "post": _operation(
+            "chat",
+            "Say something to an agent, in a thread or in a new one.",
+            "200",
+            "The answer, as JSON or as events, whichever is preferred by Accept.",
+            {**_json("Answer"), "text/event-stream": {"schema": _STRING}},
+            *("406", "409", "413", "415", "422", "502", "504"),
+            requestBody={"required": True, "content": _json("ChatRequest")},
+        ),
     },
     "/api/v1/threads/{id}/messages": {
         "parameters": [_ID],
-        "get": {
-            "operationId": "listMessages",
-            "summary": "What was said in a thread, of each turn the question and its answer, the oldest first.",
-            "parameters": [{**_LIMIT, "description": "Turns of one page, which has fewer if they are large."}, _AFTER],
-            "responses": _responses("200", "One page.", _json("Messages")),
-        },
+        "get": _operation(
+            "listMessages",
+            "What was said in a thread, of each turn the question and its answer, the oldest first.",
+            *("200", "One page.", _json("Messages")),
+            parameters=[{**_LIMIT, "description": "Turns of one page, which has fewer if they are large."}, _AFTER],
+        ),
     },
 }

@@ -1,0 +1,98 @@
+"""The endpoints outside the Host guard: front page, documentation, probes, metrics and registry.
+
+They hold nothing worth a DNS rebinding attack. The probes only read state, so they may be requested every second.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
+from starlette.responses import JSONResponse, Response
+
+from pallas_gateway.agents.agent_state import State
+from pallas_gateway.identity.errors import TokenError
+from pallas_gateway.identity.grants import NOTHING
+from pallas_gateway.runtime import fast_paths
+from pallas_gateway.urls import WELL_KNOWN
+from pallas_gateway.web import front_page, registry
+from pallas_gateway.web.access import metrics_refusal, viewer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+
+    from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.web.port_routes import PortRoutes
+
+    type Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def open_endpoints(gateway: Gateway, routes: PortRoutes) -> dict[str, Endpoint]:
+    """The endpoints of one port, by path."""
+    documents = dict.fromkeys(front_page.documents(), _document)
+    endpoints = {**_ON_EVERY_PORT, **documents, **(_WITH_REGISTRY if routes.registry else {})}
+    return {path: partial(endpoint, gateway, routes) for path, endpoint in endpoints.items()}
+
+
+async def _front_page(gateway: Gateway, routes: PortRoutes, request: Request) -> Response:
+    return front_page.respond(gateway, routes, request, await viewer_of(gateway, request.scope))
+
+
+async def _document(_gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
+    return front_page.respond_document(request.scope["path"])
+
+
+async def _live(_gateway: Gateway, _routes: PortRoutes, _request: Request) -> Response:
+    return JSONResponse({"status": "alive"})  # as long as the event loop responds
+
+
+async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
+    """200 once every agent was tried and the gateway is not draining; `?strict=1` requires all agents to be ready.
+
+    The body lists agents that the viewer may view; the status is the same for every caller.
+    """
+    try:
+        viewer = await viewer_of(gateway, request.scope)
+    except TokenError:
+        viewer = NOTHING  # a probe needs the status; an invalid token only hides the list of agents
+    down = {
+        name: {"state": agent.status.state.value, "reason": agent.status.reason}
+        for name, agent in gateway.agents.items()
+        if agent.status.state is not State.READY
+    }
+    strict = request.query_params.get("strict") in ("1", "true")
+    is_ready = gateway.all_tried and not gateway.draining and not (strict and down)
+    word = "draining" if gateway.draining else "ready" if is_ready else "not ready" if gateway.all_tried else "starting"
+    shown = {name: why for name, why in down.items() if viewer.may_view(name)}
+    document = {"status": word, "agents": sum(viewer.may_view(name) for name in gateway.agents), "not_up": shown}
+    return JSONResponse(document, status_code=200 if is_ready else 503)
+
+
+async def _metrics(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
+    """The metrics as text 0.0.4, or in the format of the scraper's `Accept`."""
+    if (refused := await metrics_refusal(gateway, request.scope)) is not None:
+        return refused
+    for name, is_on in fast_paths.states().items():
+        gateway.metrics.fast_path.labels(name).set(is_on)
+    try:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    except (TypeError, ValueError):  # its parser fails on versions that are not numbers
+        encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
+    return Response(encode(gateway.metrics.exposed), headers={"Content-Type": content_type})
+
+
+async def _well_known(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
+    viewer = await viewer_of(gateway, request.scope)
+    return registry.respond(request, registry.well_known_document(gateway, viewer))
+
+
+async def _list(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
+    viewer = await viewer_of(gateway, request.scope)
+    return registry.respond(request, registry.list_document(gateway, viewer))
+
+
+_ON_EVERY_PORT = {"/": _front_page, "/livez": _live, "/readyz": _ready, "/metrics": _metrics}
+_WITH_REGISTRY = {WELL_KNOWN: _well_known, "/v0.1/servers": _list}
