@@ -1,4 +1,4 @@
-"""The agent that people talk to. It hands questions on to its peer `research`, one level of delegation."""
+"""The agent for people. It delegates questions to its peer `research`."""
 
 import os
 from pathlib import Path
@@ -22,4 +22,4 @@ fast = FastAgent("concierge", config_path=str(CONFIG), parse_cli_args=False)
     tools={"research": ["send_message"]},
 )
 async def concierge() -> None:
-    """fast-agent wants a function to decorate; the gateway never calls it."""
+    """fast-agent requires a function to decorate; the gateway never calls it."""

@@ -1,17 +1,17 @@
-"""A scripted model for trying the gateway without a key or a network. It follows a few rules and understands nothing.
+"""A scripted model to try the gateway without a key or a network.
 
 `decide` holds the rules:
 
-- Tool results are there: answer by quoting them.
-- Questions, and sentences such as `Tell me about …`: a tool for each of them, all at once. The time comes from `now`,
-  anything else from `search`, else from the `send_message` of a peer.
-- Anything else: a friendly sentence.
+- With tool results: quote them in the answer.
+- For questions, and sentences such as `Tell me about …`: call a tool for each, all at once: `now` for the time,
+  `search` for other questions, else the `send_message` of a peer.
+- Otherwise: a friendly sentence.
 
-As in fast-agent's `passthrough`, `***CALL_TOOL name {json}` calls that very tool.
+As in fast-agent's `passthrough`, `***CALL_TOOL name {json}` calls that tool.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -31,7 +31,9 @@ SPEC = f"fast-agent.{NAME}"
 MOST_TOOL_USES = 4  # in one turn, however many questions a message asks
 CHARACTERS_PER_TOKEN = 4  # a rule of thumb for English
 
-_SENTENCE = re.compile(r"[^.?!\n]+(?:[.?!](?!\s|$)[^.?!\n]*)*[.?!]*")  # a point inside a word, as in `0.10`, ends none
+_SENTENCE = re.compile(
+    r"[^.?!\n]+(?:[.?!](?!\s|$)[^.?!\n]*)*[.?!]*"
+)  # a point inside a word, as in `0.10`, ends no sentence
 _SMALL_TALK = re.compile(r"\s*(?:hi|hello|hey|thanks|thank you|good \w+|bye|how are you)\b[\s,!.?\w]{0,20}$", re.I)
 _ASKING = re.compile(
     r"\s*(?:(?:and|also|please)\s+)*(?:what|who|why|how|when|where|which|can|could|does|do|is|are|tell me|explain"
@@ -43,7 +45,7 @@ _ABOUT_TIME = re.compile(r"\b(?:what|which|current|today's) (?:time|date|day)\b|
 
 @dataclass(frozen=True)
 class ToolOutput:
-    """What one tool call of this turn returned."""
+    """The result of one tool call of this turn."""
 
     tool: str
     text: str
@@ -52,14 +54,14 @@ class ToolOutput:
 
 @dataclass(frozen=True)
 class Situation:
-    """What the model is asked to go on from.
+    """The input of a decision.
 
     Attributes:
         message: The user's latest message.
         turn: Its number in the conversation, from 1.
-        images: How many came with it.
-        tools: Names of the tools on offer, as `server__tool`.
-        outputs: What the tools called for this message returned; empty before any was called.
+        images: The number of its images.
+        tools: Names of the available tools, as `server__tool`.
+        outputs: Results of the tools that were called for this message.
     """
 
     message: str
@@ -79,21 +81,22 @@ class ToolUse:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the model says, and the tools it wants called; with none, the text is its answer."""
+    """The model's text and tool calls; without tool calls the text is the answer."""
 
     text: str
     uses: tuple[ToolUse, ...] = ()
 
 
 def decide(situation: Situation) -> Decision:
-    """What a model might do in this situation; see the rules at the top."""
+    """The next step by the rules at the top."""
     if situation.outputs:
         return _answer("\n".join(_quoted(output) for output in situation.outputs), situation)
     questions = _questions(situation.message)
     uses = [use for question in questions if (use := _tool_for(question, situation.tools))]
     if uses:
         chosen = tuple(uses[:MOST_TOOL_USES])
-        return Decision(f"Let me ask {_listed(dict.fromkeys(_server(use.tool) for use in chosen))}.", chosen)
+        servers = " and ".join(dict.fromkeys(_server(use.tool) for use in chosen))
+        return Decision(f"Let me ask {servers}.", chosen)
     if questions:
         return _answer("I have no tool to look that up; get_health shows whether one is missing.", situation)
     return _answer(_small_talk(situation.images), situation)
@@ -105,7 +108,7 @@ def _questions(message: str) -> list[str]:
 
 
 def _tool_for(question: str, tools: Sequence[str]) -> ToolUse | None:
-    by_name = {tool.rpartition("__")[2]: tool for tool in reversed(tools)}  # of two servers with one, the first
+    by_name = {tool.rpartition("__")[2]: tool for tool in reversed(tools)}  # the first server's, if two have one
     if "now" in by_name and _ABOUT_TIME.search(question):
         return ToolUse(by_name["now"])
     if "search" in by_name:
@@ -129,7 +132,7 @@ def _small_talk(images: int) -> str:
 
 
 def _answer(text: str, situation: Situation) -> Decision:
-    # Only a client that sends its history along ever gets to see a second turn.
+    # Only a client that sends a history has a second turn.
     return Decision(f"{text} This is turn {situation.turn} of our conversation." if situation.turn > 1 else text)
 
 
@@ -137,12 +140,8 @@ def _server(tool: str) -> str:
     return tool.rpartition("__")[0] or tool
 
 
-def _listed(names: Iterable[str]) -> str:
-    return " and ".join(names)
-
-
 def register() -> None:
-    """Make `SPEC` a model that fast-agent knows, for this process; safe to call again."""
+    """Register `SPEC` with fast-agent; may be called again."""
     ModelFactory.MODEL_SPECIFIC_CLASSES[NAME] = DemoLLM
     parameters = ModelParameters(
         context_window=32_768,
@@ -154,7 +153,7 @@ def register() -> None:
 
 
 class DemoLLM(PassthroughLLM):
-    """`decide` as a model of fast-agent."""
+    """A model of fast-agent that runs `decide`."""
 
     async def _apply_prompt_provider_specific(
         self,
@@ -186,11 +185,11 @@ class DemoLLM(PassthroughLLM):
         tools: Sequence[Tool],
         decision: Decision,
     ) -> None:
-        """Report the usage a model would have: estimated, with the prompt of the turn before read from its cache."""
+        """Report an estimated usage, with the prompt of the previous turn as read from a cache."""
         instruction = (params.system_prompt if params else None) or ""
         offered = "".join(f"{tool.name}{tool.description}{tool.input_schema}" for tool in tools)
-        said = "".join(_text_of(message) for message in messages)
-        total = _tokens(instruction + offered + said)
+        conversation = "".join(_text_of(message) for message in messages)
+        total = _tokens(instruction + offered + conversation)
         turns = self.usage_accumulator.turns
         cached = min(total, turns[-1].prompt.total or 0) if turns else 0
         usage = TurnUsage(
@@ -204,7 +203,7 @@ class DemoLLM(PassthroughLLM):
 
 
 def situation_of(messages: Sequence[PromptMessageExtended], tools: Sequence[Tool]) -> Situation:
-    """The conversation so far, history included, as `decide` wants it."""
+    """The conversation, history included, as the input of `decide`."""
     asked = [message for message in messages if message.role == "user" and not message.tool_results]
     question = asked[-1] if asked else messages[-1]
     called = {call_id: call.params.name for message in messages for call_id, call in (message.tool_calls or {}).items()}
@@ -223,7 +222,7 @@ def situation_of(messages: Sequence[PromptMessageExtended], tools: Sequence[Tool
 
 def _as_message(decision: Decision) -> PromptMessageExtended:
     calls = {
-        # Unlike passthrough's counter, unique over all agents: nested calls are told apart by these.
+        # Unlike passthrough's counter, ids are unique over all agents, which distinguishes nested calls.
         f"call_{uuid4().hex[:12]}": CallToolRequest(
             method="tools/call", params=CallToolRequestParams(name=use.tool, arguments=use.arguments)
         )

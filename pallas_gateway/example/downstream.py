@@ -1,6 +1,6 @@
 """The downstream `library` of the example: an MCP server over stdio with two tools.
 
-`python -m pallas_gateway.example.downstream` runs it; `fastagent.config.yaml` has fast-agent do so.
+`python -m pallas_gateway.example.downstream` runs it, as fast-agent does by `fastagent.config.yaml`.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ TOOLS = [
 
 
 def search(query: str) -> str:
-    """The best notes as text, or which subjects there are."""
+    """The best notes as text, or the list of subjects."""
     found = find(query)
     if not found:
         return f"There is no note on that. Subjects: {', '.join(note.title for note in NOTES)}."
@@ -56,7 +56,7 @@ def now() -> str:
 
 
 def answer(tool: str, arguments: dict[str, Any]) -> CallToolResult:
-    """Carry out one tool call; what the model did wrong is a result that tells it what to do."""
+    """Run one tool call; for a wrong call the result tells the model what to do."""
     query = arguments.get("query")
     if tool == "now":
         return _result(now())

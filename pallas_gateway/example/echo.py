@@ -1,4 +1,4 @@
-"""The smallest agent: fast-agent's `passthrough` repeats what it is told. No downstream, no key, whatever is set."""
+"""The smallest agent: fast-agent's `passthrough` repeats its input. It needs no downstream and no key."""
 
 from pathlib import Path
 
@@ -11,4 +11,4 @@ fast = FastAgent("echo", config_path=str(CONFIG), parse_cli_args=False)
 
 @fast.agent(name="echo", model="passthrough")
 async def echo() -> None:
-    """fast-agent wants a function to decorate; the gateway never calls it."""
+    """fast-agent requires a function to decorate; the gateway never calls it."""

@@ -1,20 +1,20 @@
-"""Which model the example's agents run on: a provider's when its key is set, else the scripted one of this package."""
+"""The model of the example's agents: a provider's if its key is set, else the scripted one of this package."""
 
 from collections.abc import Mapping
 
 from pallas_gateway.example import demo_model
 
-# By the variable that fast-agent reads the provider's key from; the first that is set wins.
+# By the variable of the provider's key; the first one that is set is used.
 PROVIDER_MODELS = {
     "ANTHROPIC_API_KEY": "anthropic.claude-sonnet-5-5",
     "OPENAI_API_KEY": "responses.gpt-6.1-sol",
 }
 COMPATIBLE_MODEL = "openai.gpt-6.1-sol"
-"""By chat completions, in place of OpenAI's Responses API: what servers that are compatible with OpenAI's all have."""
+"""A model of chat completions, which all OpenAI-compatible servers have, unlike the Responses API."""
 
 
 def example_model(environ: Mapping[str, str]) -> str:
-    """The model as fast-agent names it. `PALLAS_EXAMPLE_MODEL` decides, else the keys that are set and not empty."""
+    """fast-agent's name of the model: `PALLAS_EXAMPLE_MODEL`, else by the keys that are set and not empty."""
     demo_model.register()
     if chosen := environ.get("PALLAS_EXAMPLE_MODEL", "").strip():
         return chosen

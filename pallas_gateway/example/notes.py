@@ -1,9 +1,9 @@
-"""What the bundled downstream `library` knows: a dozen short notes, and a search by words in common."""
+"""The content of the bundled downstream `library`: a dozen short notes, and a search by common words."""
 
 import re
 from dataclasses import dataclass
 
-TITLE_WEIGHT = 3  # a word of the title says more about a note than one of its text
+TITLE_WEIGHT = 3  # of a word in the title, relative to one in the text
 MOST_FOUND = 2
 
 _FILLER_WORDS = (
@@ -92,7 +92,7 @@ NOTES = (
 
 
 def find(query: str) -> list[Note]:
-    """The notes that fit `query` best, best first, at most `MOST_FOUND`; empty when none has a word in common."""
+    """The notes with the most words of `query`, best first, at most `MOST_FOUND`; empty if none has any."""
     wanted = _words(query)
     scores = {note: _score(note, wanted) for note in NOTES}
     best = sorted((note for note in NOTES if scores[note]), key=lambda note: -scores[note])
@@ -104,6 +104,6 @@ def _score(note: Note, wanted: frozenset[str]) -> int:
 
 
 def _words(text: str) -> frozenset[str]:
-    """Lower-case words in the singular, so that `peers` finds `peer`; words that carry no subject are left out."""
+    """Lower-case words in the singular, so that `peers` finds `peer`; filler words are left out."""
     found = re.findall(r"[a-z0-9]+(?:[-_][a-z0-9]+)*", text.lower())
     return frozenset(word.rstrip("s") or word for word in found if word not in _FILLER)

@@ -1,4 +1,4 @@
-"""The agent that looks things up in its downstream `library`."""
+"""The agent that searches its downstream `library`."""
 
 import os
 from pathlib import Path
@@ -20,4 +20,4 @@ fast = FastAgent("research", config_path=str(CONFIG), parse_cli_args=False)
     servers=["library"],
 )
 async def research() -> None:
-    """fast-agent wants a function to decorate; the gateway never calls it."""
+    """fast-agent requires a function to decorate; the gateway never calls it."""

@@ -181,7 +181,7 @@ class Store:
 
     @_writing
     async def renew(self, connection: AsyncConnection, lease: Lease) -> bool:
-        """Have a lease last as long again from now on; whether it is still held."""
+        """Renew a lease; False if another call has taken it."""
         held = update(threads).where(_holds(lease)).values(lease_until=now() + self._lease_milliseconds)
         return (await connection.execute(held)).rowcount == 1
 

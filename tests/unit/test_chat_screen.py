@@ -11,7 +11,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from pallas_gateway.cli.chat.commands import path_and_text, read
-from pallas_gateway.cli.chat.prompt import Choices
+from pallas_gateway.cli.chat.repl import Choices
 from pallas_gateway.cli.chat.screen import Screen
 from pallas_gateway.cli.parameters import offered_by, value_of
 from pallas_gateway.cli.usage import UsageError
