@@ -216,8 +216,8 @@ def test_a_file_that_holds_no_threads_is_left_alone(asking: Command) -> None:
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (401, "it wants a token (HTTP 401). Give one with --bearer or PALLAS_BEARER."),
-        (403, "it wants a token (HTTP 403). Give one with --bearer or PALLAS_BEARER."),
+        (401, "a token is required (HTTP 401). Give one with --bearer or PALLAS_BEARER."),
+        (403, "a token is required (HTTP 403). Give one with --bearer or PALLAS_BEARER."),
         (413, "the request, with its history and images, is larger than it takes (HTTP 413)"),
         (503, "HTTP 503"),
     ],
