@@ -10,12 +10,12 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.urls import ALL_AGENTS
-from pallas_gateway.web import agent_routes, openai, protected_resource, refusals, switched_off
+from pallas_gateway.web import agent_routes, openai, protected_resource, refusals
 from pallas_gateway.web.access import McpEndpoint
 from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.guards import AnswerAfterBody, cross_origin, host_and_origin_guard
 from pallas_gateway.web.open_endpoints import open_endpoints
-from pallas_gateway.web.switched_off import THREADS_PREFIX, SwitchedOff
+from pallas_gateway.web.switched_off import THREADS_PREFIX, reason_for, switched_off
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,8 +91,8 @@ class _Table:
             return self._agents
         if self._threads is not None and path.startswith(THREADS_PREFIX):
             return self._threads
-        if self._is_main and (why := switched_off.reason(self._gateway.configuration, path)) is not None:
-            return SwitchedOff(self._gateway, why)
+        if self._is_main and (why := reason_for(self._gateway.configuration, path)) is not None:
+            return switched_off(self._gateway, why)
         return refusals.not_found(scope, refusals.NOTHING_HERE)
 
     async def _metadata(self, request: Request) -> Response:

@@ -9,7 +9,7 @@ from pallas_gateway.web import agent_routes, openai, refusals
 from pallas_gateway.web.access import caller_of
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.hosting.gateway import Gateway
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 THREADS_PREFIX = "/api/v1/"
 
 
-def reason(configuration: Configuration, path: str) -> str | None:
+def reason_for(configuration: Configuration, path: str) -> str | None:
     """A sentence on the setting that enables a path on the shared port; None if there is no such setting."""
     gateway = configuration.deployment.gateway
     if openai.is_path(path) and not gateway.openai_api:
@@ -29,25 +29,18 @@ def reason(configuration: Configuration, path: str) -> str | None:
     return None
 
 
-class SwitchedOff:
-    """Answers 404 for a disabled path."""
+def switched_off(gateway: Gateway, why: str) -> ASGIApp:
+    """Return the app of a disabled path: 404 with `why`, to callers that may view an agent."""
 
-    def __init__(self, gateway: Gateway, why: str) -> None:
-        """Answer with `why` to callers that may view an agent of `gateway`."""
-        self._gateway = gateway
-        self._why = why
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        why = self._why if await self._may_know(scope) else refusals.NOTHING_HERE
-        await refusals.not_found(scope, why)(scope, receive, send)
-
-    async def _may_know(self, scope: Scope) -> bool:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        may_know = False
         try:
-            caller = await caller_of(self._gateway, scope)
+            caller = await caller_of(gateway, scope)
+            may_know = any(map(caller.grants.may_view, gateway.servers))
         except TokenRejectedError as error:
-            refusals.note(self._gateway, scope, "invalid_token", str(error))
-            return False
+            refusals.note(gateway, scope, "invalid_token", str(error))
         except VerificationUnavailableError:
-            return False
-        return any(map(caller.grants.may_view, self._gateway.servers))
+            pass
+        await refusals.not_found(scope, why if may_know else refusals.NOTHING_HERE)(scope, receive, send)
+
+    return app
