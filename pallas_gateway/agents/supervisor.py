@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pallas_gateway.agents.agent_state import LONGEST_REASON, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.limits import LifeLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import shortened
 
@@ -23,13 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from pallas_gateway.runtime.protocols import AgentRuntime, AgentSpec, Runtime
-
-DEPENDENCY_SECONDS = 60.0
-"""How long an agent waits for those it depends on before it starts without them."""
-FIRST_RETRY_SECONDS = 1.0
-LAST_RETRY_SECONDS = 15.0
-WATCH_SECONDS = 0.5
-"""How often the files behind a failed agent are looked at."""
 
 _log = logging.getLogger("pallas.supervisor")
 
@@ -80,8 +74,10 @@ class Supervisor:
         plan_for: Callable[[str], AgentSpec],
         *,
         after: asyncio.Task[None] | None = None,
+        limits: LifeLimits | None = None,
     ) -> None:
         self._after = after
+        self._limits = limits or LifeLimits()
         self._runtime = runtime
         self._plan_for = plan_for
         self._lives = {name: _Life(agent) for name, agent in agents.items()}
@@ -181,9 +177,22 @@ class Supervisor:
             finally:
                 life.tried.set()
             failures += 1
-            if await _pause(life, retry_seconds(failures), may_be_mended):
+            if await self._pause(life, retry_seconds(failures, self._limits), may_be_mended):
                 _log.info("files of a failed agent changed, it is tried again", extra={"agent": agent.name})
                 failures = 0
+
+    async def _pause(self, life: _Life, seconds: float, may_be_mended: Callable[[], bool]) -> bool:
+        """Until the time is up, the life is over, or what failed may be mended; returns whether it was that."""
+        end = monotonic() + seconds
+        while (left := end - monotonic()) > 0 and not life.over.is_set():
+            if may_be_mended():
+                return True
+            try:
+                async with asyncio.timeout(min(left, self._limits.watch_seconds)):
+                    await life.over.wait()
+            except TimeoutError:
+                continue
+        return False
 
     async def _start_and_stay(self, life: _Life) -> None:
         agent = life.agent
@@ -228,7 +237,7 @@ class Supervisor:
         """Until each dependency was tried; one that failed is retried beside this agent, not waited for."""
         needed = [self._lives[name].tried.wait() for name in agent.settings.peers if name in self._lives]
         try:
-            async with asyncio.timeout(DEPENDENCY_SECONDS):
+            async with asyncio.timeout(self._limits.dependency_seconds):
                 await asyncio.gather(*needed)
         except TimeoutError:
             _log.warning("starting without waiting longer for dependencies", extra={"agent": agent.name})
@@ -262,26 +271,12 @@ def _failure_of(starting: asyncio.Task[None]) -> AgentStartError:
     return AgentStartError(shortened(f"unexpected {type(error).__name__}: {error}", LONGEST_REASON))
 
 
-async def _pause(life: _Life, seconds: float, may_be_mended: Callable[[], bool]) -> bool:
-    """Until the time is up, the life is over, or what failed may be mended; returns whether it was that."""
-    end = monotonic() + seconds
-    while (left := end - monotonic()) > 0 and not life.over.is_set():
-        if may_be_mended():
-            return True
-        try:
-            async with asyncio.timeout(min(left, WATCH_SECONDS)):
-                await life.over.wait()
-        except TimeoutError:
-            continue
-    return False
-
-
 def _never() -> bool:
     return False
 
 
-def retry_seconds(failures: int) -> float:
-    """Doubling from 1 s to 15 s, less up to a quarter at random so that agents do not retry in step."""
+def retry_seconds(failures: int, limits: LifeLimits) -> float:
+    """Doubling from the first pause to the last, less up to a quarter at random so that agents do not retry in step."""
     # Retries go on for ever: unbounded, the power would overflow after four hours of them.
-    pause = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10))
+    pause = min(limits.last_retry_seconds, limits.first_retry_seconds * 2.0 ** min(failures - 1, 10))
     return pause * float(random.uniform(0.75, 1.0))  # noqa: S311  not a secret

@@ -87,7 +87,7 @@ class _LiveText:
 class Channel:
     """The `EventSink` that sends notifications; see the module."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  limits are keywords with defaults
         self,
         agent: str,
         outlet: NotificationSender,
@@ -95,7 +95,11 @@ class Channel:
         *,
         heartbeat_seconds: float,
         on_heartbeat: Callable[[], None] = lambda: None,
+        flush_seconds: float = FLUSH_SECONDS,
+        delta_seconds: float = DELTA_SECONDS,
     ) -> None:
+        self._flush_seconds = flush_seconds
+        self._delta_seconds = delta_seconds
         self._agent = agent
         self._outlet = outlet
         self._wishes = wishes
@@ -156,7 +160,7 @@ class Channel:
         self._something.set()
         if self._patience is not None:
             now = asyncio.get_running_loop().time()
-            self._patience.reschedule(now if self._lost else now + FLUSH_SECONDS)
+            self._patience.reschedule(now if self._lost else now + self._flush_seconds)
 
     def _put(self, entry: ProgressEvent | Payload) -> None:
         if not self._lost and not self._closing:
@@ -188,7 +192,7 @@ class Channel:
         while not self._lost:
             if self._live and not self._waiting and (self._closing or now() >= next_delta):
                 self._flush_live(next(iter(self._live)))
-                next_delta = now() + DELTA_SECONDS
+                next_delta = now() + self._delta_seconds
             if self._waiting:
                 entry = self._waiting.popleft()
                 if isinstance(entry, ProgressEvent):

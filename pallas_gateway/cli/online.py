@@ -11,6 +11,7 @@ from pallas_gateway.config.loading.rules import TOOL_SEPARATOR
 from pallas_gateway.config.problems import Problem, did_you_mean
 from pallas_gateway.health import preflight
 from pallas_gateway.health.probe import probe
+from pallas_gateway.limits import HealthLimits
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.agent import FastAgentHost
     from pallas_gateway.runtime.protocols import Downstream, LlmProvider
 
+_LIMITS = HealthLimits()
 _END_SECONDS = 3.5
 """Time limit for ending the programs and sessions that probes opened."""
 
@@ -59,14 +61,16 @@ class Online:
     async def check_unused(self, providers: tuple[LlmProvider, ...]) -> None:
         """Ask providers that have a key and that no agent uses; their problems are warnings."""
         unused = [one for one in providers if one.model is None and one.name not in {each.name for each in self._asked}]
-        for result in await asyncio.gather(*(preflight.ask(one, self._client) for one in unused)):
+        for result in await asyncio.gather(
+            *(preflight.ask(one, self._client, seconds=_LIMITS.preflight_seconds) for one in unused)
+        ):
             if result.status == "failed":
                 self._found.warn(self._configuration.fastagent.problem(result.provider, _format(result)))
 
     async def _check_downstream(self, name: str, started: FastAgentHost, downstream: Downstream) -> None:
         known = next((answers for server, answers in self._servers if server == downstream), None)
         if known is None:
-            result = await probe(downstream, self._client, self._tasks)
+            result = await probe(downstream, self._client, self._tasks, _LIMITS)
             known = result.error is None
             self._servers.append((downstream, known))
             if result.error is not None:
@@ -114,7 +118,7 @@ class Online:
         if provider in self._asked:
             return
         self._asked.append(provider)
-        result = await preflight.ask(provider, self._client)
+        result = await preflight.ask(provider, self._client, seconds=_LIMITS.preflight_seconds)
         problem = Problem(place.file, place.line, place.path, _format(result))
         if result.status == "failed":
             self._found.problems.append(problem)

@@ -17,20 +17,18 @@ if TYPE_CHECKING:
     import httpx
 
     from pallas_gateway.health.verdict import Life, LlmResult, Verdict
+    from pallas_gateway.limits import HealthLimits
     from pallas_gateway.runtime.protocols import Downstream
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 
     type Round = asyncio.Task[tuple[ProbeResult, ...]]
 
-FRESH_SECONDS = 5.0  # the age up to which a round's results are used
-PROGRAM_FRESH_SECONDS = 60.0  # likewise for a program that answered, because starting one is expensive
-
 
 class HealthChecker:
     """Probes an agent's downstreams, judges its health and updates the health gauges."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what all checkers share is apart from what is the agent's
         self,
         agent: str,
         *,
@@ -38,12 +36,14 @@ class HealthChecker:
         tasks: TaskOwner,
         metrics: Metrics,
         peer_problem: Callable[[str], str | None],
+        limits: HealthLimits,
     ) -> None:
         self._agent = agent
         self._client = client
         self._peer_problem = peer_problem
         self._tasks = tasks
         self._metrics = metrics
+        self._limits = limits
         self._round: Round | None = None
         self._began = 0.0
         self._latest: dict[str, ProbeResult] = {}
@@ -80,7 +80,8 @@ class HealthChecker:
         return verdict
 
     def _current_round(self, downstreams: tuple[Downstream, ...]) -> Round:
-        stale = self._round is not None and self._round.done() and monotonic() - self._began > FRESH_SECONDS
+        is_old = monotonic() - self._began > self._limits.fresh_seconds
+        stale = self._round is not None and self._round.done() and is_old
         if self._round is None or stale or self._round.cancelled():
             self._began = monotonic()
             self._round = self._tasks.spawn(self._probe_all(downstreams), name=f"health {self._agent}")
@@ -101,8 +102,8 @@ class HealthChecker:
         if downstream.peer is not None:  # judged by its state: a peer's endpoint answers in every state
             return ProbeResult(name, 0.0, self._peer_problem(downstream.peer))
         answered, before = self._program_answered.pop(name, float("-inf")), self._latest.get(name)
-        is_fresh = before is not None and monotonic() - answered < PROGRAM_FRESH_SECONDS
-        result = before if is_fresh and before else await probe(downstream, self._client, self._tasks)
+        is_fresh = before is not None and monotonic() - answered < self._limits.program_fresh_seconds
+        result = before if is_fresh and before else await probe(downstream, self._client, self._tasks, self._limits)
         if downstream.url is None and result.error is None:
             self._program_answered[name] = answered if is_fresh else monotonic()
         return result

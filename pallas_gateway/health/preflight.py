@@ -23,12 +23,11 @@ from pallas_gateway.health.verdict import LlmResult
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pallas_gateway.limits import HealthLimits
     from pallas_gateway.runtime.protocols import LlmProvider
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 
-PREFLIGHT_SECONDS = 5.0
-STALE_SECONDS = 300.0  # the age at which `get_health` renews the active provider's result
 ACCESS_MODEL = "claude-sonnet-4-5"  # requested to check a key where no model is configured
 _ANTHROPIC_VERSION = "2023-06-01"
 _LISTS_ITS_MODELS = ("openai", "responses")
@@ -41,10 +40,11 @@ _log = logging.getLogger("pallas.preflight")
 class Preflight:
     """Checks the providers, and keeps the active one's result and gauge."""
 
-    def __init__(self, *, client: httpx.AsyncClient, tasks: TaskOwner, metrics: Metrics) -> None:
+    def __init__(self, *, client: httpx.AsyncClient, tasks: TaskOwner, metrics: Metrics, limits: HealthLimits) -> None:
         self._client = client
         self._tasks = tasks
         self._metrics = metrics
+        self._limits = limits
         self._active: LlmProvider | None = None
         self._latest: LlmResult | None = None
         self._asked = 0.0
@@ -52,7 +52,7 @@ class Preflight:
 
     async def run(self, providers: Sequence[LlmProvider]) -> None:
         """Check all providers at once, and log one line for each."""
-        results = await asyncio.gather(*(ask(provider, self._client) for provider in providers))
+        results = await asyncio.gather(*(self._ask(provider) for provider in providers))
         for provider, result in zip(providers, results, strict=True):
             _log_result(result)
             if provider.model is not None:
@@ -66,7 +66,7 @@ class Preflight:
 
     def latest(self) -> LlmResult | None:
         """As `known`; a stale result is also renewed in the background."""
-        if self._active is not None and monotonic() - self._asked > STALE_SECONDS and not self._is_asking:
+        if self._active is not None and monotonic() - self._asked > self._limits.stale_seconds and not self._is_asking:
             self._asking = self._tasks.spawn(self._ask_again(self._active), name="preflight again", report=True)
         return self._latest
 
@@ -75,10 +75,13 @@ class Preflight:
         return self._asking is not None and not self._asking.done()
 
     async def _ask_again(self, provider: LlmProvider) -> None:
-        before, result = self._latest, await ask(provider, self._client)
+        before, result = self._latest, await self._ask(provider)
         if before is None or (before.status, before.error) != (result.status, result.error):
             _log_result(result)
         self._remember(result)
+
+    async def _ask(self, provider: LlmProvider) -> LlmResult:
+        return await ask(provider, self._client, seconds=self._limits.preflight_seconds)
 
     def _remember(self, result: LlmResult) -> None:
         self._latest, self._asked = result, monotonic()
@@ -96,16 +99,16 @@ def _log_result(result: LlmResult) -> None:
         _log.info("LLM provider answers", extra=extra)
 
 
-async def ask(provider: LlmProvider, client: httpx.AsyncClient) -> LlmResult:
-    """Check one provider within `PREFLIGHT_SECONDS`; an error is a result, never an exception."""
+async def ask(provider: LlmProvider, client: httpx.AsyncClient, *, seconds: float) -> LlmResult:
+    """Check one provider within `seconds`; an error is a result, never an exception."""
     result = LlmResult(provider.name, provider.model, "ok", None, datetime.now(UTC))
     if (why := _why_not_asked(provider)) is not None:
         return replace(result, status="not checked", error=why)
     try:
-        async with asyncio.timeout(PREFLIGHT_SECONDS):
+        async with asyncio.timeout(seconds):
             error = await _ask(provider, client)
     except TimeoutError:
-        error = f"no answer within {PREFLIGHT_SECONDS:g} s"
+        error = f"no answer within {seconds:g} s"
     except Exception as failure:  # noqa: BLE001  an unexpected answer must not prevent the start
         error = http_errors.sentence(failure)
         if error is None:

@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from datetime import datetime
 
+    from pallas_gateway.limits import HealthLimits
     from pallas_gateway.runtime.protocols import Downstream
     from pallas_gateway.tasks import TaskOwner
 
-PROBE_SECONDS = 3.0
-END_SECONDS = 3.0  # to end a session, in the background
 LONGEST_ANSWER = LONGEST_LINE  # bytes of a body, or of a stream up to the answer
 _MOST_REDIRECTS = 3
 _ACCEPT = "application/json, text/event-stream"
@@ -50,15 +49,17 @@ class ProbeResult:
     since: datetime | None = None
 
 
-async def probe(downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner) -> ProbeResult:
-    """Probe one downstream within `PROBE_SECONDS`; `tasks` end the program or session that the probe began."""
+async def probe(
+    downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner, limits: HealthLimits
+) -> ProbeResult:
+    """Probe one downstream within `probe_seconds`; `tasks` end the program or session that the probe began."""
     started = monotonic()
     protocol: str | None = None
     try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            error, protocol = await _ask(downstream, client, tasks)
+        async with asyncio.timeout(limits.probe_seconds):
+            error, protocol = await _ask(downstream, client, tasks, limits)
     except TimeoutError:
-        error = f"{'started, but ' if downstream.url is None else ''}no answer within {PROBE_SECONDS:g} s"
+        error = f"{'started, but ' if downstream.url is None else ''}no answer within {limits.probe_seconds:g} s"
     except Exception as failure:  # noqa: BLE001  an error is a result
         error = http_errors.sentence(failure)
         if error is None:
@@ -67,24 +68,27 @@ async def probe(downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOw
     return ProbeResult(downstream.name, monotonic() - started, error, protocol)
 
 
-async def _ask(downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner) -> tuple[str | None, str | None]:
+async def _ask(
+    downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner, limits: HealthLimits
+) -> tuple[str | None, str | None]:
     """Return the error or None, and the era that answered."""
     if downstream.url is None:
-        return await ask_program(downstream.program, tasks)
+        return await ask_program(downstream.program, tasks, limits.leave_seconds)
     if downstream.transport == "sse":
         return await _ask_for_stream(downstream, client)
-    return await _ask_over_http(downstream, client, tasks)
+    return await _ask_over_http(downstream, client, tasks, limits.end_seconds)
 
 
 async def _ask_over_http(
-    downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner
+    downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner, end_seconds: float
 ) -> tuple[str | None, str | None]:
     status, body, session = await _post(client, downstream, INITIALIZE, {})
     if _requires_callers_token(status, downstream):
         return None, None
     if _is_success(status) and "result" in body:
         if session is not None:
-            tasks.spawn(_end_session(downstream, session, client), name=f"end session {downstream.name}", report=True)
+            ending = _end_session(downstream, session, client, end_seconds)
+            tasks.spawn(ending, name=f"end session {downstream.name}", report=True)
         return None, "initialize"
     if status in (400, 404, 405) or "error" in body:
         modern = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "server/discover"}
@@ -96,11 +100,11 @@ async def _ask_over_http(
     return ("not an MCP answer" if _is_success(status) else f"HTTP {status}"), None
 
 
-async def _end_session(downstream: Downstream, session: str, client: httpx.AsyncClient) -> None:
+async def _end_session(downstream: Downstream, session: str, client: httpx.AsyncClient, seconds: float) -> None:
     headers = {**downstream.headers, "Mcp-Session-Id": session}
     try:
         async with (
-            asyncio.timeout(END_SECONDS),
+            asyncio.timeout(seconds),
             client.stream("DELETE", str(downstream.url), headers=headers),
         ):
             pass

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
 
 LONGEST_LINE = 4 * 2**20  # bytes of one message; a server's instructions may be long
-LEAVE_SECONDS = 1.0  # to end after its input was closed, and again after SIGTERM
 
 
-async def ask_program(program: StdioProgram | None, tasks: TaskOwner) -> tuple[str | None, str | None]:
+async def ask_program(
+    program: StdioProgram | None, tasks: TaskOwner, leave_seconds: float
+) -> tuple[str | None, str | None]:
     """Return the error or None, and the era that answered; one of `tasks` ends the program."""
     if program is None:
         return "no command is configured", None
@@ -46,7 +47,7 @@ async def ask_program(program: StdioProgram | None, tasks: TaskOwner) -> tuple[s
     try:
         return await _converse(process)
     finally:
-        tasks.spawn(_end(process), name=f"end {program.command}", report=True)
+        tasks.spawn(_end(process, leave_seconds), name=f"end {program.command}", report=True)
 
 
 def _why_not_started(program: StdioProgram, error: OSError | ValueError) -> str:
@@ -86,23 +87,23 @@ async def _exchange(process: Process, request: dict[str, Any]) -> dict[str, Any]
     return None
 
 
-async def _end(process: Process) -> None:
+async def _end(process: Process, leave_seconds: float) -> None:
     """End and reap the program with its child processes: close its input, then SIGTERM, then SIGKILL."""
     if process.stdin is not None:
         process.stdin.close()
     try:
-        if not await _is_gone(process):
+        if not await _is_gone(process, leave_seconds):
             _signal_all(process, signal.SIGTERM)
-            await _is_gone(process)
+            await _is_gone(process, leave_seconds)
     finally:
         _signal_all(process, signal.SIGKILL)  # also if it has ended: its child processes may still run
     await process.wait()
 
 
-async def _is_gone(process: Process) -> bool:
-    """Return true if it ends within `LEAVE_SECONDS`; its output is read, because a full pipe would block it."""
+async def _is_gone(process: Process, seconds: float) -> bool:
+    """Return true if it ends within `seconds`; its output is read, because a full pipe would block it."""
     try:
-        async with asyncio.timeout(LEAVE_SECONDS):
+        async with asyncio.timeout(seconds):
             while process.stdout is not None and await process.stdout.read(2**16):
                 pass
             await process.wait()

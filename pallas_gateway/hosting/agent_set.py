@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.schema import AgentSettings
     from pallas_gateway.health.preflight import Preflight
     from pallas_gateway.health.verdict import Verdict
+    from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import AgentSpec, Peers, Runtime
     from pallas_gateway.telemetry.metrics import Metrics
     from pallas_gateway.urls import Addresses
@@ -55,6 +56,7 @@ class GatewayServices:
     http: httpx.AsyncClient
     preflight: Preflight
     peers: Peers
+    limits: GatewayLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,9 @@ class AgentSet:
     @asynccontextmanager
     async def hosting(self, *, after: asyncio.Task[None]) -> AsyncIterator[None]:
         """Start the agents once `after` is done, and stop them at the end of the block."""
-        async with Supervisor(self.agents, self._shared.runtime, self._present_plan, after=after) as supervisor:
+        async with Supervisor(
+            self.agents, self._shared.runtime, self._present_plan, after=after, limits=self._shared.limits.lives
+        ) as supervisor:
             self._supervisor = supervisor
             yield
 
@@ -286,6 +290,7 @@ class AgentSet:
             tasks=self._shared.background,
             metrics=self._shared.metrics,
             peer_problem=self._peer_problem,
+            limits=self._shared.limits.health,
         )
 
     def _peer_problem(self, peer: str) -> str | None:

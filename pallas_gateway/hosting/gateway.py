@@ -24,6 +24,7 @@ from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
 from pallas_gateway.hosting.peers import PeerCalls
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.telemetry.refusals import Refusals
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.hosting.agent_set import Changes
     from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.limits import ThreadLimits
     from pallas_gateway.runtime.files import Files
     from pallas_gateway.runtime.protocols import LlmProvider, Runtime
     from pallas_gateway.threads.service import Threads
@@ -55,7 +57,9 @@ class Gateway:
         addresses: Addresses,
         runtime: Runtime,
         running: RunningCalls | None = None,
+        limits: GatewayLimits | None = None,
     ) -> None:
+        self.limits = limits = limits or GatewayLimits()
         self.configuration = configuration
         self.addresses = addresses
         self.loaded_at = datetime.now(UTC)
@@ -68,13 +72,15 @@ class Gateway:
         self.answers = TaskOwner()  # separate, because calls end first and their answers are sent afterwards
         self._background = TaskOwner(close_seconds=3.5)
         self._http = http_client()
-        self._preflight = Preflight(client=self._http, tasks=self._background, metrics=self.metrics)
+        self._preflight = Preflight(
+            client=self._http, tasks=self._background, metrics=self.metrics, limits=limits.health
+        )
         self._open = AsyncExitStack()
         self.authenticator = self._authenticator()
-        self.threads = _threads(configuration)
+        self.threads = _threads(configuration, limits.threads)
         tasks = (self._calls, self._background)
         shared = GatewayServices(
-            runtime, self.metrics, self.running, *tasks, self._http, self._preflight, PeerCalls(self)
+            runtime, self.metrics, self.running, *tasks, self._http, self._preflight, PeerCalls(self), limits
         )
         self._roster = AgentSet(configuration, addresses, shared)
         self.all_agents = AllAgentsServer(lambda: self.servers, configuration.deployment, self.running)
@@ -227,14 +233,15 @@ class Gateway:
         return self._background.spawn(self._preflight.run(self._providers), name="preflight", report=True)
 
 
-def _threads(configuration: Configuration) -> Threads | None:
+def _threads(configuration: Configuration, limits: ThreadLimits) -> Threads | None:
     settings = configuration.deployment.gateway
     if settings.threads is None:
         return None
     from pallas_gateway.threads.service import Threads  # noqa: PLC0415  an extra of two hundred modules
 
     url = Secret(settings.threads)
-    return Threads(url, configuration.path.resolve().parent, lease_seconds=settings.threads_lease_seconds)
+    folder, lease_seconds = configuration.path.resolve().parent, settings.threads_lease_seconds
+    return Threads(url, folder, lease_seconds=lease_seconds, limits=limits)
 
 
 def http_client() -> httpx.AsyncClient:

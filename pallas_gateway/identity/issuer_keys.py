@@ -42,7 +42,9 @@ class IssuerKeys:
         client: httpx.AsyncClient,
         tasks: TaskOwner,
         clock: Callable[[], float] = monotonic,
+        fetch_seconds: float = FETCH_SECONDS,
     ) -> None:
+        self._fetch_seconds = fetch_seconds
         self._uri = jwks_uri
         self._client = client
         self._tasks = tasks
@@ -77,14 +79,14 @@ class IssuerKeys:
 
     async def _fetch(self) -> None:
         try:
-            async with asyncio.timeout(FETCH_SECONDS):
+            async with asyncio.timeout(self._fetch_seconds):
                 response = await self._client.get(self._uri, headers={"Accept": "application/json"})
             response.raise_for_status()
             keys = _public_keys(response.json())
         except httpx.HTTPStatusError as error:
             self._failed(f"HTTP {error.response.status_code}")
         except TimeoutError:
-            self._failed(f"no answer within {FETCH_SECONDS:g} s")
+            self._failed(f"no answer within {self._fetch_seconds:g} s")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             self._failed(type(error).__name__)
         except (ValueError, RecursionError):

@@ -48,13 +48,20 @@ class TokenExchanger:
     """
 
     def __init__(
-        self, *, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+        self,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        exchange_seconds: float = EXCHANGE_SECONDS,
+        most_kept: int = MOST_KEPT,
     ) -> None:
+        self._exchange_seconds = exchange_seconds
+        self._most_kept = most_kept
         self._monotonic = monotonic
         self._wall = wall
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._under_way: dict[_Key, asyncio.Task[Secret]] = {}
-        self._tasks = TaskOwner(close_seconds=EXCHANGE_SECONDS)
+        self._tasks = TaskOwner(close_seconds=exchange_seconds)
         self._client: httpx.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
@@ -127,12 +134,12 @@ class TokenExchanger:
             raise failed(to, "the gateway is stopping")
         body, auth = request_of(subject, to)
         try:
-            async with asyncio.timeout(EXCHANGE_SECONDS):
+            async with asyncio.timeout(self._exchange_seconds):
                 return await self._client.post(
                     to.token_endpoint, data=body, auth=auth, headers={"Accept": "application/json"}
                 )
         except TimeoutError:
-            why = f"no answer within {EXCHANGE_SECONDS:g} s"
+            why = f"no answer within {self._exchange_seconds:g} s"
         except httpx.ConnectError:
             why = "it cannot be reached"
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -150,7 +157,7 @@ class TokenExchanger:
         if seconds <= 0:
             return
         self._kept[key] = _Kept(issued.token, now + seconds)
-        while len(self._kept) > MOST_KEPT:
+        while len(self._kept) > self._most_kept:
             self._kept.popitem(last=False)
 
 

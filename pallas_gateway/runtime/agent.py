@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.identity.token_exchanger import TokenExchanger
+    from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.files import Files
     from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider
@@ -45,13 +46,15 @@ if TYPE_CHECKING:
 class FastAgentHost:
     """The `AgentRuntime` of one hosted agent."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that the runtime knows of it
         self,
         fingerprint: AgentFingerprint,
         harness: AgentHarness,
         fast: FastAgent,
         downstreams: Mapping[str, Downstream],
         exchanger: TokenExchanger,
+        *,
+        limits: RuntimeLimits,
     ) -> None:
         self._fingerprint = fingerprint
         self._plan = plan = fingerprint.plan
@@ -65,10 +68,10 @@ class FastAgentHost:
         self._asked_ahead = frozenset(alike)
         configs = [data["config"] for data in fast.agents.values()]
         self._filters = UnmatchedFilters(plan.name, configs, _varying(self._downstreams.values()))
-        self._log = DownstreamLog(plan.name, self._filters)
-        self._offers = ToolCatalog(plan.name, alike, fast.app.context, self._log)
+        self._log = DownstreamLog(plan.name, self._filters, outage_seconds=limits.outage_seconds)
+        self._offers = ToolCatalog(plan.name, alike, fast.app.context, self._log, limits=limits.listings)
         self._peers = PeerServers(plan, self._downstreams, self._log)
-        self._connections = Connections(plan.name, self._offers, self._log)
+        self._connections = Connections(self._offers, self._log, limits)
         self._operations = Operations(plan.on_operation, server_names(fast), self._offers.invalidate)
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
@@ -175,7 +178,8 @@ class FastAgentHost:
             session = await asyncio.shield(creation)
             observer = Observer(call, channel, self._plan, self._served)
             connect = partial(self._connections.connect, peers=self._peers.of_call(Parent(call, channel)))
-            instance = FastAgentInstance(session, self._served, connect, observer, self._answers)
+            limits = self._connections.limits
+            instance = FastAgentInstance(session, self._served, connect, observer, self._answers, limits=limits)
         except BaseException:
             self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}", report=True)
             raise

@@ -40,25 +40,17 @@ if TYPE_CHECKING:
     from fast_agent.types import PromptMessageExtended
 
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
+    from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.call.observer import Observer
     from pallas_gateway.runtime.call.peers import PeerConnection
     from pallas_gateway.runtime.call_scope import Connect
     from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
     from pallas_gateway.tasks import TaskOwner
 
-ATTACH_SECONDS = 5.0
-"""How long a call waits for one downstream before it runs without that server's tools."""
 ATTACH_SECONDS_STDIO = 20.0
-"""The same for a server that is a child process: it starts anew for the call, and a busy machine takes its time."""
-ATTACH_SECONDS_AFTER_TIMEOUT = 1.0
-"""The same for a downstream that has just made a call wait in vain: it should not cost every call the full time."""
+"""A call waits so long for a server that is a child process: a busy machine takes its time to start one."""
 IMPATIENT_SECONDS = 30.0
-"""For how long after such a time-out."""
-DISPOSE_SECONDS = 10.0
-"""After this time a disposal that is not done is worth a line in the log."""
-GIVE_UP_SECONDS = 120.0
-"""After this one it is given up: a hung MCP child must not be waited for for ever. Interrupted any earlier, what a busy
-machine only takes its time to release would be lost."""
+"""For how long after a time-out calls wait `attach_seconds_after_timeout` only."""
 
 NO_PEERS: Mapping[str, PeerConnection] = MappingProxyType({})
 _log = logging.getLogger("pallas.runtime")
@@ -68,9 +60,10 @@ _guard_log = logging.getLogger("pallas.loop_guard")
 class Connections:
     """Connects the aggregators of one hosted agent and logs which downstreams are down, on the change."""
 
-    def __init__(self, agent: str, listings: ToolCatalog, log: DownstreamLog | None = None) -> None:
+    def __init__(self, listings: ToolCatalog, log: DownstreamLog, limits: RuntimeLimits) -> None:
         self._offers = listings
-        self._log = log or DownstreamLog(agent)
+        self._log = log
+        self.limits = limits
         self._timed_out_at: dict[str, float] = {}
 
     async def connect(self, aggregator: MCPAggregator, *, peers: Mapping[str, PeerConnection] = NO_PEERS) -> None:
@@ -101,7 +94,7 @@ class Connections:
                 async with asyncio.timeout(seconds):
                     await attach(aggregator, name)
         except TimeoutError:
-            if seconds > ATTACH_SECONDS_AFTER_TIMEOUT:
+            if seconds > self.limits.attach_seconds_after_timeout:
                 self._timed_out_at[name] = monotonic()
             slow = token_endpoint_waited_for(name)
             self._log.went_down(name, f"no answer within {seconds:g} s{f' from {slow}' if slow else ''}")
@@ -121,7 +114,7 @@ class Connections:
         if server is not None and server.transport == "stdio":
             return ATTACH_SECONDS_STDIO
         just_now = monotonic() - self._timed_out_at.get(name, float("-inf")) < IMPATIENT_SECONDS
-        return ATTACH_SECONDS_AFTER_TIMEOUT if just_now else ATTACH_SECONDS
+        return self.limits.attach_seconds_after_timeout if just_now else self.limits.attach_seconds
 
 
 async def defer_connections(aggregator: MCPAggregator) -> None:
@@ -132,12 +125,20 @@ async def defer_connections(aggregator: MCPAggregator) -> None:
 class FastAgentInstance:
     """The `Instance` of one call."""
 
-    def __init__(
-        self, session: HarnessSession, served: str, connect: Connect, observer: Observer, tasks: TaskOwner
+    def __init__(  # noqa: PLR0913  what an instance works with
+        self,
+        session: HarnessSession,
+        served: str,
+        connect: Connect,
+        observer: Observer,
+        tasks: TaskOwner,
+        *,
+        limits: RuntimeLimits,
     ) -> None:
         self._session = session
         self._served = served
         self._connect_to_servers = connect
+        self._limits = limits
         self._observer = observer
         self._tasks = tasks
         self._generation: asyncio.Task[PromptMessageExtended] | None = None
@@ -189,7 +190,7 @@ class FastAgentInstance:
         """Answer the call; see `Instance.generate`."""
         self._generation = self._tasks.spawn(self._answer(call), name=f"generate {call.call_id}")
         try:
-            is_over = await ends_within(self._generation, timeout_seconds)
+            is_over = await self._limits.ends_within(self._generation, timeout_seconds)
         except asyncio.CancelledError:
             self._generation.cancel()
             raise
@@ -234,25 +235,19 @@ class FastAgentInstance:
             Exception: whatever fast-agent raises; the instance then counts as live, as it may well be.
         """
         if self._generation is not None:
-            _, running = await asyncio.wait({self._generation}, timeout=DISPOSE_SECONDS)
+            _, running = await asyncio.wait({self._generation}, timeout=self._limits.dispose_seconds)
             if running:
                 _log.warning("call is slow to stop, its instance is kept until it does")
                 await asyncio.wait(running)
-        slow = asyncio.get_running_loop().call_later(DISPOSE_SECONDS, _say_slow)
+        slow = asyncio.get_running_loop().call_later(self._limits.dispose_seconds, _say_slow)
         try:
-            async with asyncio.timeout(GIVE_UP_SECONDS):
+            async with asyncio.timeout(self._limits.give_up_seconds):
                 await self._session.delete()
         except Exception:
             _log.exception("instance could not be released")
             raise
         finally:
             slow.cancel()
-
-
-async def ends_within(generation: asyncio.Task[PromptMessageExtended], seconds: float) -> bool:
-    """Wait for the end of `generation`, `seconds` at most; whether it has ended."""
-    done, _ = await asyncio.wait({generation}, timeout=seconds)
-    return bool(done)
 
 
 def _say_slow() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.token_exchanger import TokenExchanger
+from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.agent import FastAgentHost, server_names
 from pallas_gateway.runtime.compat import engine
@@ -52,6 +53,7 @@ class FastAgentRuntime:
         config_file: Path | None,
         folder: Path | None = None,
         on_slow_import: Callable[[str, float], object] | None = None,
+        limits: RuntimeLimits | None = None,
     ) -> None:
         """Prepare nothing yet.
 
@@ -59,9 +61,11 @@ class FastAgentRuntime:
             config_file: fast-agent's settings, None for those of the working directory.
             folder: that of `agents.yaml`, where modules may be if they are not in the working directory.
             on_slow_import: called with a module that is slow to import and the seconds it is given; None logs it.
+            limits: if not the usual ones.
         """
         self._config_file = config_file
-        self._making = AgentFactory(config_file, folder, on_slow_import)
+        self._limits = limits or RuntimeLimits()
+        self._making = AgentFactory(config_file, folder, on_slow_import, self._limits)
         self._settings = SettingsDigests()
         self._exchanger = TokenExchanger()
         self._open = AsyncExitStack()
@@ -142,7 +146,7 @@ class FastAgentRuntime:
         fast.args.quiet = True
         engine.keep_globals_when_leaving(fast)
         harness = await entered.enter()
-        runtime = FastAgentHost(fingerprint, harness, fast, downstreams, self._exchanger)
+        runtime = FastAgentHost(fingerprint, harness, fast, downstreams, self._exchanger, limits=self._limits)
         await runtime.rehearse()
         runtime.ask_downstreams()
         return runtime

@@ -36,10 +36,23 @@ class _Made(NamedTuple):
     on: date  # an instruction may name it
 
 
+def _today() -> date:
+    return date.today()  # noqa: DTZ011  the local date, as fast-agent writes it into instructions
+
+
 class WarmInstance:
     """The warm instance of one hosted agent. `create` makes an instance under a name that no other has."""
 
-    def __init__(self, create: Callable[[str], Awaitable[HarnessSession]], tasks: TaskOwner) -> None:
+    def __init__(
+        self,
+        create: Callable[[str], Awaitable[HarnessSession]],
+        tasks: TaskOwner,
+        *,
+        fresh_seconds: float = FRESH_SECONDS,
+        today: Callable[[], date] = _today,
+    ) -> None:
+        self._fresh_seconds = fresh_seconds
+        self._today = today
         self._create = create
         self._tasks = tasks
         self._numbers = itertools.count(1)
@@ -57,7 +70,7 @@ class WarmInstance:
         made, self._made = self._made, None
         if made is None:
             return None
-        if monotonic() - made.at <= FRESH_SECONDS and made.on == _today():
+        if monotonic() - made.at <= self._fresh_seconds and made.on == self._today():
             return made.session
         self._tasks.spawn(made.session.delete(), name="throw warm instance away", report=True)
         return None
@@ -86,10 +99,6 @@ class WarmInstance:
         finally:
             self._is_making = False
         if self._is_wanted:
-            self._made = _Made(session, monotonic(), _today())
+            self._made = _Made(session, monotonic(), self._today())
         else:
             await session.delete()
-
-
-def _today() -> date:
-    return date.today()  # noqa: DTZ011  the local date, as fast-agent writes it into instructions

@@ -33,11 +33,25 @@ class FileWatch:
     Args:
         files: returns the present files, whether they exist or not, each as it was when it was read.
         suspects_modules: returns True if all Python files in their folders count: one that is not known may be missing.
+        look_seconds: interval at which files are checked where changes are not notified.
+        settle_milliseconds: how long files must have been left alone: several are often written in one go.
+        watch: `watchfiles.awatch`.
     """
 
-    def __init__(self, files: Callable[[], Files], *, suspects_modules: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        files: Callable[[], Files],
+        *,
+        suspects_modules: Callable[[], bool],
+        look_seconds: float = LOOK_SECONDS,
+        settle_milliseconds: int = SETTLE_MILLISECONDS,
+        watch: Callable[..., AsyncIterator[object]] = awatch,
+    ) -> None:
         self._files = files
         self._suspects_modules = suspects_modules
+        self._look_seconds = look_seconds
+        self._settle_milliseconds = settle_milliseconds
+        self._watch = watch
         self._again = asyncio.Event()
         self._is_watching = True
         self._known = files()
@@ -63,10 +77,10 @@ class FileWatch:
     async def _looks(self, folders: Collection[Path]) -> AsyncIterator[None]:
         """Yield whenever to check for changes; ends when the folders may be others."""
         try:
-            watching = awatch(
+            watching = self._watch(
                 *folders,
-                step=SETTLE_MILLISECONDS,
-                rust_timeout=int(LOOK_SECONDS * 1000),
+                step=self._settle_milliseconds,
+                rust_timeout=int(self._look_seconds * 1000),
                 yield_on_timeout=True,
                 recursive=False,
                 stop_event=self._again,
@@ -77,14 +91,14 @@ class FileWatch:
         except (OSError, RuntimeError) as error:  # no watch is available, or a folder was removed
             self._note_watch(error)
             try:
-                await asyncio.wait_for(self._again.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(self._again.wait(), self._look_seconds)
             except TimeoutError:
                 yield
 
     def _note_watch(self, error: Exception | None) -> None:
         """Log once that folders cannot be watched, and once that they can again."""
         if error is not None and self._is_watching:
-            extra = {"error": str(error), "seconds": LOOK_SECONDS}
+            extra = {"error": str(error), "seconds": self._look_seconds}
             _log.warning("file watch failed", extra=extra)
         elif error is None and not self._is_watching:
             _log.info("file watch restored")

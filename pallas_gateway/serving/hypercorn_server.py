@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.limits import ConnectionLimits
     from pallas_gateway.serving.sockets import Listeners
 
 LAST_ANSWERS_SECONDS = 0.2
@@ -37,10 +38,12 @@ class HypercornServer:
     The task ends with the block, or with the error that made serving impossible. Then the sockets are closed.
     """
 
-    def __init__(self, app: ASGIApp, listeners: Listeners, configuration: Configuration) -> None:
+    def __init__(
+        self, app: ASGIApp, listeners: Listeners, configuration: Configuration, limits: ConnectionLimits
+    ) -> None:
         self._app = app
         self._listeners = listeners
-        self._config = _Config(listeners, configuration)
+        self._config = _Config(listeners, configuration, limits)
         self._stop = asyncio.Event()
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
 
@@ -120,8 +123,8 @@ class _Config(Settings):
     graceful_timeout = CLOSE_SECONDS
     _renewed: ssl.SSLContext | None = None
 
-    def __init__(self, listeners: Listeners, configuration: Configuration) -> None:
-        super().__init__()
+    def __init__(self, listeners: Listeners, configuration: Configuration, limits: ConnectionLimits) -> None:
+        super().__init__(limits)
         self.duplicates = {port: _Listening(fileno=os.dup(one.fileno())) for port, one in listeners.sockets.items()}
         if configuration.tls_files is not None:
             self.certfile, self.keyfile = map(str, configuration.tls_files)

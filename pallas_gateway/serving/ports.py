@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.limits import ConnectionLimits
     from pallas_gateway.serving.sockets import Listeners
     from pallas_gateway.web.port_routes import PortRoutes
 
@@ -40,11 +41,19 @@ class Listening:
         listeners: bound sockets.
         configuration: for the certificate.
         sockets: closes them, after this.
+        limits: of the connections.
     """
 
     def __init__(
-        self, entrance: SwappableApp, listeners: Listeners, configuration: Configuration, sockets: ExitStack
+        self,
+        entrance: SwappableApp,
+        listeners: Listeners,
+        configuration: Configuration,
+        sockets: ExitStack,
+        *,
+        limits: ConnectionLimits,
     ) -> None:
+        self._limits = limits
         self._entrance = entrance
         self._listeners = listeners
         self._configuration = configuration
@@ -98,7 +107,7 @@ class Listening:
         self._routes.update(listeners.routes)
         for port, listener in listeners.sockets.items():
             one = replace(listeners, sockets={port: listener})
-            accepting = HypercornServer(self._entrance, one, configuration)
+            accepting = HypercornServer(self._entrance, one, configuration, self._limits)
             self._accepting[port] = accepting
             serving = await accepting.__aenter__()
             serving.add_done_callback(self._note_end)

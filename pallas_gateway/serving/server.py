@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import Runtime
     from pallas_gateway.serving.reload import Reloads
     from pallas_gateway.serving.sockets import Sharing
@@ -68,6 +69,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
     on_ready: Callable[[Gateway], None] = lambda _: None,
     reloads: Reloads | None = None,
     shared: SharedListeners | None = None,
+    limits: GatewayLimits | None = None,
 ) -> None:
     """Run the gateway until `stop` is set.
 
@@ -78,6 +80,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
         on_ready: called once, when every agent has been ready or failed once.
         reloads: how to reload; None for never.
         shared: set in one of several processes that serve the same ports.
+        limits: of the gateway, if not the usual ones.
 
     Raises:
         BindError: a port is taken or not allowed; names it.
@@ -90,12 +93,13 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
         if not configuration.per_port:
             configuration = configuration.with_bound_port(next(iter(listeners.sockets)))
         bypass_proxies()
-        gateway = Gateway(configuration, Addresses(configuration), runtime, shared.running if shared else None)
+        gateway = Gateway(configuration, Addresses(configuration), runtime, shared.running if shared else None, limits)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
             entrance = SwappableApp(create_app(gateway, listeners.routes))
-            listening = await stack.enter_async_context(Listening(entrance, listeners, configuration, sockets))
+            connections = Listening(entrance, listeners, configuration, sockets, limits=gateway.limits.connections)
+            listening = await stack.enter_async_context(connections)
             await stack.enter_async_context(gateway.hosting())
             tasks = await stack.enter_async_context(TaskOwner())
             tasks.spawn(_announce(gateway, service, on_ready), name="announce", report=True)

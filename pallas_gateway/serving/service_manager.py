@@ -33,10 +33,13 @@ class ServiceManager:
         status: returns the state of the service in one line.
     """
 
-    def __init__(self, environ: Mapping[str, str], status: Callable[[], str]) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], status: Callable[[], str], *, status_seconds: float = STATUS_SECONDS
+    ) -> None:
         self._address = _address_of(environ.get("NOTIFY_SOCKET", ""))
         self.watchdog_seconds = _watchdog_seconds(environ)
         self._status = status
+        self._status_seconds = status_seconds
         self._sent_status = ""
         self._is_reachable = True
         self._tasks = TaskOwner(close_seconds=0)
@@ -66,7 +69,7 @@ class ServiceManager:
     async def _keep_notifying(self) -> None:
         watched = self.watchdog_seconds is not None
         # Half of its time, as sd_watchdog_enabled(3) recommends.
-        pause = min(STATUS_SECONDS, (self.watchdog_seconds or 2 * STATUS_SECONDS) / 2)
+        pause = min(self._status_seconds, (self.watchdog_seconds or 2 * self._status_seconds) / 2)
         while True:
             await asyncio.sleep(pause)
             self._notify(*(["WATCHDOG=1"] if watched else []), *self._changed_status())
@@ -89,6 +92,7 @@ class ServiceManager:
             if self._is_reachable:  # logged once
                 _log.warning("service manager notification failed", extra={"error": error.strerror or str(error)})
             self._is_reachable = False
+            self._sent_status = ""  # so that the next message holds it
         else:
             self._is_reachable = True
 

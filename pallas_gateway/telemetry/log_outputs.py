@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, TextIO, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from io import TextIOWrapper
 
     type _FileId = tuple[int, int]
@@ -61,7 +61,17 @@ class StderrOutput(_Formatting, logging.StreamHandler[TextIO]):
 class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
     """The rotating file, opened by the first record and again by every record after an error."""
 
-    def __init__(self, path: Path, *, max_bytes: int, backups: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int = 10_000_000,
+        backups: int = 5,
+        block_bytes: int = BLOCK_BYTES,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._block_bytes = block_bytes
+        self._clock = clock
         super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8", delay=True)
         self._lost = 0
         self._is_reporting = False
@@ -102,7 +112,7 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802  logging's name
         """Return true if the file is full, except in the pause after a failed rotation."""
-        return monotonic() >= self._rotates_from and bool(super().shouldRollover(record))
+        return self._clock() >= self._rotates_from and bool(super().shouldRollover(record))
 
     def doRollover(self) -> None:  # noqa: N802  logging's name
         """Begin a new file; if that fails, the old one grows."""
@@ -110,7 +120,7 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
         try:
             super().doRollover()
         except OSError as error:
-            self._rotates_from = monotonic() + ROTATE_AGAIN_SECONDS
+            self._rotates_from = self._clock() + ROTATE_AGAIN_SECONDS
             if not was_impossible:
                 extra = {"file": self.baseFilename, "error": _why(error)}
                 _log.error("log file cannot be rotated", extra=extra)
@@ -122,7 +132,7 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
         _make_private(path.parent)
         torn = _ends_torn(path)
         if torn and self._torn == _file_id(path.stat()):
-            _cut_last_line(path)
+            _cut_last_line(path, self._block_bytes)
             torn = False
         self._torn = None
         stream = cast("TextIOWrapper", open(path, self.mode, encoding=self.encoding, opener=_private))  # noqa: SIM115
@@ -170,12 +180,12 @@ def _ends_torn(path: Path) -> bool:
         return file.read(1) != b"\n"
 
 
-def _cut_last_line(path: Path) -> None:
+def _cut_last_line(path: Path, block_bytes: int) -> None:
     """Remove an incomplete last line, at which readers of JSON lines such as jq stop."""
     with path.open("r+b") as file:
         end, newline = file.seek(0, os.SEEK_END), -1
         while end > 0 and newline < 0:
-            start = max(0, end - BLOCK_BYTES)
+            start = max(0, end - block_bytes)
             file.seek(start)
             newline = file.read(end - start).rfind(b"\n")
             end = start

@@ -11,7 +11,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pallas_gateway.telemetry.log_relay import LogPipe
 
 DEFAULT_FILE = Path("~/.local/state/pallas/pallas.log")
-FILE_BYTES = 10_000_000
-FILE_BACKUPS = 5
 QUIET_LOGGERS = (
     "openai", "openai._base_client", "anthropic", "anthropic._base_client", "sse_starlette", "sse_starlette.sse",
     "mcp", "mcp.client", "mcp.server", "httpx", "httpx2", "httpcore", "httpcore2", "hypercorn.access",
@@ -129,13 +127,20 @@ def _last_line(record: logging.LogRecord) -> str:
     return _on_one_line(fitted(lines[-1])) if lines else ""
 
 
-def set_up(environ: Mapping[str, str], *, configured_level: str | None = None, parent: LogPipe | None = None) -> None:
+def set_up(
+    environ: Mapping[str, str],
+    *,
+    configured_level: str | None = None,
+    parent: LogPipe | None = None,
+    make_file: Callable[[Path], logging.Handler] = FileOutput,
+) -> None:
     """Configure the root and `pallas` loggers from the documented variables, in place of an earlier configuration.
 
     Args:
         environ: holds `PALLAS_LOG_*`.
         configured_level: `logger.level` of fastagent.config.yaml, used when `PALLAS_LOG_LEVEL` is not set.
         parent: in a worker, the pipe to the process that writes its lines.
+        make_file: makes the handler of the log file.
     """
     root = logging.getLogger()
     for handler in list(root.handlers):
@@ -149,7 +154,7 @@ def set_up(environ: Mapping[str, str], *, configured_level: str | None = None, p
         output = parent.output(STDERR) if parent else StderrOutput(sys.__stderr__)
         _add(root, output, JsonFormatter() if stderr in _YES else HumanFormatter())
     if (file := environ.get("PALLAS_LOG_FILE")) != "":
-        _add_file(root, Path(file or DEFAULT_FILE), parent)
+        _add_file(root, Path(file or DEFAULT_FILE), parent, make_file)
     if parent is None:  # which has logged these
         _warn_of_unknown_levels(environ)
 
@@ -182,7 +187,9 @@ def report_crashes() -> None:
     logging.captureWarnings(capture=True)
 
 
-def _add_file(root: logging.Logger, file: Path, parent: LogPipe | None) -> None:
+def _add_file(
+    root: logging.Logger, file: Path, parent: LogPipe | None, make_file: Callable[[Path], logging.Handler]
+) -> None:
     if parent is not None:
         _add(root, parent.output(FILE), JsonFormatter())
         return
@@ -192,7 +199,7 @@ def _add_file(root: logging.Logger, file: Path, parent: LogPipe | None) -> None:
         extra = {"file": str(file), "error": str(error)}
         logging.getLogger("pallas").warning("log file path invalid", extra=extra)
         return
-    _add(root, FileOutput(path, max_bytes=FILE_BYTES, backups=FILE_BACKUPS), JsonFormatter())
+    _add(root, make_file(path), JsonFormatter())
 
 
 def _add(root: logging.Logger, handler: logging.Handler, formatter: logging.Formatter) -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import Tracer
 
-FLUSH_SECONDS = 3.0  # the wait for the last spans at the end
 _log = logging.getLogger("pallas.traces")
 _SENDER = OTLPSpanExporter.__module__
 _QUEUE = "opentelemetry.sdk._shared_internal"
@@ -39,8 +38,8 @@ _PROTOCOL = "http/protobuf"
 
 
 @contextmanager
-def tracer_for(environ: Mapping[str, str]) -> Iterator[Tracer]:
-    """A tracer that sends its spans as the variables say, the last ones at the end, within `FLUSH_SECONDS`.
+def tracer_for(environ: Mapping[str, str], *, flush_seconds: float) -> Iterator[Tracer]:
+    """A tracer that sends its spans as the variables say, the last ones at the end, within `flush_seconds`.
 
     If OpenTelemetry cannot use the variables, the error is logged and the gateway serves without traces.
     """
@@ -53,7 +52,7 @@ def tracer_for(environ: Mapping[str, str]) -> Iterator[Tracer]:
         try:
             yield provider.get_tracer("pallas_gateway", __version__)
         finally:
-            _end(provider, exporter)
+            _end(provider, exporter, flush_seconds)
 
 
 def _open(environ: Mapping[str, str], sdk_log: _SdkLog) -> tuple[TracerProvider, SpanExporter] | None:
@@ -82,11 +81,11 @@ def _endpoint(environ: Mapping[str, str]) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def _end(provider: TracerProvider, exporter: SpanExporter) -> None:
+def _end(provider: TracerProvider, exporter: SpanExporter, seconds: float) -> None:
     """Send the last spans, in a daemon thread: the SDK would wait 30 s for a hanging collector."""
     ending = threading.Thread(target=provider.shutdown, name="traces-flush", daemon=True)
     ending.start()
-    ending.join(FLUSH_SECONDS)
+    ending.join(seconds)
     if ending.is_alive():
         exporter.shutdown()  # ends its retries
 

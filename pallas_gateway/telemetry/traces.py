@@ -37,15 +37,20 @@ def are_on() -> bool:
 
 
 @contextmanager
-def exporting(environ: Mapping[str, str]) -> Iterator[None]:
-    """Export the spans of the block to the collector that `environ` names, if any."""
+def exporting(environ: Mapping[str, str], *, flush_seconds: float = 3.0) -> Iterator[None]:
+    """Export the spans of the block to the collector that `environ` names, if any.
+
+    Args:
+        environ: the variables of OpenTelemetry.
+        flush_seconds: longest wait for the last spans at the end.
+    """
     if not is_wanted(environ):
         yield
         return
     # Imported here, because the SDK takes a third of a second to import.
     from pallas_gateway.telemetry.trace_export import tracer_for  # noqa: PLC0415
 
-    with tracer_for(environ) as tracer, using(tracer):
+    with tracer_for(environ, flush_seconds=flush_seconds) as tracer, using(tracer):
         yield
 
 

@@ -38,7 +38,6 @@ CONNECT_SECONDS = 5.0
 OPERATION_SECONDS = 15.0
 """A caller's longest wait for one transaction, with the wait for a connection. The transaction itself is bounded by the
 limits of the pool, of each statement and of SQLite's lock."""
-BUSY_SECONDS = 10.0  # of SQLite's wait for another writer
 LONGEST_REASON = 300
 _SQLITE = "sqlite:///"
 _WRITES = {"pallas_writes": True}
@@ -49,9 +48,9 @@ _log = logging.getLogger("pallas.threads")
 class Database:
     """The engine; logs changes of its availability."""
 
-    def __init__(self, url: Secret, folder: Path) -> None:
-        """Not connected yet; a relative path of SQLite is below `folder`."""
-        self._engine = _engine(url.reveal(), folder)
+    def __init__(self, url: Secret, folder: Path, *, busy_seconds: float = 10.0) -> None:
+        """Not connected yet; a relative path of SQLite is below `folder`, whose writers wait `busy_seconds`."""
+        self._engine = _engine(url.reveal(), folder, busy_seconds)
         self._is_up = True
         self._transactions = TaskOwner()
 
@@ -108,15 +107,17 @@ def reason_of(error: BaseException) -> str:
     return shortened(f"{type(error).__name__}: {text}", LONGEST_REASON)
 
 
-def _engine(url: str, folder: Path) -> AsyncEngine:
-    return _sqlite_engine(folder / unquote(url.removeprefix(_SQLITE))) if url.startswith(_SQLITE) else _postgresql(url)
+def _engine(url: str, folder: Path, busy_seconds: float) -> AsyncEngine:
+    if url.startswith(_SQLITE):
+        return _sqlite_engine(folder / unquote(url.removeprefix(_SQLITE)), busy_seconds)
+    return _postgresql(url)
 
 
-def _sqlite_engine(path: Path) -> AsyncEngine:
+def _sqlite_engine(path: Path, busy_seconds: float) -> AsyncEngine:
     engine = create_async_engine(
         URL.create("sqlite+aiosqlite", database=str(path)),
         # Transactions are begun below, not by the driver, which begins one at the first write.
-        connect_args={"isolation_level": None, "timeout": BUSY_SECONDS},
+        connect_args={"isolation_level": None, "timeout": busy_seconds},
         pool_size=CONNECTIONS,
         max_overflow=0,
         pool_timeout=OPERATION_SECONDS,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Self
 
+from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.threads.database import OPERATION_SECONDS, Database
 from pallas_gateway.threads.migrating import migrate
@@ -18,17 +19,16 @@ if TYPE_CHECKING:
 
     from pallas_gateway.identity.secret import Secret
 
-FIRST_TRY_SECONDS = 10.0  # of a start; agents do not need the database
-TRY_AGAIN_SECONDS = 3.0
 _log = logging.getLogger("pallas.threads")
 
 
 class Threads:
     """An async context manager around the database."""
 
-    def __init__(self, url: Secret, folder: Path, *, lease_seconds: float) -> None:
-        self._database = Database(url, folder)
-        self._store = Store(self._database, lease_seconds)
+    def __init__(self, url: Secret, folder: Path, *, lease_seconds: float, limits: ThreadLimits | None = None) -> None:
+        self._limits = limits = limits or ThreadLimits()
+        self._database = Database(url, folder, busy_seconds=limits.busy_seconds)
+        self._store = Store(self._database, lease_seconds, limits)
         self._turns = Turns(self._store, lease_seconds)
         self._opening = TaskOwner(close_seconds=0)
         self._is_open = False
@@ -40,7 +40,7 @@ class Threads:
             ThreadsSchemaError: a newer gateway has used the database.
         """
         try:
-            await self._open(FIRST_TRY_SECONDS)
+            await self._open(self._limits.first_try_seconds)
         except ThreadsUnavailableError:
             self._opening.spawn(self._keep_trying(), name="threads database", report=True)
         except BaseException:
@@ -79,7 +79,7 @@ class Threads:
 
     async def _keep_trying(self) -> None:
         while not self._is_open:
-            await asyncio.sleep(TRY_AGAIN_SECONDS)
+            await asyncio.sleep(self._limits.try_again_seconds)
             try:
                 await self._open(OPERATION_SECONDS)
             except ThreadsUnavailableError:

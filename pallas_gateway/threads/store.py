@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, delete, func, insert, literal, or_, select, tuple_, update
 
+from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads.records import History, Lease, ThreadNotFoundError, TurnPage
 from pallas_gateway.threads.rows import (
     ABANDONED,
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 type Position = tuple[int, str]
 """Start of a page of threads: the time (milliseconds since 1970) and id of the thread before it."""
 
-MOST_REPLAYED = 1000  # turns of a thread that are sent to a model
-REPLAY_BYTES = 16 * 1024 * 1024  # of these turns, with their images as Base64; older turns are left out
-PAGE_BYTES = 8 * 1024 * 1024  # of the turns of one page, which has at least one turn
 _TEXTS = (turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
 _SIZE = sum((octets(column) for column in _TEXTS), literal(0)).label("size")
 _SHOWN = (threads.c.id, threads.c.agent, threads.c.title, threads.c.created_at, threads.c.updated_at, threads.c.turns)
@@ -72,9 +70,10 @@ class Store:
     Each method is one transaction, which runs to its end even if the caller is cancelled.
     """
 
-    def __init__(self, database: Database, lease_seconds: float) -> None:
+    def __init__(self, database: Database, lease_seconds: float, limits: ThreadLimits | None = None) -> None:
         """Leases end `lease_seconds` after they were taken or renewed, by the database's clock."""
         self.database = database
+        self._limits = limits or ThreadLimits()
         self._lease_milliseconds = int(lease_seconds * 1000)
 
     @_writing
@@ -111,13 +110,13 @@ class Store:
 
     @_reading
     async def turns_of(self, connection: AsyncConnection, thread_id: str, *, limit: int, after: int) -> TurnPage:
-        """The turns after number `after`, in order: at most `limit`, and at most `PAGE_BYTES`.
+        """The turns after number `after`, in order: at most `limit`, and at most `page_bytes` of them.
 
         A pending turn whose lease has ended is returned as an error.
         """
         is_wanted = and_(turns.c.thread_id == thread_id, turns.c.number > after)
         sizes = select(turns.c.number, _SIZE).where(is_wanted).order_by(turns.c.number).limit(limit + 1)
-        fitting, has_more = await _fitting(connection, sizes, most=limit, octets=PAGE_BYTES, at_least=1)
+        fitting, has_more = await _fitting(connection, sizes, most=limit, octets=self._limits.page_bytes, at_least=1)
         if fitting is None:
             return TurnPage((), has_more=False)
         is_over = and_(turns.c.status == "pending", or_(threads.c.lease_until.is_(None), threads.c.lease_until < now()))
@@ -136,7 +135,8 @@ class Store:
             turns.c.thread_id == lease.thread_id, turns.c.status == "complete", turns.c.number < lease.turn
         )
         sizes = select(turns.c.number, _SIZE).where(is_wanted).order_by(turns.c.number.desc())
-        oldest, has_more = await _fitting(connection, sizes, most=MOST_REPLAYED, octets=REPLAY_BYTES, at_least=0)
+        turns_, bytes_ = self._limits.replayed_turns, self._limits.replayed_bytes
+        oldest, has_more = await _fitting(connection, sizes, most=turns_, octets=bytes_, at_least=0)
         rows: Sequence[AnyRow] = ()
         if oldest is not None:
             replayed = select(*_TEXTS).where(is_wanted, turns.c.number >= oldest).order_by(turns.c.number)

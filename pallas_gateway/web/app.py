@@ -40,7 +40,7 @@ def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
         if scope["type"] == "lifespan":
             await _accept_lifespan(receive, send)
         elif scope["type"] == "http":
-            await AnswerAfterBody(tables[scope["server"][1]])(scope, receive, send)
+            await AnswerAfterBody(tables[scope["server"][1]], gateway.limits.bodies)(scope, receive, send)
         else:
             await send({"type": "websocket.close"})
 

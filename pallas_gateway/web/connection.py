@@ -23,13 +23,16 @@ _STREAM_HEADERS = {
 }
 
 
-async def while_connected(receive: Receive, work: Coroutine[Any, Any, None], tasks: TaskOwner) -> None:
+async def while_connected(
+    receive: Receive, work: Coroutine[Any, Any, None], tasks: TaskOwner, *, clean_up_seconds: float = CLEAN_UP_SECONDS
+) -> None:
     """Run `work` in a task of its own, and cancel it when the client disconnects.
 
     Args:
         receive: of a request whose body was read, so that the next message is the disconnect.
         work: answers the request.
-        tasks: owns the work, whose clean-up may continue there after `CLEAN_UP_SECONDS`.
+        tasks: owns the work, whose clean-up may continue there after `clean_up_seconds`.
+        clean_up_seconds: longest wait for the end of the work after the disconnect.
     """
     working = tasks.spawn(work, name="answer")
     leaving = tasks.spawn(_until_left(receive), name="client")
@@ -38,7 +41,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, None], tas
     finally:
         working.cancel()
         leaving.cancel()
-        await asyncio.wait({working, leaving}, timeout=CLEAN_UP_SECONDS)
+        await asyncio.wait({working, leaving}, timeout=clean_up_seconds)
     if not working.done():
         working.add_done_callback(report_failure)
     elif not working.cancelled():

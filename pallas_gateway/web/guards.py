@@ -28,15 +28,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.limits import BodyLimits
 
 _log = logging.getLogger("pallas.web")
 _ORIGIN = ("origin", "allowed_origins")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]*\]|[^:/@\[\]]*)(:[0-9]*)?")
 _LONGEST_NAME = 200
 _MOST_NAMES = 100  # refused names that are logged; a client can invent any number
-REST_OF_BODY_SECONDS = 10.0  # for the rest of a body that the answer does not need
-BODY_SECONDS = 30.0  # for a body,
-BODY_BYTES_PER_SECOND = 4096  # and a second more for each of these bytes received
 _MCP_REQUEST_HEADERS = (
     "Authorization", "Content-Type", "Last-Event-ID", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name",
     "Mcp-Session-Id", "traceparent", "tracestate",
@@ -160,12 +158,13 @@ class AnswerAfterBody:
     Closing a connection with unread data resets it, and its client would not see a refusal.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
         self._app = app
+        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on one request; 408 if its body is late."""
-        body, tasks, has_begun = _Body(receive), TaskOwner(), False
+        body, tasks, has_begun = _Body(receive, self._limits), TaskOwner(), False
 
         async def late_send(message: Message) -> None:
             nonlocal has_begun
@@ -175,7 +174,7 @@ class AnswerAfterBody:
                 has_begun = True
                 if body.is_unread:
                     reading = tasks.spawn(body.read_on(), name="rest of a body")
-                    await asyncio.wait({reading}, timeout=REST_OF_BODY_SECONDS)
+                    await asyncio.wait({reading}, timeout=self._limits.rest_seconds)
             await send(message)
 
         try:
@@ -192,11 +191,12 @@ class AnswerAfterBody:
 class _Body:
     """The body of one request; a client that sends it too slowly is treated as disconnected."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, limits: BodyLimits) -> None:
         self.is_unread = True
         self.is_late = False
         self._receive = receive
-        self._latest = asyncio.get_running_loop().time() + BODY_SECONDS
+        self._limits = limits
+        self._latest = asyncio.get_running_loop().time() + limits.seconds
 
     async def receive(self) -> Message:
         """The next message of the request."""
@@ -210,7 +210,7 @@ class _Body:
         except TimeoutError:
             self.is_late, self.is_unread = True, False
             return {"type": "http.disconnect"}
-        self._latest += len(message.get("body", b"")) / BODY_BYTES_PER_SECOND
+        self._latest += len(message.get("body", b"")) / self._limits.bytes_per_second
         self.is_unread = message.get("more_body", False)
         return message
 

@@ -47,16 +47,25 @@ class WorkerManager:
         on_ready: called once, when every worker has been ready once, with the announcement.
         on_stop: called when the workers are about to be stopped.
         hang_seconds: silence after which a worker that was ready is replaced; None for no limit.
+        stop_seconds: time beyond the drain in which workers leave their agents and end.
+        restart: as `restart_seconds`.
+        clock: measures the time of a stop.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  limits are keywords with defaults
         self,
         plan: Plan,
         *,
         on_ready: Callable[[str], None],
         on_stop: Callable[[], None],
         hang_seconds: float | None = None,
+        stop_seconds: float = STOP_SECONDS,
+        restart: Callable[[int, float], tuple[int, float]] = restart_seconds,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
+        self._leaving_seconds = stop_seconds
+        self._restart = restart
+        self._clock = clock
         self._plan = plan
         self._start = plan.start
         self._on_ready = on_ready
@@ -151,7 +160,7 @@ class WorkerManager:
                     return
                 if not self._ready and ended.signal is None:
                     raise WorkersError(f"worker {number} could not start: {ended}")
-                deaths, pause = restart_seconds(deaths, ended.seconds)
+                deaths, pause = self._restart(deaths, ended.seconds)
                 self._note_end(number, ended, pause)
                 await _until(self._stop, pause)
                 _call_back(self.before_replacing)
@@ -233,8 +242,8 @@ class WorkerManager:
             worker.send(Close())
 
     async def _until_ended(self, keeping: Iterable[asyncio.Task[None]]) -> None:
-        begun, late = monotonic(), set(keeping)
-        while late and (left := begun + self._stop_seconds - monotonic()) > 0:  # workers may still prolong it
+        begun, late = self._clock(), set(keeping)
+        while late and (left := begun + self._stop_seconds - self._clock()) > 0:  # workers may still prolong it
             _, late = await asyncio.wait(late, timeout=left)
         self._kill([worker for worker in self._workers.values() if not worker.has_stopped])
         if late:  # the others wait to close with those
@@ -249,7 +258,7 @@ class WorkerManager:
         if self._failure is not None:
             return FAILED_START_SECONDS
         own = self._start.configuration.deployment.gateway.drain_seconds
-        return max(own, *(worker.drain_seconds for worker in self._workers.values()), 0.0) + STOP_SECONDS
+        return max(own, *(worker.drain_seconds for worker in self._workers.values()), 0.0) + self._leaving_seconds
 
     def _kill(self, workers: Iterable[WorkerProcess]) -> None:
         for worker in workers:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.agents.supervisor import DEPENDENCY_SECONDS
 from pallas_gateway.config.model.schema import GatewaySettings
-from pallas_gateway.runtime.loading.importer import IMPORT_SECONDS
+from pallas_gateway.limits import LifeLimits, RuntimeLimits
 from tests.deploy.adapting import adapted, shipped
 from tests.support_programs import program
 
@@ -53,5 +52,5 @@ def test_what_the_unit_waits_is_longer_than_what_the_gateway_takes() -> None:
     parser.read_string(shipped(UNIT))
     service = parser["Service"]
     assert float(service["TimeoutStopSec"]) > GatewaySettings().drain_seconds + LEAVING_SECONDS
-    assert float(service["TimeoutStartSec"]) > DEPENDENCY_SECONDS + 2 * IMPORT_SECONDS
+    assert float(service["TimeoutStartSec"]) > LifeLimits().dependency_seconds + 2 * RuntimeLimits().import_seconds
     assert (service["Type"], service["KillMode"]) == ("notify", "mixed")

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from pallas_gateway.health import probe
-from pallas_gateway.runtime import instance
 from pallas_gateway.telemetry import redaction
 from tests.e2e.providers import serving_all
-from tests.support import clients
+from tests.support.gateway import limited
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
     from pathlib import Path
 
     from tests.e2e.providers import Served
+    from tests.support.gateway import Limits
 
 
 @pytest.fixture(autouse=True)
@@ -51,16 +50,21 @@ async def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How long anything takes is not what is tried: everybody shares one process, and a busy machine is no failure."""
-    for limit in ("ATTACH_SECONDS", "DISPOSE_SECONDS"):
-        monkeypatch.setattr(instance, limit, 300)
-    monkeypatch.setattr(probe, "PROBE_SECONDS", 60)
-    monkeypatch.setattr(clients, "READ_SECONDS", 300)
+def limits() -> Iterator[Limits]:
+    """Limits of the gateways that the test serves."""
+    with limited() as limits:
+        yield limits
 
 
 @pytest.fixture
-def deadline(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+def patience(limits: Limits) -> None:
+    """Durations are not what is tested: client and gateway share a process, and a busy machine is no failure."""
+    limits.runtime.attach_seconds = limits.runtime.dispose_seconds = 300
+    limits.gateway.health.probe_seconds = 60
+
+
+@pytest.fixture
+def deadline(limits: Limits) -> asyncio.Event:
     """The deadline of every call: over when the test sets it, however long `call_timeout_seconds` is.
 
     A call that must have come somewhere before its deadline would race against the clock on a busy machine.
@@ -73,5 +77,5 @@ def deadline(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
         waiting.cancel()
         return generation.done()
 
-    monkeypatch.setattr(instance, "ends_within", ends_within)
+    limits.runtime.ends_within = ends_within
     return over

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.serving.http_connections import limits
-from pallas_gateway.serving.http_connections.connection import Settings
-from pallas_gateway.web import guards
 from tests.e2e.calling import ask
 from tests.e2e.guarded import STATIC_KEY, static_key
 from tests.support.clients import tool_params
@@ -27,6 +24,8 @@ from tests.support.waiting import Gate, eventually
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from tests.support.gateway import Limits
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 POST = (
@@ -80,8 +79,8 @@ async def test_a_request_with_two_lengths_is_refused_and_ends_the_connection(tmp
         assert await reader.read() == b""
 
 
-async def test_a_body_that_does_not_come_is_answered_with_408(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "BODY_SECONDS", STILL)
+async def test_a_body_that_does_not_come_is_answered_with_408(tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.bodies.seconds = STILL
     async with running(write_project(tmp_path, {"solo": Agent()})) as served, connection(served) as (reader, writer):
         writer.write(POST + b"Content-Length: 100\r\n\r\n{")
         assert await status_of(reader) == 408
@@ -91,9 +90,9 @@ async def test_a_body_that_does_not_come_is_answered_with_408(tmp_path: Path, mo
 @pytest.mark.parametrize("path", ["/agents/solo/mcp", "/mcp", "/v1/chat/completions", "/api/v1/agents/solo/chat"])
 @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "stays"])
 async def test_half_a_body_leaves_no_error_in_the_log(
-    path: str, leaves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: str, leaves: bool, tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(guards, "BODY_SECONDS", 30 if leaves else STILL)
+    limits.gateway.bodies.seconds = 30 if leaves else STILL
     settings = {"openai_api": True, "threads": "sqlite:///threads.db"}
     project = write_project(tmp_path, {"solo": Agent()}, gateway=settings)
     async with running(project) as served:
@@ -128,8 +127,8 @@ async def test_a_connection_becomes_no_http2_after_its_first_request(tmp_path: P
         assert await reader.read() == b""
 
 
-async def test_a_half_sent_head_is_waited_for_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Settings, "keep_alive_timeout", STILL)
+async def test_a_half_sent_head_is_waited_for_only_so_long(tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.connections.idle_seconds = STILL
     async with running(write_project(tmp_path, {"solo": Agent()})) as served, connection(served) as (reader, writer):
         writer.write(POST)
         assert await reader.read() == b""
@@ -160,9 +159,9 @@ def is_answered(client: socket.socket) -> bool:
 
 
 async def test_an_answer_that_is_not_read_ends_its_connection_and_its_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(limits, "UNREAD_SECONDS", STILL)
+    limits.gateway.connections.unread_seconds = STILL
     async with running(write_project(tmp_path, {"solo": Agent()})) as served:
         with deaf_caller(served) as client:
             await eventually(lambda: is_answered(client), what="an answer")
@@ -193,10 +192,8 @@ async def _refuses(served: Running) -> bool:
         return True
 
 
-async def test_a_stopping_gateway_reads_no_body_of_a_caller_without_a_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guards, "REST_OF_BODY_SECONDS", STILL)
+async def test_a_stopping_gateway_reads_no_body_of_a_caller_without_a_token(tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.bodies.rest_seconds = STILL
     gate = Gate()
     async with scripted_llm(lambda _: hang(gate, say("done"))) as llm:
         auth = {"tokens": [static_key("run:agents")]}

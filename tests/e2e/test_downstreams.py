@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.agents.agent_state import State
-from pallas_gateway.health import checker, probe
-from pallas_gateway.runtime import instance
-from pallas_gateway.runtime.downstreams import catalog, outages
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import plain_lifespan, respond
 from tests.support.changing import ChangingTool, changing_downstream
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.support.asgi import Receive, Scope, Send
     from tests.support.downstreams import Era
-    from tests.support.gateway import Running
+    from tests.support.gateway import Limits, Running
     from tests.support.scripted_llm import ScriptedLlm
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
@@ -52,8 +49,8 @@ ADD = ("tools__add", {"a": 1, "b": 2})
 
 
 @pytest.fixture(autouse=True)
-def every_question_about_health_is_a_new_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checker, "FRESH_SECONDS", 0)
+def every_question_about_health_is_a_new_round(limits: Limits) -> None:
+    limits.gateway.health.fresh_seconds = 0
 
 
 @dataclass(frozen=True)
@@ -129,9 +126,9 @@ async def test_every_call_has_a_fresh_downstream_session_and_ends_it(tmp_path: P
 
 
 async def test_downstream_that_flaps_is_one_pair_of_lines_and_no_change_of_the_agent(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, limits: Limits
 ) -> None:
-    monkeypatch.setattr(catalog, "CERTAIN_SECONDS", -1)  # else a call that uses no tool does not notice
+    limits.runtime.listings.certain_seconds = -1  # else a call that uses no tool does not notice
     caplog.set_level("INFO", logger="pallas")
     async with stateless_downstream() as tools, world(tmp_path, named_tools, tools=tools.url) as it:
         caplog.clear()
@@ -149,10 +146,10 @@ async def test_downstream_that_flaps_is_one_pair_of_lines_and_no_change_of_the_a
 
 
 async def test_downstream_that_is_down_at_start_is_used_when_it_comes_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, limits: Limits
 ) -> None:
-    monkeypatch.setattr(outages, "QUIET_SECONDS", 0)
-    monkeypatch.setattr(catalog, "CERTAIN_SECONDS", -1)
+    limits.runtime.outage_seconds = 0
+    limits.runtime.listings.certain_seconds = -1
     caplog.set_level("INFO", logger="pallas.runtime")
     async with (
         stateless_downstream(start=False) as late,
@@ -290,11 +287,11 @@ async def test_tool_error_and_unknown_tool_reach_the_model_as_error_results(tmp_
 
 
 async def test_silent_downstream_costs_its_tools_and_a_bounded_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(instance, "ATTACH_SECONDS", 4)  # ten at once may take a busy machine a while
-    monkeypatch.setattr(instance, "ATTACH_SECONDS_AFTER_TIMEOUT", 0.2)
-    monkeypatch.setattr(probe, "PROBE_SECONDS", 0.2)
+    limits.runtime.attach_seconds = 4  # ten at once may take a busy machine a while
+    limits.runtime.attach_seconds_after_timeout = 0.2
+    limits.gateway.health.probe_seconds = 0.2
     with black_hole() as nowhere:
         async with (
             stateless_downstream() as tools,
@@ -366,10 +363,9 @@ async def test_refusing_downstream_costs_its_tools_only(status: int, forwards: b
     ],
 )
 async def test_downstream_that_talks_nonsense_costs_its_tools_only(
-    body: str, content_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    body: str, content_type: str, tmp_path: Path, limits: Limits
 ) -> None:
-    for name in ("ATTACH_SECONDS", "ATTACH_SECONDS_AFTER_TIMEOUT"):
-        monkeypatch.setattr(instance, name, 1)
+    limits.runtime.attach_seconds = limits.runtime.attach_seconds_after_timeout = 1
 
     async def babbling(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

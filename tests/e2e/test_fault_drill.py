@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.agents import supervisor
 from pallas_gateway.agents.agent_state import State
-from pallas_gateway.health import checker, preflight, probe
-from pallas_gateway.runtime import instance
 from tests.e2e.calling import EACH_VERSION, Answer, ask, health
 from tests.support.clients import raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
@@ -30,19 +27,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.clients import RawCall
-    from tests.support.gateway import Project, Running
+    from tests.support.gateway import Limits, Project, Running
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
 BROKEN = Agent(source="raise ValueError('no key for the archive')\n")
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(limits: Limits) -> None:
     """Every question about health is a new round, also of the provider; a failed agent is tried again soon."""
-    monkeypatch.setattr(checker, "FRESH_SECONDS", 0)
-    monkeypatch.setattr(preflight, "STALE_SECONDS", 0)
-    monkeypatch.setattr(supervisor, "FIRST_RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(supervisor, "LAST_RETRY_SECONDS", 0.05)
+    limits.gateway.health.fresh_seconds = 0
+    limits.gateway.health.stale_seconds = 0
+    limits.gateway.lives.first_retry_seconds = 0.01
+    limits.gateway.lives.last_retry_seconds = 0.05
 
 
 def use_what_there_is(request: LlmRequest) -> Turn:
@@ -208,9 +205,9 @@ def said_once(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
     return said
 
 
-async def test_what_hangs_ends_in_time_and_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, limit in ((instance, "ATTACH_SECONDS"), (probe, "PROBE_SECONDS"), (preflight, "PREFLIGHT_SECONDS")):
-        monkeypatch.setattr(module, limit, 0.5)
+async def test_what_hangs_ends_in_time_and_holds_up_nobody(tmp_path: Path, limits: Limits) -> None:
+    limits.runtime.attach_seconds = 0.5
+    limits.gateway.health.probe_seconds = limits.gateway.health.preflight_seconds = 0.5
     timeouts = {"worker": 3600, "boss": 1}
     with reserved_port() as port, black_hole() as llm, black_hole() as tools:
         project = project_of(tmp_path, f"{llm}/v1", f"{tools}/mcp", port, timeouts)

@@ -13,7 +13,6 @@ from fastmcp import FastMCP
 from fastmcp.server.dependencies import get_http_headers
 from fastmcp.server.middleware import Middleware
 
-from pallas_gateway.health import checker
 from tests.e2e.calling import EACH_VERSION, answer_of, ask, health
 from tests.e2e.forwarding import (
     ANN,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from fastmcp.tools import Tool
 
     from tests.support.asgi import AsgiApp, Receive, Scope, Send
+    from tests.support.gateway import Limits
     from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = pytest.mark.usefixtures("no_trust_store", "patience")
@@ -176,10 +176,8 @@ async def test_agents_that_an_agent_uses_as_tools_carry_its_callers_token(tmp_pa
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)
-async def test_health_probe_carries_no_token_of_whoever_asks(
-    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checker, "FRESH_SECONDS", 0)
+async def test_health_probe_carries_no_token_of_whoever_asks(version: str, tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.health.fresh_seconds = 0
     downstreams = [Noting(name, **kind) for name, kind in KINDS.items()]
     async with one_user(tmp_path, *downstreams) as it:
         await ask_as(it, ANN, version=version)

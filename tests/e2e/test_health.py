@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.agents.agent_state import State
-from pallas_gateway.health import checker, preflight, probe
+from pallas_gateway.limits import HealthLimits
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import plain_lifespan, read_body, respond
 from tests.support.downstreams import refusing, stateless_downstream
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.asgi import Receive, Scope, Send
-    from tests.support.gateway import Project, Running
+    from tests.support.gateway import Limits, Project, Running
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
 ANSWERING = """
@@ -36,7 +36,7 @@ sys.stdin.read()
 """
 UNREACHABLE = {
     "refusing": "connection refused",
-    "hanging": f"no answer within {probe.PROBE_SECONDS:g} s",
+    "hanging": f"no answer within {HealthLimits().probe_seconds:g} s",
     "needs_key": "HTTP 401",
     "absent": "HTTP 404",
     "broken": "HTTP 500",
@@ -120,10 +120,8 @@ async def serving(
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)
-async def test_each_downstream_is_told_with_what_is_wrong_with_it(
-    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checker, "FRESH_SECONDS", 0)
+async def test_each_downstream_is_told_with_what_is_wrong_with_it(version: str, tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.health.fresh_seconds = 0
     gate = Gate()
     async with well_servers(gate) as well, sick_servers() as sick:
         servers = {**well, "program": python(ANSWERING), **sick}
@@ -149,10 +147,8 @@ async def test_each_downstream_is_told_with_what_is_wrong_with_it(
     assert dates[0] == dates[1]
 
 
-async def test_health_answers_within_a_second_when_its_downstreams_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checker, "FRESH_SECONDS", 0)
+async def test_health_answers_within_a_second_when_its_downstreams_do(tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.health.fresh_seconds = 0
     gate = Gate()
     gate.open()
     async with well_servers(gate) as servers, serving(tmp_path, servers) as (url, _):
@@ -160,14 +156,14 @@ async def test_health_answers_within_a_second_when_its_downstreams_do(
 
 
 async def test_health_answers_within_a_probe_and_a_half_second_whatever_its_downstreams_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limits: Limits
 ) -> None:
-    monkeypatch.setattr(checker, "FRESH_SECONDS", 0)
+    limits.gateway.health.fresh_seconds = 0
     async with sick_servers() as sick:
         servers = {**sick, "hanging_program": python("import time; time.sleep(600)")}
         async with serving(tmp_path, servers) as (url, _):
-            assert probe.PROBE_SECONDS == 3.0
-            assert await answers_once_within(url, probe.PROBE_SECONDS + 0.5)
+            assert limits.gateway.health.probe_seconds == 3.0
+            assert await answers_once_within(url, 3.5)
 
 
 async def answers_once_within(url: str, seconds: float) -> bool:
@@ -202,16 +198,14 @@ async def test_a_provider_that_does_not_know_the_model_is_told_and_the_agent_ser
     assert llm.model_list_headers[0]["authorization"] == "Bearer sk-hunter2"
 
 
-async def test_a_provider_that_comes_back_is_noticed_without_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_provider_that_comes_back_is_noticed_without_a_restart(tmp_path: Path, limits: Limits) -> None:
     async with scripted_llm(models=[]) as llm:
         fastagent = {"default_model": "openai.gpt-x", "openai": {"api_key": "sk-hunter2", "base_url": llm.base_url}}
         async with serving(tmp_path, {}, **fastagent) as (url, served):
             assert (await health(url))["status"] == "degraded"
             llm.models.append("gpt-x")
             assert (await health(url))["status"] == "degraded"  # asked less than 5 minutes ago
-            monkeypatch.setattr(preflight, "STALE_SECONDS", 0)
+            limits.gateway.health.stale_seconds = 0
 
             async def is_well() -> bool:
                 return bool((await health(url))["status"] == "ok")
@@ -240,10 +234,8 @@ async def served_for_ever(project: Project) -> None:
         await asyncio.Event().wait()
 
 
-async def test_a_silent_provider_holds_up_agents_for_a_bounded_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preflight, "PREFLIGHT_SECONDS", 0.5)
+async def test_a_silent_provider_holds_up_agents_for_a_bounded_time(tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.health.preflight_seconds = 0.5
     with black_hole() as nowhere:
         fastagent = {"default_model": "openai.gpt-x", "openai": {"api_key": "sk-hunter2", "base_url": nowhere}}
         async with serving(tmp_path, {}, **fastagent) as (url, served):

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hyperframe.frame import DataFrame, PriorityFrame
 
-from pallas_gateway.serving.http_connections import limits
-from pallas_gateway.serving.http_connections.connection import Settings
-from pallas_gateway.web import guards
 from tests.support.clients import tool_params
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.http2 import Http2Client, http2_client
@@ -22,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from tests.support.gateway import Limits
+
     type Fault = Callable[[Http2Client], Awaitable[int | None]]
 
 MCP = b"/agents/solo/mcp"
@@ -30,6 +29,8 @@ CALL_HEADERS = {b"content-type": b"application/json", b"accept": b"application/j
 GET = ((b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"localhost"))
 MANY = 1500
 STILL = 0.05
+STREAMS = 100
+"""Requests that a connection takes at once."""
 
 
 async def non_ascii_path(client: Http2Client) -> int:
@@ -122,10 +123,10 @@ async def test_a_fault_of_one_stream_leaves_the_others_alone(
     fault: Fault,
     statuses: tuple[int, ...],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(guards, "REST_OF_BODY_SECONDS", STILL)
+    limits.gateway.bodies.rest_seconds = STILL
     gate = Gate()
     async with scripted_llm(lambda _: hang(gate, say("heard"))) as llm:
         project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
@@ -156,27 +157,22 @@ async def test_a_header_block_that_cannot_be_decompressed_ends_the_connection(tm
         await client.until_closed()
 
 
-async def test_a_request_too_many_is_refused_and_the_others_are_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Settings, "h2_max_concurrent_streams", 2)
+async def test_a_request_too_many_is_refused_and_the_others_are_answered(tmp_path: Path) -> None:
     async with (
         running(write_project(tmp_path, {"solo": Agent()})) as served,
         http2_client(served.gateway.addresses.registry_port) as client,
     ):
-        first, _, third = [await client.request(MCP, end=False, headers=CALL_HEADERS) for _ in range(3)]
-        await client.until_ended(third)
-        assert client.resets == {third: 7}  # REFUSED_STREAM
+        first, *_, last = [await client.request(MCP, end=False, headers=CALL_HEADERS) for _ in range(STREAMS + 1)]
+        await client.until_ended(last)
+        assert client.resets == {last: 7}  # REFUSED_STREAM
         await client.data(first, json.dumps(CALL).encode(), end=True)
         await client.until_ended(first)
         assert b'"text":"hello"' in client.bodies[first]
 
 
 @pytest.mark.parametrize("opened", [0, 1], ids=["a preface alone", "a request that was cancelled"])
-async def test_a_connection_without_requests_is_closed(
-    opened: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Settings, "keep_alive_timeout", STILL)
+async def test_a_connection_without_requests_is_closed(opened: int, tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.connections.idle_seconds = STILL
     async with (
         running(write_project(tmp_path, {"solo": Agent()})) as served,
         http2_client(served.gateway.addresses.registry_port) as client,
@@ -186,10 +182,8 @@ async def test_a_connection_without_requests_is_closed(
         await client.until_closed()
 
 
-async def test_a_body_that_does_not_come_ends_its_stream_with_408(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guards, "BODY_SECONDS", STILL)
+async def test_a_body_that_does_not_come_ends_its_stream_with_408(tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.bodies.seconds = STILL
     async with (
         running(write_project(tmp_path, {"solo": Agent()})) as served,
         http2_client(served.gateway.addresses.registry_port) as client,
@@ -204,9 +198,9 @@ async def test_a_body_that_does_not_come_ends_its_stream_with_408(
 
 
 async def test_an_answer_that_is_not_read_ends_its_stream_and_its_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(limits, "UNREAD_SECONDS", STILL)
+    limits.gateway.connections.unread_seconds = STILL
     call = {**CALL, "params": tool_params("solo", {"message": "x" * 1_000_000})}
     async with (
         running(write_project(tmp_path, {"solo": Agent()})) as served,

@@ -17,9 +17,7 @@ import httpx
 import pytest
 import yaml
 
-from pallas_gateway.agents import supervisor
 from pallas_gateway.agents.agent_state import State
-from pallas_gateway.runtime.loading import importer
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
@@ -30,7 +28,7 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from tests.support.gateway import Project
+    from tests.support.gateway import Limits, Project
 
 HEADER = 'from fast_agent import FastAgent\nfast = FastAgent("broken", parse_cli_args=False)\n'
 TWO_AGENTS = f"""{HEADER}
@@ -59,9 +57,9 @@ STARTED_BY_HAND = {name: agent for name, (agent, _) in BROKEN.items() if name no
 
 
 @pytest.fixture
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(supervisor, "LAST_RETRY_SECONDS", 0.05)
+def quick_retries(limits: Limits) -> None:
+    limits.gateway.lives.first_retry_seconds = 0.01
+    limits.gateway.lives.last_retry_seconds = 0.05
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)
@@ -106,11 +104,11 @@ async def test_mended_module_makes_its_agent_ready_without_a_restart(kind: str, 
 
 @pytest.mark.parametrize("helper", ["raise ValueError('no key')", "def broken(:", "answer = 41"])
 async def test_mended_file_that_a_module_imports_makes_its_agent_ready_at_once(
-    helper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    helper: str, tmp_path: Path, limits: Limits
 ) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_RETRY_SECONDS", 3600)
-    monkeypatch.setattr(supervisor, "LAST_RETRY_SECONDS", 3600)
-    monkeypatch.setattr(supervisor, "WATCH_SECONDS", 0.01)
+    limits.gateway.lives.first_retry_seconds = 3600
+    limits.gateway.lives.last_retry_seconds = 3600
+    limits.gateway.lives.watch_seconds = 0.01
     needing = "from .helper import answer\nassert answer == 42\n" + module_source("sick", Agent())
     project = write_project(tmp_path, {"sick": Agent(source=needing), "well": Agent()})
     project.write_module("helper", helper)
@@ -170,10 +168,8 @@ async def test_one_failed_call_is_not_logged_as_an_agent_that_is_down(
     assert errors == ["generation failed"]
 
 
-async def test_import_that_hangs_holds_up_neither_the_others_nor_the_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.05)
+async def test_import_that_hangs_holds_up_neither_the_others_nor_the_stop(tmp_path: Path, limits: Limits) -> None:
+    limits.runtime.import_turn_seconds = 0.05
     with reserved_port() as port, held_import(tmp_path) as held:
         project = write_project(tmp_path, {"stuck": held.agent, "fine": Agent()}, gateway={"port": port})
         async with starting(project) as gateway:
@@ -185,9 +181,9 @@ async def test_import_that_hangs_holds_up_neither_the_others_nor_the_stop(
                 await gateway.stop()
 
 
-async def test_import_that_hangs_for_too_long_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.05)
-    monkeypatch.setattr(importer, "IMPORT_SECONDS", 0.1)
+async def test_import_that_hangs_for_too_long_is_a_failure(tmp_path: Path, limits: Limits) -> None:
+    limits.runtime.import_turn_seconds = 0.05
+    limits.runtime.import_seconds = 0.1
     with held_import(tmp_path) as held:
         project = write_project(tmp_path, {"stuck": held.agent})
         async with running(project) as served:
@@ -245,11 +241,9 @@ async def test_dependant_is_held_back_until_its_dependency_is_ready(tmp_path: Pa
             assert (await ask(gateway.url("below"), "first")).text == "first"
 
 
-async def test_dependency_that_takes_too_long_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.05)
-    monkeypatch.setattr(supervisor, "DEPENDENCY_SECONDS", 0.05)
+async def test_dependency_that_takes_too_long_is_not_waited_for(tmp_path: Path, limits: Limits) -> None:
+    limits.runtime.import_turn_seconds = 0.05
+    limits.gateway.lives.dependency_seconds = 0.05
     with reserved_port() as port, held_import(tmp_path) as held:
         agents = {"above": Agent(settings={"depends_on": ["below"]}), "below": held.agent}
         async with starting(write_project(tmp_path, agents, gateway={"port": port})) as gateway:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.runtime import instance
 from tests.e2e.calling import EACH_VERSION, Answer, answer_of, ask
 from tests.support.clients import raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.clients import RawClient
+    from tests.support.gateway import Limits
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
 CALLS = 200
@@ -147,9 +147,9 @@ async def test_hanging_calls_of_one_agent_do_not_delay_another(tmp_path: Path) -
 
 
 @pytest.mark.crowd
-async def test_vanished_clients_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_vanished_clients_leave_nothing_behind(tmp_path: Path, limits: Limits) -> None:
     """In both eras, at seeded points: before the model answered, during a tool call, in the middle of a stream."""
-    monkeypatch.setattr(instance, "ATTACH_SECONDS", 60)  # not what is tried here, and everybody shares one process
+    limits.runtime.attach_seconds = 60  # not what is tried here, and everybody shares one process
     points = drawn_points()
     vanishing = Vanishing()
     async with scripted_llm(vanishing.script) as llm, stateless_downstream() as tools:

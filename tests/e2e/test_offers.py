@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.runtime.downstreams import catalog, outages
 from tests.e2e.calling import ask
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import stateful_downstream, stateless_downstream
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.downstreams import Recorder
-    from tests.support.gateway import Project, Running
+    from tests.support.gateway import Limits, Project, Running
     from tests.support.scripted_llm import ScriptedLlm
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
@@ -110,9 +109,9 @@ async def until_known(it: World, *recorders: Recorder) -> None:
 
 
 async def test_what_is_asked_ahead_is_asked_in_nobodys_name_and_remembered_for_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limits: Limits
 ) -> None:
-    monkeypatch.setattr(catalog, "AGAIN_SECONDS", 0)
+    limits.runtime.listings.again_seconds = 0
     async with (
         changing_downstream("one", tells=True, start=False) as late,
         changing_downstream("one", era="initialize", stateless=False, start=False) as older,
@@ -147,10 +146,10 @@ async def test_what_is_asked_ahead_is_asked_in_nobodys_name_and_remembered_for_n
 
 
 async def test_downstream_dies_comes_back_and_comes_back_in_another_era(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(outages, "QUIET_SECONDS", 0)
-    monkeypatch.setattr(catalog, "AGAIN_SECONDS", 0)
+    limits.runtime.outage_seconds = 0
+    limits.runtime.listings.again_seconds = 0
     caplog.set_level("INFO", logger="pallas.runtime")
     async with stateless_downstream() as tools, world(tmp_path, tools=tools.url) as it:
         use = "use tools__add"
@@ -225,10 +224,8 @@ async def test_a_call_after_one_that_used_a_renamed_tool_has_the_new_one(
         await until_known(it, server.recorder)  # listed in the background as well
 
 
-async def test_crowd_shares_one_downstream_and_leaves_nothing_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalog, "KEEP_ALIVE_SECONDS", 0.2)
+async def test_crowd_shares_one_downstream_and_leaves_nothing_open(tmp_path: Path, limits: Limits) -> None:
+    limits.runtime.listings.keep_alive_seconds = 0.2
     crowd = 120
     async with stateless_downstream() as tools, world(tmp_path, tools=tools.url) as it:
         await until_known(it, tools.recorder)

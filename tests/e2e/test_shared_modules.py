@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.agents import supervisor
 from pallas_gateway.agents.agent_state import State
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.e2e.test_reload import starts
@@ -21,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
+    from pallas_gateway.agents.agent_state import Status
     from tests.support.downstreams import StatelessDownstream
-    from tests.support.gateway import Project, Running
+    from tests.support.gateway import Limits, Project, Running
 
 pytestmark = pytest.mark.usefixtures("no_trust_store", "imports")
 
@@ -125,21 +125,23 @@ async def test_entries_of_one_module_are_reloaded_each_by_itself_and_together(
 
 
 async def test_an_entry_that_fails_leaves_the_module_of_the_others_alone(
-    imports: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    imports: list[str], tmp_path: Path, limits: Limits
 ) -> None:
-    failures: list[int] = []
-
-    def retry_seconds(count: int) -> float:
-        failures.append(count)
-        return 0.01
-
-    monkeypatch.setattr(supervisor, "retry_seconds", retry_seconds)
+    limits.gateway.lives.first_retry_seconds = limits.gateway.lives.last_retry_seconds = 0.01
     async with shared(tmp_path) as (served, _):
         # Only `writer` has this server, so only entries that serve it fail without it.
         served.project.edit(lambda document: document["mcp"]["servers"].pop("tools"), "fastagent.config.yaml")
         entries(served.project, wrong={"agent": "writer"}, reader={"agent": "reader"})
         await served.reload()
-        await eventually(lambda: len(failures) > 3, what="tries of an entry that fails")
+        tries: list[Status] = []
+
+        def has_failed_often() -> bool:
+            status = served.gateway.agents["wrong"].status  # a new one at each try
+            if not any(status is one for one in tries):
+                tries.append(status)
+            return len(tries) > 3
+
+        await eventually(has_failed_often, what="tries of an entry that fails")
         assert "not defined in config: tools" in str(served.gateway.agents["wrong"].status.reason)
         assert len(imports) == 2  # the second with the new settings
         assert downstreams(served, "reader") == [("books", None)]

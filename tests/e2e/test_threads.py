@@ -15,7 +15,6 @@ import pytest
 from sqlalchemy import event
 
 from pallas_gateway.identity.static_keys import hash_of
-from pallas_gateway.threads import store
 from pallas_gateway.web.threads.api import ThreadsApi
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.threads.service import Threads
     from tests.support.asgi import Message, Receive, Scope
-    from tests.support.gateway import Running
+    from tests.support.gateway import Limits, Running
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 JSON = {"Content-Type": "application/json"}
@@ -384,11 +383,8 @@ def request_of(agent: str, body: dict[str, Any]) -> tuple[Scope, Receive]:
     return scope, receive
 
 
-async def test_what_is_too_much_to_be_replayed_is_left_out_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "REPLAY_BYTES", 60)
-    monkeypatch.setattr(store, "PAGE_BYTES", 60)
+async def test_what_is_too_much_to_be_replayed_is_left_out_and_counted(tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.threads.replayed_bytes = limits.gateway.threads.page_bytes = 60
     async with serving(tmp_path) as api:
         first = (await api.chat("one")).raise_for_status().json()
         for message in ("two", "three"):

@@ -12,7 +12,6 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from pallas_gateway.runtime import instance
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import headers_of, respond_json
 from tests.support.downstreams import Recorder, stateless_downstream
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.support.asgi import AsgiApp, Receive, Scope, Send
     from tests.support.downstreams import Downstream
-    from tests.support.gateway import Running
+    from tests.support.gateway import Limits, Running
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
 SECRET = "clients-secret"
@@ -235,9 +234,9 @@ async def test_a_token_endpoint_that_is_down_costs_the_tools_only(
 
 
 async def test_a_silent_token_endpoint_is_named_as_what_was_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(instance, "ATTACH_SECONDS", 0.5)
+    limits.runtime.attach_seconds = 0.5
     async with world(tmp_path, echo) as it:
         it.login.gate = Gate()
         assert (await ask(it.url, bearer="ann")).text == "no tools"

@@ -109,9 +109,9 @@ class FakeWorker:
 
     def drains(self) -> int:
         """Serve, with a drain that has become longer meanwhile, of which only a stop has it speak."""
-        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # one that comes before the wait is not lost
         self.tell(Ready(f"announced by {self.start.worker}\n"))
-        signal.pause()
+        signal.sigwait({signal.SIGTERM})
         self.tell(Alive("2 of 2 agents ready", 3600.0))
         self.note("drains")
         while not (self.folder / "drained").exists():

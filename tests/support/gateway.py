@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pallas_gateway.config.loading.loader import Overrides, load_deployment
+from pallas_gateway.limits import GatewayLimits, RuntimeLimits
 from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.serving.reload import Reloads
 from pallas_gateway.serving.server import serve
@@ -30,6 +31,27 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.gateway import Gateway
 
 _packages = itertools.count()
+
+
+@dataclass
+class Limits:
+    """Those of the gateways that a test serves; it may change them while one runs."""
+
+    gateway: GatewayLimits = field(default_factory=GatewayLimits)
+    runtime: RuntimeLimits = field(default_factory=RuntimeLimits)
+
+
+_limits = [Limits()]
+
+
+@contextmanager
+def limited() -> Iterator[Limits]:
+    """Limits for every gateway that is served in the block."""
+    _limits.append(limits := Limits())
+    try:
+        yield limits
+    finally:
+        _limits.remove(limits)
 
 
 @dataclass(frozen=True)
@@ -199,8 +221,11 @@ async def running(
 
 
 async def _serve(reloads: Reloads, stop: asyncio.Event, ready: asyncio.Future[Gateway]) -> None:
-    async with FastAgentRuntime(config_file=None) as runtime:
-        await serve(reloads.read(), runtime, stop=stop, on_ready=ready.set_result, reloads=reloads)
+    limits = _limits[-1]
+    async with FastAgentRuntime(config_file=None, limits=limits.runtime) as runtime:
+        await serve(
+            reloads.read(), runtime, stop=stop, on_ready=ready.set_result, reloads=reloads, limits=limits.gateway
+        )
 
 
 @contextmanager

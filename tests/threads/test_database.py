@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from pallas_gateway.hosting import gateway
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads import database, service
+from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads.database import Database
 from pallas_gateway.threads.migrating import VERSION_TABLE
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 PASSWORD = "correct-horse-battery"
 
 
-def threads_at(url: str, folder: Path = Path("/")) -> Threads:
-    return Threads(Secret(url), folder, lease_seconds=30)
+def threads_at(url: str, folder: Path = Path("/"), **limits: Any) -> Threads:
+    return Threads(Secret(url), folder, lease_seconds=30, limits=ThreadLimits(**limits))
 
 
 async def test_migrations_make_exactly_the_tables_that_are_declared(database_url: str) -> None:
@@ -51,12 +51,9 @@ def _differences(connection: Connection) -> list[object]:
     return list(compare_metadata(context, METADATA))
 
 
-async def test_any_number_may_open_an_empty_database_at_once(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "FIRST_TRY_SECONDS", 60)  # each waits for the others, on a machine that may be busy
-    monkeypatch.setattr(database, "BUSY_SECONDS", 60)
-    replicas = [threads_at(database_url) for _ in range(8)]
+async def test_any_number_may_open_an_empty_database_at_once(database_url: str) -> None:
+    # Each waits for the others, on a machine that may be busy.
+    replicas = [threads_at(database_url, first_try_seconds=60, busy_seconds=60) for _ in range(8)]
     opened = await asyncio.gather(*(threads.__aenter__() for threads in replicas))
     try:
         made = await asyncio.gather(*(threads.store.create("me", "solo") for threads in opened))
@@ -116,14 +113,13 @@ async def test_what_was_said_is_readable_by_the_gateways_user_alone(tmp_path: Pa
 
 
 async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_when_it_comes(
-    server: PostgreSql, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: PostgreSql, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service, "TRY_AGAIN_SECONDS", 0.05)
     caplog.set_level(logging.INFO, "pallas.threads")
     url = server.new_database()
     server.stop()
     try:
-        async with threads_at(url) as threads:
+        async with threads_at(url, try_again_seconds=0.05) as threads:
             with pytest.raises(ThreadsUnavailableError, match="try again in a moment"):
                 threads.store  # noqa: B018  reading it is what is refused
             server.start()

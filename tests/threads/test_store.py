@@ -13,7 +13,8 @@ from sqlalchemy import update
 
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads import store, tables
+from pallas_gateway.limits import ThreadLimits
+from pallas_gateway.threads import tables
 from pallas_gateway.threads.database import Database
 from pallas_gateway.threads.records import History, NewThread, Outcome, ThreadBusyError, ThreadNotFoundError, TurnPage
 from pallas_gateway.threads.service import Threads
@@ -33,8 +34,9 @@ PICTURE = Image("aGVsbG8=", "image/png")
 
 
 @asynccontextmanager
-async def opened(url: str, lease_seconds: float = LONG) -> AsyncGenerator[Threads]:
-    async with Threads(Secret(url), Path("/"), lease_seconds=lease_seconds) as threads:
+async def opened(url: str, lease_seconds: float = LONG, **limits: int) -> AsyncGenerator[Threads]:
+    threads = Threads(Secret(url), Path("/"), lease_seconds=lease_seconds, limits=ThreadLimits(**limits))
+    async with threads:
         yield threads
 
 
@@ -258,12 +260,9 @@ async def test_many_writers_of_one_thread_make_turns_without_gaps(database_url: 
     assert Counter(turn.question.text for turn in told) == Counter(str(number) for number in range(50))
 
 
-async def test_a_page_of_turns_ends_where_they_become_too_much_and_the_next_goes_on(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "PAGE_BYTES", 1000)
+async def test_a_page_of_turns_ends_where_they_become_too_much_and_the_next_goes_on(database_url: str) -> None:
     texts = ["x" * size for size in (10, 20, 400, 5000, 300, 300, 10)]
-    async with opened(database_url) as threads:
+    async with opened(database_url, page_bytes=1000) as threads:
         thread = await threads.store.create("me", "solo")
         for text in texts:
             await say(threads, thread.id, text)
@@ -278,9 +277,8 @@ async def test_a_page_of_turns_ends_where_they_become_too_much_and_the_next_goes
     assert nothing == TurnPage((), has_more=False)
 
 
-async def test_images_count_in_the_size_of_a_page(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "PAGE_BYTES", 1000)
-    async with opened(database_url) as threads:
+async def test_images_count_in_the_size_of_a_page(database_url: str) -> None:
+    async with opened(database_url, page_bytes=1000) as threads:
         thread = await threads.store.create("me", "solo")
         for _ in range(2):
             question = Message("user", "look", (Image("A" * 400, "image/png"),))
@@ -294,19 +292,17 @@ async def test_images_count_in_the_size_of_a_page(database_url: str, monkeypatch
     ("limits", "replayed", "left_out"),
     [
         ({}, ["one", "two", "thr\u00e9e"], 0),
-        ({"MOST_REPLAYED": 2}, ["two", "thr\u00e9e"], 1),
-        ({"REPLAY_BYTES": 36}, ["two", "thr\u00e9e"], 1),  # each has `[]` twice for its images; é is two bytes
-        ({"REPLAY_BYTES": 35}, ["thr\u00e9e"], 2),
-        ({"REPLAY_BYTES": 1}, [], 3),
+        ({"replayed_turns": 2}, ["two", "thr\u00e9e"], 1),
+        ({"replayed_bytes": 36}, ["two", "thr\u00e9e"], 1),  # each has `[]` twice for its images; é is two bytes
+        ({"replayed_bytes": 35}, ["thr\u00e9e"], 2),
+        ({"replayed_bytes": 1}, [], 3),
     ],
     ids=str,
 )
 async def test_the_newest_turns_that_fit_are_replayed_and_the_others_counted(
-    limits: dict[str, int], replayed: list[str], left_out: int, database_url: str, monkeypatch: pytest.MonkeyPatch
+    limits: dict[str, int], replayed: list[str], left_out: int, database_url: str
 ) -> None:
-    for name, value in limits.items():
-        monkeypatch.setattr(store, name, value)
-    async with opened(database_url) as threads:
+    async with opened(database_url, **limits) as threads:
         thread = await threads.store.create("me", "solo")
         for text in ("one", "two", "thr\u00e9e"):
             await say(threads, thread.id, text)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fast_agent.config import MCPServerSettings, MCPSettings, Settings
@@ -12,17 +13,23 @@ from fast_agent.context import Context
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 
-from pallas_gateway.runtime import instance, patches
+from pallas_gateway.limits import RuntimeLimits
+from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.call_scope import CallScope, entered
-from pallas_gateway.runtime.downstreams import shutdown
+from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
+from pallas_gateway.runtime.downstreams.manager import connections_of
 from pallas_gateway.runtime.instance import Connections
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import changing_downstream
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.waiting import Gate
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
 PATIENT = 20.0
 """Seconds that nobody here waits for, and less than an HTTP client would."""
+ATTACH_SECONDS = 0.5
 
 
 @pytest.fixture(autouse=True)
@@ -32,16 +39,21 @@ def prepared() -> None:
 
 def connections() -> Connections:
     """Those of an agent whose downstreams nobody has asked ahead."""
-    return Connections("agent", cast("Any", SimpleNamespace(of=lambda _: None)))
+    listings: Any = SimpleNamespace(of=lambda _: None)
+    return Connections(listings, DownstreamLog("agent"), RuntimeLimits(attach_seconds=ATTACH_SECONDS))
 
 
-def an_aggregator(**urls: str) -> MCPAggregator:
-    """The aggregator of one call, connected to nothing yet."""
+@asynccontextmanager
+async def an_aggregator(**urls: str) -> AsyncIterator[MCPAggregator]:
+    """The aggregator of one call, connected to nothing yet, whose connections end soon."""
     servers = {name: MCPServerSettings(transport="http", url=url) for name, url in urls.items()}
     settings = Settings(mcp=MCPSettings(servers=servers))
     prepare_servers(settings, {})
     context = Context(config=settings, server_registry=ServerRegistry(settings))
-    return MCPAggregator(list(urls), context=context, name="agent")
+    async with MCPAggregator(list(urls), context=context, name="agent") as aggregator:
+        ending = connections_of(aggregator)
+        ending.end_seconds = ending.end_all_seconds = 0.1
+        yield aggregator
 
 
 async def nothing(_: MCPAggregator) -> None:
@@ -50,10 +62,8 @@ async def nothing(_: MCPAggregator) -> None:
 
 @pytest.mark.parametrize("hangs_at", ["initialize", "tools/list"])
 async def test_server_that_hangs_and_lets_no_session_end_costs_a_bounded_time(
-    hangs_at: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    hangs_at: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(instance, "ATTACH_SECONDS", 0.5)
-    monkeypatch.setattr(shutdown, "GOODBYE_SECONDS", 0.1)
     before = snapshot()
     async with (
         changing_downstream("one", stateless=False, era="initialize") as bad,
@@ -72,9 +82,7 @@ async def test_server_that_hangs_and_lets_no_session_end_costs_a_bounded_time(
     assert [fields["server"] for fields in said.values()] == ([] if hangs_at == "initialize" else ["bad"])
 
 
-async def test_server_that_hangs_does_not_hold_a_call_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instance, "ATTACH_SECONDS", 0.5)
-    monkeypatch.setattr(shutdown, "GOODBYE_SECONDS", 0.1)
+async def test_server_that_hangs_does_not_hold_a_call_that_is_cancelled() -> None:
     before = snapshot()
     async with changing_downstream("one", stateless=False, era="initialize") as bad:
         listing = bad.gates["tools/list"] = Gate()
@@ -90,8 +98,7 @@ async def test_server_that_hangs_does_not_hold_a_call_that_is_cancelled(monkeypa
     assert connecting.cancelled()
 
 
-async def test_server_that_is_only_slow_has_its_session_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instance, "ATTACH_SECONDS", 0.5)
+async def test_server_that_is_only_slow_has_its_session_ended() -> None:
     async with changing_downstream("one", stateless=False, era="initialize") as slow:
         slow.gates["tools/list"] = Gate()
         with entered(CallScope(connect=nothing)):
@@ -101,10 +108,7 @@ async def test_server_that_is_only_slow_has_its_session_ended(monkeypatch: pytes
         assert not slow.recorder.sessions
 
 
-async def test_server_that_lets_no_session_end_does_not_hold_what_a_call_had(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(shutdown, "GOODBYE_SECONDS_OF_ALL", 0.1)
+async def test_server_that_lets_no_session_end_does_not_hold_what_a_call_had(caplog: pytest.LogCaptureFixture) -> None:
     before = snapshot()
     async with changing_downstream("one", stateless=False, era="initialize") as bad:
         bad.gates["DELETE"] = Gate()

@@ -78,8 +78,9 @@ def a_channel(
     *,
     heartbeat_seconds: float = NEVER,
     on_heartbeat: Callable[[], None] = lambda: None,
+    **limits: float,
 ) -> Channel:
-    return Channel("harper", outlet, wishes, heartbeat_seconds=heartbeat_seconds, on_heartbeat=on_heartbeat)
+    return Channel("harper", outlet, wishes, heartbeat_seconds=heartbeat_seconds, on_heartbeat=on_heartbeat, **limits)
 
 
 def said(text: str, emitter: Emitter = HARPER, iteration: int = 1) -> TurnEnded:
@@ -310,11 +311,10 @@ async def test_live_text_before_chunks_keeps_the_backlog_within_its_limit() -> N
     assert [word for word in outlet.words if word.startswith("chunk")] == chunks
 
 
-async def test_a_finished_call_waits_for_a_stuck_client_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "FLUSH_SECONDS", 0.02)
+async def test_a_finished_call_waits_for_a_stuck_client_only_so_long() -> None:
     gate = Gate()
     outlet = FakeOutlet(gate)
-    channel = a_channel(outlet)
+    channel = a_channel(outlet, flush_seconds=0.02)
     async with sending(channel):
         channel.progress("never taken")
         await gate.wait_for_entered()
@@ -357,11 +357,10 @@ async def test_a_client_that_was_lost_holds_up_no_call_that_ends(caplog: pytest.
 # --- live text -------------------------------------------------------------------------------------------------------
 
 
-async def test_live_text_that_comes_faster_than_it_may_be_sent_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_live_text_that_comes_faster_than_it_may_be_sent_is_put_together() -> None:
     assert channels.DELTA_SECONDS >= 0.1  # at most ten a second
-    monkeypatch.setattr(channels, "DELTA_SECONDS", NEVER)
     outlet = FakeOutlet()
-    channel = a_channel(outlet)
+    channel = a_channel(outlet, delta_seconds=NEVER)
     async with sending(channel):
         channel.live_text(HARPER, 1, "0")
         await outlet.until_sent(1)
@@ -373,10 +372,9 @@ async def test_live_text_that_comes_faster_than_it_may_be_sent_is_put_together(m
     assert outlet.words == ["0", "".join(f" {number}" for number in range(1, 100))]
 
 
-async def test_live_text_of_agents_that_speak_at_once_is_put_together_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "DELTA_SECONDS", NEVER)
+async def test_live_text_of_agents_that_speak_at_once_is_put_together_for_each() -> None:
     outlet = FakeOutlet()
-    channel = a_channel(outlet)
+    channel = a_channel(outlet, delta_seconds=NEVER)
     async with sending(channel):
         for number in range(50):
             channel.live_text(HARPER, 1, f"h{number}")

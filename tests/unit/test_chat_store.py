@@ -150,7 +150,7 @@ def test_many_chats_in_one_thread_neither_lose_nor_mix_turns(path: Path) -> None
     assert [turn.answer for turn in turns] == [f"to {turn.message}" for turn in turns]
 
 
-def test_a_file_that_another_chat_is_just_setting_up_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_another_chat_is_just_setting_up_is_waited_for(path: Path) -> None:
     waited = []
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = sqlite3.connect(path, timeout=0, autocommit=True)  # as where two set the mode at once: SQLite does not wait
@@ -163,8 +163,7 @@ def test_a_file_that_another_chat_is_just_setting_up_is_waited_for(path: Path, m
             waited.append(seconds)
             other.execute("COMMIT")
 
-        monkeypatch.setattr(store_module, "sleep", give_way)
-        store_module._enable_wal(mine)
+        store_module._enable_wal(mine, busy_seconds=10, pause=give_way)
 
         assert mine.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert waited == [store_module.RETRY_SECONDS]
@@ -248,9 +247,8 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_that_another_writes_to_for_long_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "BUSY_SECONDS", 0.01)
-    with opened(path) as store, closing(sqlite3.connect(path, autocommit=True)) as other:
+def test_a_file_that_another_writes_to_for_long_is_told(path: Path) -> None:
+    with opened(path, busy_seconds=0.01) as store, closing(sqlite3.connect(path, autocommit=True)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="database is locked"):
             store.open_thread(HERE)

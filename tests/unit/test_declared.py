@@ -12,6 +12,7 @@ import yaml
 from fast_agent.core.fastagent import FastAgent
 
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.downstreams.tool_filters import guarded, passes
 from pallas_gateway.runtime.loading import factory
@@ -253,10 +254,9 @@ async def test_one_that_was_made_and_could_not_start_is_worth_another_try_after_
 
 async def test_one_that_takes_too_long_to_be_made_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    monkeypatch.setattr(factory, "MAKING_SECONDS", 0.01)
     monkeypatch.setattr(factory, "make", lambda *_: released.wait(20))
     with pytest.raises(AgentStartError, match="agent 'echo' is still being made after 0 s"):
-        await AgentFactory(None).make(plan(Declared(instruction="hi")))
+        await AgentFactory(None, limits=RuntimeLimits(making_seconds=0.01)).make(plan(Declared(instruction="hi")))
     released.set()
 
 

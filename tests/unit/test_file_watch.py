@@ -13,7 +13,6 @@ import pytest
 import watchfiles
 
 from pallas_gateway.runtime.files import stamp
-from pallas_gateway.serving import file_watch
 from pallas_gateway.serving.file_watch import FileWatch
 from tests.support.waiting import eventually
 
@@ -40,8 +39,11 @@ class Watching:
         assert self.changes == changes
 
 
+QUICK: dict[str, Any] = {"look_seconds": 0.02, "settle_milliseconds": 10}
+
+
 @asynccontextmanager
-async def watching(*paths: Path, suspects: bool = False) -> AsyncIterator[tuple[Watching, FileWatch]]:
+async def watching(*paths: Path, suspects: bool = False, **options: Any) -> AsyncIterator[tuple[Watching, FileWatch]]:
     one = Watching(suspects=suspects)
     for path in paths:
         one.add(path)
@@ -49,7 +51,7 @@ async def watching(*paths: Path, suspects: bool = False) -> AsyncIterator[tuple[
     def files() -> Files:
         return one.files
 
-    watch = FileWatch(files, suspects_modules=lambda: one.suspects)
+    watch = FileWatch(files, suspects_modules=lambda: one.suspects, **options)
 
     async def count() -> None:
         async for _ in watch.changes():
@@ -61,12 +63,6 @@ async def watching(*paths: Path, suspects: bool = False) -> AsyncIterator[tuple[
     finally:
         counting.cancel()
         await asyncio.wait({counting})
-
-
-@pytest.fixture
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_watch, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(file_watch, "SETTLE_MILLISECONDS", 10)
 
 
 def edit(path: Path) -> None:
@@ -93,52 +89,47 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.usefixtures("quick_looks")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_a_change_is_said_once(change: Callable[[Path], object], tmp_path: Path) -> None:
     path = tmp_path / "agents.yaml"
     path.write_text("one")
-    async with watching(path) as (one, _):
+    async with watching(path, **QUICK) as (one, _):
         change(path)
         await one.until(1)
 
 
-@pytest.mark.usefixtures("quick_looks")
 async def test_a_file_that_comes_to_be_is_a_change(tmp_path: Path) -> None:
-    async with watching(tmp_path / "fastagent.secrets.yaml") as (one, _):
+    async with watching(tmp_path / "fastagent.secrets.yaml", **QUICK) as (one, _):
         (tmp_path / "fastagent.secrets.yaml").write_text("key: 1")
         await one.until(1)
 
 
-@pytest.mark.usefixtures("quick_looks")
 async def test_a_config_map_that_is_swapped_is_a_change(tmp_path: Path) -> None:
     for number in (1, 2):
         (tmp_path / f"..{number}").mkdir()
         (tmp_path / f"..{number}" / "agents.yaml").write_text(f"name: {number}")
     (tmp_path / "..data").symlink_to("..1")
     (tmp_path / "agents.yaml").symlink_to("..data/agents.yaml")
-    async with watching(tmp_path / "agents.yaml") as (one, _):
+    async with watching(tmp_path / "agents.yaml", **QUICK) as (one, _):
         (tmp_path / "..data_tmp").symlink_to("..2")
         (tmp_path / "..data_tmp").rename(tmp_path / "..data")
         await one.until(1)
 
 
-@pytest.mark.usefixtures("quick_looks")
 async def test_what_is_written_beside_the_files_is_none(tmp_path: Path) -> None:
     path = tmp_path / "agents.yaml"
     path.write_text("one")
-    async with watching(path) as (one, _):
+    async with watching(path, **QUICK) as (one, _):
         for name in ("pallas.log", "memory.sqlite", "notes.md", "other.py"):
             (tmp_path / name).write_text("beside")
         edit(path)
         await one.until(1)
 
 
-@pytest.mark.usefixtures("quick_looks")
 async def test_a_module_beside_them_counts_while_one_is_suspected(tmp_path: Path) -> None:
     path = tmp_path / "agent.py"
     path.write_text("one")
-    async with watching(path, suspects=True) as (one, _):
+    async with watching(path, suspects=True, **QUICK) as (one, _):
 
         def is_noticed() -> bool:
             (tmp_path / "helper.py").write_text("what agent.py lacked")  # again, the watch may only now have begun
@@ -147,23 +138,21 @@ async def test_a_module_beside_them_counts_while_one_is_suspected(tmp_path: Path
         await eventually(is_noticed, what="the helper")
 
 
-@pytest.mark.usefixtures("quick_looks")
 async def test_a_log_beside_them_never_counts(tmp_path: Path) -> None:
     path = tmp_path / "agent.py"
     path.write_text("one")
-    async with watching(path, suspects=True) as (one, _):
+    async with watching(path, suspects=True, **QUICK) as (one, _):
         (tmp_path / "pallas.log").write_text("ERROR agent not replaced")
         edit(path)
         await one.until(1)
 
 
-@pytest.mark.usefixtures("quick_looks")
 async def test_a_folder_may_go_and_come_back(tmp_path: Path) -> None:
     path = tmp_path / "agents" / "agent.py"
     path.parent.mkdir()
     path.write_text("one")
     (tmp_path / "agents.yaml").write_text("one")
-    async with watching(path, tmp_path / "agents.yaml") as (one, _):
+    async with watching(path, tmp_path / "agents.yaml", **QUICK) as (one, _):
         path.unlink()
         path.parent.rmdir()
         await one.until(1)
@@ -174,21 +163,19 @@ async def test_a_folder_may_go_and_come_back(tmp_path: Path) -> None:
         await one.until(3)
 
 
-@pytest.mark.usefixtures("quick_looks")
 async def test_what_was_edited_after_it_was_read_and_before_anybody_looked_is_a_change(tmp_path: Path) -> None:
     config, module = tmp_path / "agents.yaml", tmp_path / "agent.py"
     for path in (config, module):
         path.write_text("one")
-    async with watching(config) as (one, watch):
+    async with watching(config, **QUICK) as (one, watch):
         one.add(module)
         edit(module)  # the agent came up by what stood there before
         watch.look_again()
         await one.until(1)
 
 
-@pytest.mark.usefixtures("quick_looks")
 async def test_a_watch_that_cannot_be_had_is_said_once_and_files_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "pallas.reload")
     path = tmp_path / "agents.yaml"
@@ -200,8 +187,7 @@ async def test_a_watch_that_cannot_be_had_is_said_once_and_files_are_looked_at(
             raise OSError("OS file watch limit reached.")
         return watchfiles.awatch(*folders, **options)
 
-    monkeypatch.setattr(file_watch, "awatch", awatch)
-    async with watching(path) as (one, _):
+    async with watching(path, watch=awatch, **QUICK) as (one, _):
         for count in (1, 2):
             edit(path)
             await one.until(count)

@@ -20,7 +20,6 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.telemetry import logs
-from pallas_gateway.workers import manager as fleet_module
 from pallas_gateway.workers.manager import WorkerManager, WorkersError
 from pallas_gateway.workers.messages import MOST_UNREAD
 from pallas_gateway.workers.process import WorkerProcess
@@ -31,10 +30,11 @@ from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
 REREADING = Rereading(None, Overrides(), watch=False)
 COMMAND = (sys.executable, str(Path(fake_worker.__file__)))
+AT_ONCE = lambda *_: (1, 0.0)  # noqa: E731
 
 
 def configuration(**more: Any) -> Any:
@@ -46,7 +46,14 @@ def configuration(**more: Any) -> Any:
 class Run:
     """A fleet of fakes that runs."""
 
-    def __init__(self, folder: Path, stack: ExitStack, hang_seconds: float | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        stack: ExitStack,
+        command: Sequence[str],
+        on_ready: Callable[[str], Any] | None,
+        **limits: Any,
+    ) -> None:
         """Bind a port and start the fleet."""
         self.folder = folder
         self.sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0)))]
@@ -59,16 +66,16 @@ class Run:
         start = Start(configuration(), REREADING, 0, descriptors, channel=-1, log=-1, metrics=folder, restarts=0)
         plan = Plan(
             2,
-            (*COMMAND, str(folder)),
+            (*command, str(folder)),
             lambda: {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             start,
             self.sockets,
         )
         self.fleet = WorkerManager(
             plan,
-            on_ready=self.announced.append,
+            on_ready=on_ready or self.announced.append,
             on_stop=lambda: self.stopping.append(True),
-            hang_seconds=hang_seconds,
+            **limits,
         )
         self.running = asyncio.create_task(self.fleet.run(self.stop))
 
@@ -97,11 +104,13 @@ async def fleet_of(
     one: Sequence[str] = ("serves",),
     two: Sequence[str] = ("serves",),
     *,
-    hang_seconds: float | None = None,
+    command: Sequence[str] = COMMAND,
+    on_ready: Callable[[str], Any] | None = None,
+    **limits: Any,
 ) -> AsyncGenerator[Run]:
     (folder / "plan.json").write_text(json.dumps({"1": list(one), "2": list(two)}))
     with ExitStack() as stack:
-        run = Run(folder, stack, hang_seconds)
+        run = Run(folder, stack, command, on_ready, **limits)
         try:
             yield run
         finally:
@@ -157,9 +166,8 @@ async def test_one_that_ends_by_itself_before_any_was_ready_ends_the_fleet_too(t
             await run.ends()
 
 
-async def test_a_program_that_is_not_there_ends_the_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{__name__}.COMMAND", ("/nowhere/python",))
-    async with fleet_of(tmp_path) as run:
+async def test_a_program_that_is_not_there_ends_the_fleet(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, command=("/nowhere/python",)) as run:
         with pytest.raises(WorkersError, match="No such file"):
             await run.ends()
 
@@ -182,11 +190,8 @@ async def test_one_that_ends_is_replaced_at_once_and_the_next_start_counts_it(
     assert record.levelno == logging.ERROR
 
 
-async def test_a_restart_that_nobody_lived_to_count_is_counted_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fleet_module, "restart_seconds", lambda *_: (1, 0.0))
-    async with fleet_of(tmp_path, ["dies", "is_killed", "serves"]) as run:
+async def test_a_restart_that_nobody_lived_to_count_is_counted_by_the_next(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, ["dies", "is_killed", "serves"], restart=AT_ONCE) as run:
         await run.until_announced()
         await eventually(lambda: len(run.starts(1)) == 3, what="a third start")
     assert run.starts(1) == ["0", "1", "2"]
@@ -201,9 +206,8 @@ def test_the_first_early_death_costs_no_time_and_each_further_one_more_up_to_a_l
     assert restart_seconds(deaths, SETTLED_SECONDS) == (1, 0)
 
 
-async def test_a_stop_does_not_wait_for_the_next_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_module, "restart_seconds", lambda *_: (1, 3600.0))
-    async with fleet_of(tmp_path, ["dies"]) as run:
+async def test_a_stop_does_not_wait_for_the_next_try(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, ["dies"], restart=lambda *_: (1, 3600.0)) as run:
         await run.until_announced()
         run.stop.set()
         await run.ends()
@@ -261,7 +265,6 @@ def children() -> str:
 async def test_another_that_cannot_be_started_is_tried_again_while_the_others_serve_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_module, "restart_seconds", lambda *_: (1, 0.0))
     real, tries = asyncio.create_subprocess_exec, list[str]()
 
     async def lacks_memory_once(*command: Any, **options: Any) -> Any:
@@ -271,7 +274,7 @@ async def test_another_that_cannot_be_started_is_tried_again_while_the_others_se
         return await real(*command, **options)
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", lacks_memory_once)
-    async with fleet_of(tmp_path, ["serves"], ["serves"]) as run:
+    async with fleet_of(tmp_path, restart=AT_ONCE) as run:
         await run.until_announced()
         run.fleet._workers[1].kill()
         await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
@@ -282,10 +285,9 @@ async def test_another_that_cannot_be_started_is_tried_again_while_the_others_se
 
 
 async def test_workers_serve_on_whatever_comes_of_the_announcement(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fleet_of(tmp_path) as run:
-        monkeypatch.setattr(run.fleet, "_on_ready", lambda _: os.write(-1, b"no such file"))
+    async with fleet_of(tmp_path, on_ready=lambda _: os.write(-1, b"no such file")) as run:
         await eventually(lambda: "worker manager callback failed" in caplog.messages, what="a failure")
         assert not run.running.done()
         run.stop.set()
@@ -316,11 +318,8 @@ async def test_one_that_somebody_stops_alone_may_close_and_is_replaced(
     assert vars(record)["exit_code"] == 0
 
 
-async def test_one_that_does_not_stop_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(fleet_module, "STOP_SECONDS", 0.2)
-    async with fleet_of(tmp_path, ["hangs"]) as run:
+async def test_one_that_does_not_stop_is_killed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with fleet_of(tmp_path, ["hangs"], stop_seconds=0.2) as run:
         await run.until_announced()
         run.stop.set()
         await run.ends()
@@ -328,12 +327,10 @@ async def test_one_that_does_not_stop_is_killed(
 
 
 async def test_one_whose_drain_has_become_longer_gets_that_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(fleet_module, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(fleet_module, "STOP_SECONDS", 0.2)
-    async with fleet_of(tmp_path, ["drains"]) as run:
+    async with fleet_of(tmp_path, ["drains"], stop_seconds=0.2, clock=lambda: clock.now) as run:
         await run.until_announced()
         run.stop.set()
         await eventually(lambda: "drains" in run.heard(1), what="a drain")

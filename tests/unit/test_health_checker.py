@@ -10,12 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
-import pytest
 from prometheus_client import CollectorRegistry
 
-from pallas_gateway.health import checker as checking
 from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.verdict import Life, LlmResult, Verdict
+from pallas_gateway.limits import HealthLimits
 from pallas_gateway.runtime.protocols import Downstream, StdioProgram
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
@@ -44,6 +43,7 @@ class Checking:
     metrics: Metrics
     tasks: TaskOwner
     peer_problems: dict[str, str]
+    limits: HealthLimits
 
     async def check(self, *downstreams: Downstream) -> str:
         return (await self.judged(*downstreams)).status
@@ -56,7 +56,7 @@ class Checking:
 
 
 @asynccontextmanager
-async def checking_tools() -> AsyncGenerator[Checking]:
+async def checking_tools(**limits: float) -> AsyncGenerator[Checking]:
     gate, metrics = Gate(), Metrics(CollectorRegistry())
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,10 +72,16 @@ async def checking_tools() -> AsyncGenerator[Checking]:
         httpx.AsyncClient(timeout=None) as client,  # noqa: S113  each probe has its own deadline
         TaskOwner() as tasks,
     ):
+        given, peers = HealthLimits(**limits), dict[str, str]()
         checker = HealthChecker(
-            "echo", client=client, tasks=tasks, metrics=metrics, peer_problem=(peers := dict[str, str]()).get
+            "echo",
+            client=client,
+            tasks=tasks,
+            metrics=metrics,
+            peer_problem=peers.get,
+            limits=given,
         )
-        yield Checking(checker, Downstream("tools", f"{listener.base_url}/mcp"), gate, metrics, tasks, peers)
+        yield Checking(checker, Downstream("tools", f"{listener.base_url}/mcp"), gate, metrics, tasks, peers, given)
 
 
 async def test_those_who_ask_at_once_share_one_round() -> None:
@@ -89,9 +95,8 @@ async def test_those_who_ask_at_once_share_one_round() -> None:
         assert len(one.gate.entered) == 1
 
 
-async def test_a_later_asker_gets_a_new_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "FRESH_SECONDS", 0.0)
-    async with checking_tools() as one:
+async def test_a_later_asker_gets_a_new_round() -> None:
+    async with checking_tools(fresh_seconds=0.0) as one:
         one.gate.open()
         await one.check()
         await one.check()
@@ -131,11 +136,8 @@ async def test_an_agent_without_servers_is_well() -> None:
         assert one.metric("agent_health_status") == 1
 
 
-async def test_a_status_began_when_it_changed_and_not_when_it_was_last_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(checking, "FRESH_SECONDS", 0.0)
-    async with checking_tools() as one:
+async def test_a_status_began_when_it_changed_and_not_when_it_was_last_looked_at() -> None:
+    async with checking_tools(fresh_seconds=0.0) as one:
         peer = replace(one.tools, peer="tech_research")
         first, second = [(await one.judged(peer)).probes[0] for _ in range(2)]
         one.peer_problems["tech_research"] = "no key"
@@ -178,9 +180,8 @@ async def test_a_mended_agent_is_as_well_as_its_downstreams_were_when_last_asked
         assert one.metric("agent_health_status") == 0.5
 
 
-async def test_a_peer_is_judged_by_its_state_and_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "FRESH_SECONDS", 0.0)
-    async with checking_tools() as one:
+async def test_a_peer_is_judged_by_its_state_and_not_probed() -> None:
+    async with checking_tools(fresh_seconds=0.0) as one:
         peer = replace(one.tools, name="search", peer="tech_research")
         assert await one.check(peer) == "ok"
         assert one.metric("downstream_up", server="search") == 1
@@ -214,18 +215,17 @@ async def test_closing_while_a_round_is_under_way_does_not_wait_for_it() -> None
 
 
 async def test_a_program_that_answered_is_not_started_again_for_each_round_and_one_that_did_not_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(checking, "FRESH_SECONDS", 0.0)
     starts = tmp_path / "starts"
     noting = f"open({str(starts)!r}, 'a').write('.')\n"
-    async with checking_tools() as one:
+    async with checking_tools(fresh_seconds=0.0) as one:
         for _ in range(3):
             assert await one.check(program("local", noting + ANSWERS)) == "ok"
         assert starts.read_text() == "."
-        monkeypatch.setattr(checking, "PROGRAM_FRESH_SECONDS", 0.0)
+        one.limits.program_fresh_seconds = 0.0
         for _ in range(2):
             assert await one.check(program("local", noting + "raise SystemExit(3)")) == "degraded"
-        monkeypatch.setattr(checking, "PROGRAM_FRESH_SECONDS", 60.0)
+        one.limits.program_fresh_seconds = 60.0
         assert await one.check(program("local", noting + ANSWERS)) == "ok"
         assert starts.read_text() == "." * 4

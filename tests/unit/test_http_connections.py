@@ -89,27 +89,21 @@ def test_a_line_that_is_written_again_says_how_many_were_left_out() -> None:
     assert [limit.passes("a"), limit.passes("b")] == [2, 0]
 
 
-async def test_a_client_that_takes_nothing_for_a_whole_period_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(limits, "UNREAD_SECONDS", 0.01)
+async def test_a_client_that_takes_nothing_for_a_whole_period_is_not_waited_for() -> None:
     with pytest.raises(TimeoutError):
-        await UnreadLimit().until_taken(_for_ever, lambda: 10)
+        await UnreadLimit(0.01).until_taken(_for_ever, lambda: 10)
 
 
-async def test_one_that_takes_enough_in_each_period_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(limits, "UNREAD_SECONDS", 0.01)
+async def test_one_that_takes_enough_in_each_period_is_waited_for() -> None:
     enough = limits.LEAST_READ_BYTES
     left = iter([3 * enough, 2 * enough, enough, 1])
     with pytest.raises(TimeoutError):
-        await UnreadLimit().until_taken(_for_ever, lambda: next(left))
+        await UnreadLimit(0.01).until_taken(_for_ever, lambda: next(left))
     assert list(left) == []
 
 
 async def test_a_shorter_limit_counts_for_those_that_are_waited_for_already() -> None:
-    unread, entered = UnreadLimit(), Gate()
+    unread, entered = UnreadLimit(60), Gate()
     waiting = asyncio.create_task(unread.until_taken(entered.enter, lambda: 1))
     await entered.wait_for_entered()
     unread.shorten(0.01)
@@ -120,7 +114,7 @@ async def test_a_shorter_limit_counts_for_those_that_are_waited_for_already() ->
 
 
 async def test_a_limit_that_is_over_can_be_shortened() -> None:
-    unread, entered = UnreadLimit(), Gate()
+    unread, entered = UnreadLimit(60), Gate()
     unread.shorten(0)
     waiting = asyncio.create_task(unread.until_taken(entered.enter, lambda: 1))
     await entered.wait_for_entered()
@@ -131,7 +125,7 @@ async def test_a_limit_that_is_over_can_be_shortened() -> None:
 
 async def test_a_full_window_does_not_let_an_answer_grow() -> None:
     context: Any = WorkerContext(None)
-    buffer = _Buffer(context, UnreadLimit())
+    buffer = _Buffer(context, UnreadLimit(60))
     pushing = asyncio.create_task(buffer.push(bytes(BUFFER_HIGH_WATER)))
     for _ in range(3):
         await _turn(buffer.pop(0))

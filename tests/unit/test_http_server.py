@@ -18,7 +18,7 @@ from hypercorn.events import Updated
 
 from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.errors import PlatformError
-from pallas_gateway.serving.http_connections import limits
+from pallas_gateway.limits import ConnectionLimits
 from pallas_gateway.serving.http_connections.connection import Connection, Settings
 from pallas_gateway.serving.http_connections.platform import require
 from pallas_gateway.serving.hypercorn_server import HypercornServer
@@ -61,7 +61,7 @@ async def accepting(page: ASGIApp, path: Path, **gateway: Any) -> AsyncGenerator
     configuration = load_deployment(path / "agents.yaml", environ={})
     with ExitStack() as sockets:
         listeners = bind(configuration, sockets)
-        accepting = HypercornServer(page, listeners, configuration)
+        accepting = HypercornServer(page, listeners, configuration, ConnectionLimits(unread_seconds=0.05))
         serving = await accepting.__aenter__()
         yield accepting, next(iter(listeners.sockets))
         assert serving.done()
@@ -144,9 +144,8 @@ async def test_pieces_come_at_once_after_large_answers_that_nobody_waited_for(tm
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
 async def test_a_client_that_reads_nothing_is_reset_and_its_app_learns_of_it(
-    tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tls: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(limits, "UNREAD_SECONDS", 0.05)
     context = write_certificate(tmp_path)
     gateway = {"tls": {key: f"../{name}" for key, name in TLS_FILES.items()}} if tls else {}
     app = Endless()

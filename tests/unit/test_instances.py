@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from pallas_gateway.runtime import instance
+from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime.instance import FastAgentInstance
 from pallas_gateway.tasks import TaskOwner
 from tests.support.waiting import eventually
@@ -28,18 +28,18 @@ class Session:
         self.ended = True
 
 
-def instance_of(session: Session, tasks: TaskOwner) -> FastAgentInstance:
-    observer = SimpleNamespace(watch_agents=lambda agents: None)
-    return FastAgentInstance(cast("Any", session), "echo", cast("Any", None), cast("Any", observer), tasks)
+def instance_of(session: Session, tasks: TaskOwner, **limits: float) -> FastAgentInstance:
+    observer: Any = SimpleNamespace(watch_agents=lambda agents: None)
+    runtime_limits = RuntimeLimits(**cast("Any", limits))
+    return FastAgentInstance(cast("Any", session), "echo", cast("Any", None), observer, tasks, limits=runtime_limits)
 
 
 async def test_an_instance_that_is_slow_to_be_released_is_said_and_released_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(instance, "DISPOSE_SECONDS", 0.0)
     session = Session()
     async with TaskOwner() as tasks:
-        disposing = tasks.spawn(instance_of(session, tasks).dispose(), name="dispose")
+        disposing = tasks.spawn(instance_of(session, tasks, dispose_seconds=0.0).dispose(), name="dispose")
         await eventually(lambda: "instance is slow to be released" in caplog.text, what="the line in the log")
         session.may_end.set()
         await asyncio.wait_for(disposing, 20)
@@ -47,13 +47,10 @@ async def test_an_instance_that_is_slow_to_be_released_is_said_and_released_all_
     assert "could not be released" not in caplog.text
 
 
-async def test_an_instance_that_never_ends_is_given_up_and_counts_as_live(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(instance, "GIVE_UP_SECONDS", 0.0)
+async def test_an_instance_that_never_ends_is_given_up_and_counts_as_live(caplog: pytest.LogCaptureFixture) -> None:
     async with TaskOwner() as tasks:
         with pytest.raises(TimeoutError):
-            await instance_of(Session(), tasks).dispose()
+            await instance_of(Session(), tasks, give_up_seconds=0.0).dispose()
     assert "instance could not be released" in caplog.text
 
 

@@ -89,11 +89,8 @@ async def test_a_client_is_made_anew_once_a_variable_it_reads_is_set(
     await client_cache.close_clients()
 
 
-async def test_a_client_that_was_crowded_out_serves_its_turn_and_is_closed_at_the_end(
-    provider: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_cache, "KEPT_CLIENTS", 1)
-    first, second = provider.AsyncAnthropic(api_key="a"), provider.AsyncAnthropic(api_key="b")
+async def test_a_client_that_was_crowded_out_serves_its_turn_and_is_closed_at_the_end(provider: Any) -> None:
+    first, *_, second = [provider.AsyncAnthropic(api_key=str(key)) for key in range(client_cache.KEPT_CLIENTS + 1)]
     assert not first.is_closed
 
     await client_cache.close_clients()

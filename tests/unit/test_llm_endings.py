@@ -73,16 +73,12 @@ class Unending(Stream):
         await asyncio.Event().wait()
 
 
-async def test_a_stream_ends_after_its_last_event_if_its_server_does_not_end_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(endings, "AFTER_LAST_SECONDS", 0.01)
-
-    assert [event async for event in WholeStream(Unending("one", "end", "usage"), is_end)] == ["one", "end", "usage"]
+async def test_a_stream_ends_after_its_last_event_if_its_server_does_not_end_it() -> None:
+    stream = WholeStream(Unending("one", "end", "usage"), is_end, after_last_seconds=0.01)
+    assert [event async for event in stream] == ["one", "end", "usage"]
 
 
-async def test_other_tasks_run_between_the_events_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endings, "BUSY_SECONDS", -1.0)  # each event takes longer
+async def test_other_tasks_run_between_the_events_of_a_stream() -> None:
     turns = 0
 
     async def count() -> None:
@@ -92,7 +88,7 @@ async def test_other_tasks_run_between_the_events_of_a_stream(monkeypatch: pytes
             turns += 1
 
     counting = asyncio.create_task(count())
-    async for _ in WholeStream(Stream(*["one"] * 10, "end"), is_end):
+    async for _ in WholeStream(Stream(*["one"] * 10, "end"), is_end, busy_seconds=-1.0):  # each event takes longer
         pass
     counting.cancel()
 

@@ -10,8 +10,7 @@ import httpx2
 import pytest
 
 from pallas_gateway.errors import CallFailedError
-from pallas_gateway.runtime.llm import limits
-from pallas_gateway.runtime.llm.limits import LARGEST_ERROR_BYTES, limited
+from pallas_gateway.runtime.llm.limits import LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES, limited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -61,15 +60,14 @@ async def test_an_error_without_an_end_is_cut_off() -> None:
     assert body.is_closed
 
 
-async def test_an_answer_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LARGEST_ANSWER_BYTES", 2**20)
+async def test_an_answer_without_an_end_is_refused() -> None:
     body = Body(PIECE, is_endless=True)
 
-    with pytest.raises(CallFailedError, match="its provider sent more than 1 MB in one answer") as failure:
+    with pytest.raises(CallFailedError, match="its provider sent more than 128 MB in one answer") as failure:
         await answered(200, body)
 
     assert failure.value.reason == "llm_error"
-    assert body.read == 2**20 // len(PIECE) + 1
+    assert body.read == LARGEST_ANSWER_BYTES // len(PIECE) + 1
     assert body.is_closed
 
 
@@ -104,8 +102,7 @@ async def test_no_other_encoding_is_asked_for_or_decoded() -> None:
     assert asked == ["gzip"]
 
 
-async def test_other_tasks_run_between_the_pieces_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BUSY_SECONDS", -1.0)  # each piece takes longer
+async def test_other_tasks_run_between_the_pieces_of_an_answer() -> None:
     body, turns = Body(*[PIECE] * 10), 0
 
     async def count() -> None:
@@ -114,8 +111,14 @@ async def test_other_tasks_run_between_the_pieces_of_an_answer(monkeypatch: pyte
             await asyncio.sleep(0)
             turns += 1
 
+    def respond(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, stream=body)
+
     counting = asyncio.create_task(count())
-    await answered(200, body)
+    client = limited(
+        httpx2.AsyncClient(transport=httpx2.MockTransport(respond)), busy_seconds=-1.0
+    )  # each takes longer
+    await client.post(URL)
     counting.cancel()
 
     assert turns >= 9  # the first one is spent on its start

@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from websockets.asyncio import client as client_module
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from pallas_gateway.runtime.llm import websockets
@@ -19,11 +20,12 @@ PING = b"\x89\x7d" + b"p" * 125
 TEXT = b"\x81\x7d" + b"t" * 125
 
 
-async def flooded_by(flood: Callable[[asyncio.Transport], Awaitable[None]]) -> None:
-    """Have a client with limits be flooded by a server; returns when both have lost their connection."""
+async def flooded_by(flood: Callable[[asyncio.Transport], Awaitable[None]], **limits: int) -> None:
+    """Have a client with these limits be flooded by a server; returns when both have lost their connection."""
     websockets.prepare()
     websockets.prepare()
     is_lost = asyncio.Event()
+    assert client_module.ClientConnection is websockets.LimitedConnection
 
     async def handle(connection: ServerConnection) -> None:
         await connection.recv()
@@ -31,15 +33,21 @@ async def flooded_by(flood: Callable[[asyncio.Transport], Awaitable[None]]) -> N
         await connection.wait_closed()
         is_lost.set()
 
+    limited = type("Limited", (websockets.LimitedConnection,), limits)
     async with (
         serve(handle, "127.0.0.1", 0) as server,
-        connect(f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}", proxy=None) as client,
+        connect(
+            f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}", proxy=None, create_connection=limited
+        ) as client,
     ):
-        assert type(client) is websockets.LimitedConnection
         await client.send("begin")
         with pytest.raises(ConnectionClosed):
             await read(client)
         await asyncio.wait_for(is_lost.wait(), 10)
+
+
+def address_of(server: Server) -> str:
+    return f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
 
 
 async def read(client: ClientConnection) -> None:
@@ -47,32 +55,25 @@ async def read(client: ClientConnection) -> None:
         await client.recv()
 
 
-async def test_a_server_that_floods_pings_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websockets, "MOST_CONTROL_FRAMES", 50)
-
+async def test_a_server_that_floods_pings_is_cut_off() -> None:
     async def flood(transport: asyncio.Transport) -> None:
         transport.write(PING * 51)
 
-    await flooded_by(flood)
+    await flooded_by(flood, most_control_frames=50)
 
 
-async def test_a_server_that_sends_more_than_an_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websockets, "LARGEST_ANSWER_BYTES", 2**14)
-
+async def test_a_server_that_sends_more_than_an_answer_is_cut_off() -> None:
     async def flood(transport: asyncio.Transport) -> None:
         transport.write(TEXT * (2**14 // len(TEXT) + 1))
 
-    await flooded_by(flood)
+    await flooded_by(flood, most_bytes=2**14)
 
 
-async def test_a_server_that_reads_no_answers_to_its_pings_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websockets, "MOST_UNSENT_BYTES", 2**16)
-    monkeypatch.setattr(websockets, "MOST_CONTROL_FRAMES", 2**30)
-
+async def test_a_server_that_reads_no_answers_to_its_pings_is_cut_off() -> None:
     async def flood(transport: asyncio.Transport) -> None:
         transport.pause_reading()
         while not transport.is_closing():
             transport.write(PING * 1000)
             await asyncio.sleep(0)
 
-    await flooded_by(flood)
+    await flooded_by(flood, most_unsent_bytes=2**16, most_control_frames=2**30)

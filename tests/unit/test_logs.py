@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 
 from pallas_gateway.telemetry import log_outputs, log_sizes, logs, redaction
 from pallas_gateway.telemetry.current_call import working_on
+from pallas_gateway.telemetry.log_outputs import FileOutput
 from tests.support.waiting import Gate
 
 NO_FILE = {"PALLAS_LOG_FILE": ""}
@@ -187,9 +189,11 @@ def test_the_file_rotates_at_ten_megabytes_and_keeps_five(tmp_path: Path) -> Non
     assert (handler.maxBytes, handler.backupCount) == (10_000_000, 5)
 
 
-def test_a_full_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "FILE_BYTES", 300)
-    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
+SMALL = partial(FileOutput, max_bytes=300)
+
+
+def test_a_full_file_is_rotated(tmp_path: Path) -> None:
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"}, make_file=SMALL)
     for number in range(30):
         logging.getLogger("pallas.test").info("record %d", number)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", *(f"log.{n}" for n in range(1, 6))]
@@ -199,13 +203,13 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_files_and_the_folders_made_for_them_are_the_users_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logs, "FILE_BYTES", 300)
+def test_the_files_and_the_folders_made_for_them_are_the_users_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "new" / "deeper" / "log"), "PALLAS_LOG_STDERR": "0"})
+        logs.set_up(
+            {"PALLAS_LOG_FILE": str(tmp_path / "new" / "deeper" / "log"), "PALLAS_LOG_STDERR": "0"},
+            make_file=partial(FileOutput, max_bytes=300),
+        )
         for number in range(9):
             logging.getLogger("pallas.test").info("record %d", number)
     finally:
@@ -457,11 +461,9 @@ def test_a_line_that_a_full_disk_tore_is_taken_out_of_the_file(
     file_size: Callable[[int], None],
     stderr: io.StringIO,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(log_outputs, "BLOCK_BYTES", block)
     path = tmp_path / "log"
-    logs.set_up({"PALLAS_LOG_FILE": str(path)})
+    logs.set_up({"PALLAS_LOG_FILE": str(path)}, make_file=partial(FileOutput, block_bytes=block))
     log = logging.getLogger("pallas.test")
     log.info("kept")
     file_size(path.stat().st_size + 50)
@@ -484,15 +486,13 @@ def test_a_file_with_nothing_but_a_torn_line_is_empty_again(file_size: Callable[
     assert [line["message"] for line in read(tmp_path)] == ["kept", "log file written again"]
 
 
-def test_a_file_that_cannot_be_rotated_grows_and_is_rotated_when_it_can(
-    stderr: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_rotated_grows_and_is_rotated_when_it_can(stderr: io.StringIO, tmp_path: Path) -> None:
     now = [1000.0]
-    monkeypatch.setattr(log_outputs, "monotonic", lambda: now[0])
-    monkeypatch.setattr(logs, "FILE_BYTES", 300)
-    monkeypatch.setattr(logs, "FILE_BACKUPS", 1)
     (tmp_path / "log.1").mkdir()  # in the way, for root as well, whom permissions do not stop
-    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log")})
+    logs.set_up(
+        {"PALLAS_LOG_FILE": str(tmp_path / "log")},
+        make_file=partial(FileOutput, max_bytes=300, backups=1, clock=lambda: now[0]),
+    )
     log = logging.getLogger("pallas.test")
     for number in range(10):
         log.info("record %d", number)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime.loading import importer
 from pallas_gateway.runtime.loading.importer import Imports
 from tests.support.waiting import eventually
@@ -39,9 +40,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return write_module
 
 
-async def failure(module: str) -> AgentStartError:
+async def failure(module: str, limits: RuntimeLimits | None = None) -> AgentStartError:
     with pytest.raises(AgentStartError) as raised:
-        await Imports().load_fast(module)
+        await Imports(limits=limits).load_fast(module)
     return raised.value
 
 
@@ -167,30 +168,24 @@ def hanging(write: Write, monkeypatch: pytest.MonkeyPatch) -> Generator[Hanging]
     over.set()
 
 
-async def test_an_import_that_hangs_is_given_up(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.02)
-    monkeypatch.setattr(importer, "IMPORT_SECONDS", 0.05)
-    error = await failure(hanging.module)
+async def test_an_import_that_hangs_is_given_up(hanging: Hanging) -> None:
+    error = await failure(hanging.module, RuntimeLimits(import_turn_seconds=0.02, import_seconds=0.05))
     assert error.reason == "import_failed"
     assert str(error).startswith(f"module '{hanging.module}' is still importing after")
 
 
-async def test_an_import_that_hangs_is_waited_for_once(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.02)
-    monkeypatch.setattr(importer, "IMPORT_SECONDS", 0.05)
-    imports = Imports()
+async def test_an_import_that_hangs_is_waited_for_once(hanging: Hanging) -> None:
+    limits = RuntimeLimits(import_turn_seconds=0.02, import_seconds=0.05)
+    imports = Imports(limits=limits)
     for _ in range(2):
         with pytest.raises(AgentStartError):
             await imports.load_fast(hanging.module)
-        monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 30)  # a second wait would be noticed
+        limits.import_turn_seconds = 30  # a second wait would be noticed
     assert hanging.begun == 1
 
 
-async def test_an_import_that_hangs_does_not_keep_others_from_theirs(
-    hanging: Hanging, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.02)
-    imports = Imports()
+async def test_an_import_that_hangs_does_not_keep_others_from_theirs(hanging: Hanging, write: Write) -> None:
+    imports = Imports(limits=RuntimeLimits(import_turn_seconds=0.02))
     stuck = asyncio.create_task(imports.load_fast(hanging.module))
     await eventually(lambda: hanging.begun, what="the import that hangs")
     async with asyncio.timeout(20):
@@ -201,12 +196,8 @@ async def test_an_import_that_hangs_does_not_keep_others_from_theirs(
     assert stuck.cancelled()
 
 
-async def test_a_later_try_waits_for_the_import_that_still_hangs_instead_of_hanging_beside_it(
-    hanging: Hanging, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.02)
-    monkeypatch.setattr(importer, "IMPORT_SECONDS", 0.05)
-    imports = Imports()
+async def test_a_later_try_waits_for_the_import_that_still_hangs_instead_of_hanging_beside_it(hanging: Hanging) -> None:
+    imports = Imports(limits=RuntimeLimits(import_turn_seconds=0.02, import_seconds=0.05))
     for _ in range(3):
         with pytest.raises(AgentStartError, match="is still importing"):
             await imports.load_fast(hanging.module)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -15,9 +16,9 @@ from fast_agent.context import Context
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 
+from pallas_gateway.limits import ListingLimits
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.call_scope import CallScope, entered
-from pallas_gateway.runtime.downstreams import catalog, manager
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import ChangingTool, changing_downstream
@@ -52,11 +53,11 @@ def context_of(settings: Settings) -> Context:
 
 
 @asynccontextmanager
-async def asking(url: str) -> AsyncIterator[ToolCatalog]:
+async def asking(url: str, **limits: float) -> AsyncIterator[ToolCatalog]:
     """The offers of an agent with the downstream `tools`, not asked yet."""
     settings = settings_of(url)
     assert settings.mcp is not None
-    open_offers = ToolCatalog("agent", settings.mcp.servers, context_of(settings))
+    open_offers = ToolCatalog("agent", settings.mcp.servers, context_of(settings), limits=ListingLimits(**limits))
     try:
         yield open_offers
     finally:
@@ -99,19 +100,17 @@ def connected_to(url: str) -> int:
     return sum(row[2].endswith(port) and row[3] == "01" for row in rows)
 
 
-async def test_what_is_known_is_asked_again_when_it_is_old_while_calls_go_on_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_is_known_is_asked_again_when_it_is_old_while_calls_go_on_with_it() -> None:
     async with changing_downstream("old") as server, asking(server.url) as asked:
         asked.ask()
         await known(asked, "old")
         server.tools = {"new": ChangingTool()}
         server.recorder.clear()
         assert names(asked.of("tools")) == ["old"]
-        monkeypatch.setattr(catalog, "FRESH_SECONDS", 0)
+        asked.limits.fresh_seconds = 0
         assert names(asked.of("tools")) == ["old"]
         await known(asked, "new")
-        monkeypatch.setattr(catalog, "CERTAIN_SECONDS", -1)
+        asked.limits.certain_seconds = -1
         assert asked.of("tools") is None
 
 
@@ -127,11 +126,8 @@ async def test_server_that_tells_of_changes_is_heard_at_once(caplog: pytest.LogC
     assert said == [(["new"], ["old"])]
 
 
-async def test_server_that_tells_is_asked_afresh_after_doubt_and_again_over_another_connection_if_that_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(catalog, "AGAIN_SECONDS", 0)
-    async with changing_downstream("one", tells=True) as server, asking(server.url) as asked:
+async def test_server_that_tells_is_asked_afresh_after_doubt_and_again_over_another_connection_if_that_fails() -> None:
+    async with changing_downstream("one", tells=True) as server, asking(server.url, again_seconds=0) as asked:
         asked.ask()
         await known(asked, "one")
         asked.invalidate("tools")
@@ -161,28 +157,26 @@ async def test_answer_from_before_a_calls_trouble_is_not_taken_for_news() -> Non
         await known(asked, "one")
 
 
-async def test_calls_that_come_while_it_is_asked_do_not_have_it_asked_once_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_calls_that_come_while_it_is_asked_do_not_have_it_asked_once_more() -> None:
     async with changing_downstream("one", tells=True) as server, asking(server.url) as asked:
         asked.ask()
         await server.recorder.until(lambda seen: seen.rpc_methods.count("tools/list") == 2)  # on listening, once more
         await server.recorder.until(lambda seen: [r.rpc_method for r in seen.open] == [LISTEN])
         gate = server.gates["tools/list"] = Gate()
         server.recorder.clear()
-        monkeypatch.setattr(catalog, "FRESH_SECONDS", -1)
+        asked.limits.fresh_seconds = -1
         asked.of("tools")
         await gate.wait_for_entered()
         for _ in range(10):
             assert names(asked.of("tools")) == ["one"]
-        monkeypatch.setattr(catalog, "FRESH_SECONDS", 30)
+        asked.limits.fresh_seconds = 30
         gate.open()
         await server.recorder.until(lambda seen: [r.rpc_method for r in seen.open] == [LISTEN])
         await asyncio.wait_for(asyncio.shield(server.recorder.until(lambda seen: seen.open)), 5)
         assert server.recorder.rpc_methods == ["tools/list"]
 
 
-async def test_server_that_cannot_be_asked_is_not_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_that_cannot_be_asked_is_not_asked_again_at_once() -> None:
     async with changing_downstream("one", start=False) as server, asking(server.url) as asked:
         asked.ask()
         await nobody_asks()  # it has failed
@@ -191,7 +185,7 @@ async def test_server_that_cannot_be_asked_is_not_asked_again_at_once(monkeypatc
             assert asked.of("tools") is None
             await nobody_asks()
         assert server.recorder.requests == []
-        monkeypatch.setattr(catalog, "AGAIN_SECONDS", 0)
+        asked.limits.again_seconds = 0
         await known(asked, "one")
 
 
@@ -224,15 +218,13 @@ async def test_server_that_hangs_when_asked_again_over_a_kept_connection_does_no
 
 
 @pytest.mark.parametrize("hangs_at", ["tools/list", "DELETE"])
-async def test_asking_takes_a_bounded_time_and_ends_its_session_if_it_can(
-    hangs_at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_asking_takes_a_bounded_time_and_ends_its_session_if_it_can(hangs_at: str) -> None:
     async with changing_downstream("one", stateless=False, era="initialize") as server, asking(server.url) as asked:
         asked.ask()
         await known(asked, "one")
         await server.recorder.until(lambda seen: any(r.method == "DELETE" for r in seen.requests))
         await server.recorder.until(lambda seen: not seen.sessions)
-        monkeypatch.setattr(catalog, "ASK_SECONDS", 0.3)
+        asked.limits.ask_seconds = 0.3
         gate = server.gates[hangs_at] = Gate()
         asked.invalidate("tools")
         await gate.wait_for_entered()
@@ -251,9 +243,8 @@ async def test_nothing_is_asked_after_the_end() -> None:
         await assert_nothing_left(before)
 
 
-async def test_sockets_are_closed_when_nobody_has_used_them_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "KEEP_ALIVE_SECONDS", 0.05)
-    async with changing_downstream("one") as server, asking(server.url) as asked:
+async def test_sockets_are_closed_when_nobody_has_used_them_for_a_while() -> None:
+    async with changing_downstream("one") as server, asking(server.url, keep_alive_seconds=0.05) as asked:
         asked.ask()
         offer = await known(asked, "one")
         await nobody_asks()
@@ -282,17 +273,16 @@ async def test_second_use_of_a_server_that_is_still_being_connected_to_waits_for
         assert not server.recorder.sessions
 
 
-async def test_connecting_takes_a_bounded_time_and_the_next_use_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connecting_takes_a_bounded_time_and_the_next_use_tries_again() -> None:
     async with changing_downstream("one", stateless=False, era="initialize") as server, asking(server.url) as asked:
         asked.ask()
         offer = await known(asked, "one")
         await nobody_asks()
-        async with calling(server.url, offer) as use:
-            monkeypatch.setattr(manager, "CONNECT_SECONDS", 0.1)
+        async with calling(server.url, replace(offer, connect_seconds=0.1)) as use:
             server.gates["initialize"] = Gate()
             assert "no answer within 0.1 s" in str((await use()).content)
             del server.gates["initialize"]
-            monkeypatch.setattr(manager, "CONNECT_SECONDS", 20)
+        async with calling(server.url, offer) as use:
             assert not (await use()).is_error
             await server.stop()
         async with calling(server.url, offer) as use:

@@ -6,9 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import pytest
-
-from pallas_gateway.web.threads import outbox
 from pallas_gateway.web.threads.outbox import Outbox
 
 THREAD = {"type": "thread", "threadId": "1"}
@@ -45,11 +42,8 @@ async def test_a_reader_waits_for_what_comes_and_ends_when_it_is_closed() -> Non
     assert seen == [text("some"), text("more")]
 
 
-async def test_beyond_the_limit_the_oldest_events_are_dropped_but_never_the_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(outbox, "MOST_WAITING", 200)
-    box, calls = Outbox(), [{"type": "tool_call", "id": str(number)} for number in range(50)]
+async def test_beyond_the_limit_the_oldest_events_are_dropped_but_never_the_thread() -> None:
+    box, calls = Outbox(200), [{"type": "tool_call", "id": str(number)} for number in range(50)]
     box.put(THREAD)
     for event in (text("x" * 150), *calls):
         box.put(event)
@@ -61,9 +55,8 @@ async def test_beyond_the_limit_the_oldest_events_are_dropped_but_never_the_thre
     assert box._size == 0
 
 
-async def test_an_event_that_is_too_large_by_itself_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "MOST_WAITING", 20)
-    box = Outbox()
+async def test_an_event_that_is_too_large_by_itself_is_dropped() -> None:
+    box = Outbox(20)
     box.put(THREAD)
     box.put(text("x" * 21))
     box.put(text("y"))

@@ -16,6 +16,7 @@ from pallas_gateway.agent_server.tools import health_tool, message_tool
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.identity.caller import ANONYMOUS
+from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call_scope import CallScope, entered
@@ -79,7 +80,9 @@ async def seen_by(peer: OnePeer, *, attached: bool = False, agent: str = "resear
     context = Context(config=settings, server_registry=ServerRegistry(settings))
     with entered(CallScope(connect=nothing)):
         async with MCPAggregator(["peer"], context=context, name="parent") as aggregator:
-            await Connections("parent", catalog).connect(aggregator, peers=servers.of_call(parent))
+            await Connections(catalog, DownstreamLog("parent"), RuntimeLimits()).connect(
+                aggregator, peers=servers.of_call(parent)
+            )
             if attached:
                 await aggregator.attach_server(server_name="peer")
             tools = [tool.name for tool in (await aggregator.list_tools()).tools]

@@ -14,10 +14,10 @@ import respx
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.health import http_errors
-from pallas_gateway.health import preflight as preflights
 from pallas_gateway.health.preflight import Preflight, ask
 from pallas_gateway.health.verdict import LlmResult
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.limits import HealthLimits
 from pallas_gateway.runtime.protocols import LlmProvider
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
@@ -52,9 +52,9 @@ async def asked(provider: LlmProvider, **answer: Any) -> tuple[str | None, httpx
         return result.error, route.calls.last.request
 
 
-async def outcome(provider: LlmProvider) -> LlmResult:
+async def outcome(provider: LlmProvider, seconds: float = 5.0) -> LlmResult:
     async with httpx.AsyncClient(timeout=None) as client:  # noqa: S113  preflight has its own deadline
-        return await ask(provider, client)
+        return await ask(provider, client, seconds=seconds)
 
 
 # Anthropic
@@ -277,11 +277,10 @@ def test_a_name_nobody_knows_is_told() -> None:
     assert http_errors.sentence(unknown) == "host name not found"
 
 
-async def test_a_silent_provider_costs_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflights, "PREFLIGHT_SECONDS", 0.1)
+async def test_a_silent_provider_costs_a_bounded_time() -> None:
     with black_hole() as url:
         for provider in (replace(CLAUDE, url=url), replace(OPENAI, url=url)):
-            assert (await outcome(provider)).error == "no answer within 0.1 s"
+            assert (await outcome(provider, 0.1)).error == "no answer within 0.1 s"
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://[::1", "ftp://models.example"])
@@ -340,14 +339,15 @@ class Flight:
 
 
 @asynccontextmanager
-async def flight(gate: Gate | None = None) -> AsyncGenerator[Flight]:
+async def flight(gate: Gate | None = None, **limits: float) -> AsyncGenerator[Flight]:
     metrics = Metrics(CollectorRegistry())
     answers = {
         "api.anthropic.com": httpx.Response(200, json={"id": "claude-x"}),
         "api.openai.com": httpx.Response(401, json=REFUSED),
     }
     async with httpx.AsyncClient() as client, TaskOwner() as tasks:
-        one = Flight(Preflight(client=client, tasks=tasks, metrics=metrics), metrics, tasks, answers, gate)
+        preflight = Preflight(client=client, tasks=tasks, metrics=metrics, limits=HealthLimits(**limits))
+        one = Flight(preflight, metrics, tasks, answers, gate)
         with respx.mock(assert_all_called=False) as router:
             router.get(url__regex=".*").mock(side_effect=one.respond)
             yield one
@@ -410,11 +410,8 @@ async def test_a_fresh_result_is_not_asked_for_again() -> None:
         assert one.requests == ["api.anthropic.com"]
 
 
-async def test_an_old_result_is_given_and_renewed_behind_it_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(preflights, "STALE_SECONDS", 0.0)
-    async with flight() as one:
+async def test_an_old_result_is_given_and_renewed_behind_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with flight(stale_seconds=0.0) as one:
         await one.preflight.run([OPENAI, replace(CLAUDE, model=None)])
         caplog.set_level(logging.INFO, logger="pallas.preflight")
         one.answers["api.openai.com"] = httpx.Response(200, json=listing("gpt-x"))
@@ -434,11 +431,8 @@ async def test_an_old_result_is_given_and_renewed_behind_it_once(
     assert lines(caplog) == [("WARNING", "openai"), ("INFO", "openai")]
 
 
-async def test_a_result_that_stays_the_same_is_not_said_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(preflights, "STALE_SECONDS", 0.0)
-    async with flight() as one:
+async def test_a_result_that_stays_the_same_is_not_said_again(caplog: pytest.LogCaptureFixture) -> None:
+    async with flight(stale_seconds=0.0) as one:
         await one.preflight.run([OPENAI])
         one.latest()
         await one.tasks.wait_until_idle()

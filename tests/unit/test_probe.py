@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from pallas_gateway.health import probe as probing
-from pallas_gateway.health.probe import ProbeResult, probe
+from pallas_gateway.health.probe import LONGEST_ANSWER, ProbeResult, probe
+from pallas_gateway.limits import HealthLimits
 from pallas_gateway.runtime.protocols import Downstream
 from pallas_gateway.tasks import TaskOwner
 from tests.support.asgi import (
@@ -42,10 +42,12 @@ MODERN = "2026-07-28"
 
 
 async def probed(
-    url: str | None, *, headers: Mapping[str, str] | None = None, forwards_bearer: bool = False
+    url: str | None, *, headers: Mapping[str, str] | None = None, forwards_bearer: bool = False, **limits: float
 ) -> ProbeResult:
     async with httpx.AsyncClient(timeout=None) as client, TaskOwner() as tasks:  # noqa: S113  the probe's own deadline
-        return await probe(Downstream("tools", url, headers or {}, forwards_bearer), client, tasks)
+        return await probe(
+            Downstream("tools", url, headers or {}, forwards_bearer), client, tasks, HealthLimits(**limits)
+        )
 
 
 @asynccontextmanager
@@ -70,11 +72,6 @@ async def served(app: AsgiApp) -> AsyncGenerator[tuple[str, Recorder]]:
     recorder = Recorder(app)
     async with serve_app(recorder) as listener:
         yield f"{listener.base_url}/mcp", recorder
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "PROBE_SECONDS", 0.1)
 
 
 # Reachable
@@ -117,9 +114,8 @@ def opens_a_session(send: Send) -> Awaitable[None]:
 
 
 async def test_a_server_that_hangs_at_the_end_of_a_session_is_reachable_all_the_same(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(probing, "END_SECONDS", 0.1)
     caplog.set_level("DEBUG", logger="pallas.health")
     gate = Gate()
 
@@ -133,7 +129,7 @@ async def test_a_server_that_hangs_at_the_end_of_a_session_is_reachable_all_the_
             await opens_a_session(send)
 
     async with served(app) as (url, _):
-        result = await probed(url)
+        result = await probed(url, end_seconds=0.1)
         assert (result.error, result.protocol) == (None, "initialize")
         gate.open()
     assert [record.message for record in caplog.records if record.name == "pallas.health"] == [
@@ -265,7 +261,7 @@ async def test_an_answer_that_is_not_mcp_is_told(body: bytes | str, content_type
         assert (await probed(url)).error == "not an MCP answer"
 
 
-LONG = '{"jsonrpc": "2.0", "id": 1, "result": {"instructions": "' + "x" * 2000 + '"}}'
+LONG = '{"jsonrpc": "2.0", "id": 1, "result": {"instructions": "' + "x" * LONGEST_ANSWER + '"}}'
 
 
 @pytest.mark.parametrize(
@@ -273,24 +269,17 @@ LONG = '{"jsonrpc": "2.0", "id": 1, "result": {"instructions": "' + "x" * 2000 +
     [
         (LONG, "application/json"),
         (f"data: {LONG}\n\n", "text/event-stream"),
-        (f'{": still here\n" * 200}data: {{"id": 1, "result": {{}}}}\n\n', "text/event-stream"),
+        (f'{": still here\n" * (LONGEST_ANSWER // 13 + 1)}data: {{"id": 1, "result": {{}}}}\n\n', "text/event-stream"),
     ],
+    ids=["JSON", "event", "comments"],
 )
-async def test_an_answer_that_is_too_long_is_none(
-    body: str, content_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_that_is_too_long_is_none(body: str, content_type: str) -> None:
     async with answering(body, content_type=content_type) as (url, _):
-        assert (await probed(url)).error is None
-        monkeypatch.setattr(probing, "LONGEST_ANSWER", 1000)
-        assert (await probed(url)).error == "not an MCP answer"
+        assert (await probed(url, probe_seconds=30)).error == "not an MCP answer"
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
-async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever(
-    content_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(probing, "PROBE_SECONDS", 30)
-
+async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever(content_type: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await plain_lifespan(receive, send)
@@ -302,7 +291,7 @@ async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever(
             await send_part(send, "x" * 2**16)
 
     async with served(app) as (url, _):
-        result = await probed(url)
+        result = await probed(url, probe_seconds=30)
     assert result.error == "not an MCP answer"
 
 
@@ -312,15 +301,13 @@ async def test_nobody_listening_is_told() -> None:
     assert result.error == "connection refused"
 
 
-@pytest.mark.usefixtures("impatient")
 async def test_a_server_that_never_answers_costs_the_time_of_one_probe() -> None:
     with black_hole() as url:
-        result = await probed(f"{url}/mcp")
+        result = await probed(f"{url}/mcp", probe_seconds=0.1)
     assert result.error == "no answer within 0.1 s"
     assert 0.09 <= result.seconds < 2
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
 async def test_a_server_that_begins_and_never_ends_costs_no_more(content_type: str) -> None:
     gate = Gate()
@@ -334,7 +321,7 @@ async def test_a_server_that_begins_and_never_ends_costs_no_more(content_type: s
             await gate.enter()
 
     async with served(app) as (url, _):
-        assert (await probed(url)).error == "no answer within 0.1 s"
+        assert (await probed(url, probe_seconds=0.1)).error == "no answer within 0.1 s"
 
 
 async def test_tls_spoken_to_a_plain_port_is_told() -> None:
@@ -362,18 +349,18 @@ async def test_a_header_that_cannot_be_sent_is_told_without_showing_it(value: st
 
 
 async def test_an_error_nobody_foresaw_is_a_result_and_its_traceback_is_in_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def surprise(*_: object) -> None:
+    def surprise(_: httpx.Request) -> httpx.Response:
         raise KeyError("unforeseen")
 
-    monkeypatch.setattr(probing, "_ask_over_http", surprise)
-    assert (await probed("http://127.0.0.1:9/mcp")).error == "the probe failed: KeyError"
+    async with httpx.AsyncClient(transport=httpx.MockTransport(surprise)) as client, TaskOwner() as tasks:
+        result = await probe(Downstream("tools", "http://127.0.0.1:9/mcp"), client, tasks, HealthLimits())
+    assert result.error == "the probe failed: KeyError"
     assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
-async def test_probes_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "PROBE_SECONDS", 30)
+async def test_probes_do_not_wait_for_each_other() -> None:
     gate = Gate()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -385,7 +372,10 @@ async def test_probes_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch
         await respond(send, 200, json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}))
 
     async with served(app) as (url, _), httpx.AsyncClient(timeout=None) as client, TaskOwner() as tasks:  # noqa: S113
-        probes = [asyncio.create_task(probe(Downstream("tools", url), client, tasks)) for _ in range(8)]
+        probes = [
+            asyncio.create_task(probe(Downstream("tools", url), client, tasks, HealthLimits(probe_seconds=30)))
+            for _ in range(8)
+        ]
         await gate.wait_for_entered(8)
         gate.open()
         assert {result.error for result in await asyncio.gather(*probes)} == {None}

@@ -10,9 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pallas_gateway.health import probe as probing
-from pallas_gateway.health import program as programs
 from pallas_gateway.health.probe import ProbeResult, probe
+from pallas_gateway.limits import HealthLimits
 from pallas_gateway.runtime.protocols import Downstream, StdioProgram
 from pallas_gateway.tasks import TaskOwner
 from tests.support.leaks import assert_nothing_left, snapshot
@@ -30,6 +29,8 @@ def note(text):
     with pathlib.Path("notes").open("a") as notes:
         notes.write(f"{text}\\n")
 """
+PATIENT = HealthLimits(probe_seconds=20)  # a busy machine takes its time to start an interpreter
+FORCEFUL = HealthLimits(probe_seconds=20, leave_seconds=0.1)
 HANG = "time.sleep(600)"
 WELL = "answer(result={})\nsys.stdin.read()"
 HANGING_CHILD = f"subprocess.Popen([sys.executable, '-c', 'import time; {HANG}'])"
@@ -38,18 +39,7 @@ HANGING_CHILD = f"subprocess.Popen([sys.executable, '-c', 'import time; {HANG}']
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(probing, "PROBE_SECONDS", 20)  # a busy machine takes its time to start an interpreter
     return tmp_path
-
-
-@pytest.fixture
-def impatient(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "PROBE_SECONDS", 1)
-
-
-@pytest.fixture
-def forceful(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "LEAVE_SECONDS", 0.1)
 
 
 def python(source: str, **settings: str) -> StdioProgram:
@@ -57,17 +47,17 @@ def python(source: str, **settings: str) -> StdioProgram:
 
 
 @asynccontextmanager
-async def probed(program: StdioProgram | None) -> AsyncGenerator[ProbeResult]:
+async def probed(program: StdioProgram | None, limits: HealthLimits = PATIENT) -> AsyncGenerator[ProbeResult]:
     """What a probe finds; when the block ends, everything it started is gone."""
     before = snapshot()
     async with httpx.AsyncClient() as client, TaskOwner() as tasks:
-        yield await probe(Downstream("local", None, program=program, transport="stdio"), client, tasks)
+        yield await probe(Downstream("local", None, program=program, transport="stdio"), client, tasks, limits)
         await asyncio.wait_for(tasks.wait_until_idle(), 20)
     await assert_nothing_left(before)
 
 
-async def error_of(program: StdioProgram | None) -> str | None:
-    async with probed(program) as result:
+async def error_of(program: StdioProgram | None, limits: HealthLimits = PATIENT) -> str | None:
+    async with probed(program, limits) as result:
         return result.error
 
 
@@ -117,10 +107,10 @@ async def test_a_program_that_does_not_answer_is_told(source: str, says: str) ->
     assert await error_of(python(source)) == says
 
 
-@pytest.mark.usefixtures("impatient", "forceful")
 @pytest.mark.parametrize("source", [HANG, f"sys.stdin.close(); {HANG}", f"os.close(1); {HANG}", f"print('{{'); {HANG}"])
 async def test_a_program_that_hangs_costs_the_time_of_one_probe(source: str) -> None:
-    assert await error_of(python(source)) == "started, but no answer within 1 s"
+    limits = HealthLimits(probe_seconds=1, leave_seconds=0.1)
+    assert await error_of(python(source), limits) == "started, but no answer within 1 s"
 
 
 async def test_a_command_that_is_not_there_is_told() -> None:
@@ -142,7 +132,6 @@ async def test_a_working_directory_that_is_not_there_is_told(folder: Path) -> No
     assert await error_of(program) == f"its working directory '{gone}' is not there"
 
 
-@pytest.mark.usefixtures("forceful")
 @pytest.mark.parametrize(
     "stubborn",
     [
@@ -156,17 +145,16 @@ async def test_a_working_directory_that_is_not_there_is_told(folder: Path) -> No
     ids=["polite", "deaf", "stubborn", "parent", "parent that leaves", "talkative"],
 )
 async def test_nothing_that_was_started_outlives_the_probe(stubborn: str, folder: Path) -> None:
-    assert await error_of(python(stubborn)) is None
+    assert await error_of(python(stubborn), FORCEFUL) is None
     started = int((folder / "notes").read_text())
     await eventually(lambda: not is_running(started), what="the program gone")
 
 
-@pytest.mark.usefixtures("forceful")
 async def test_an_asker_who_goes_away_leaves_no_program_behind(folder: Path) -> None:
     before = snapshot()
     async with httpx.AsyncClient() as client, TaskOwner() as tasks:
         local = Downstream("local", None, program=python("note(os.getpid())\n" + HANG), transport="stdio")
-        asking = asyncio.create_task(probe(local, client, tasks))
+        asking = asyncio.create_task(probe(local, client, tasks, FORCEFUL))
         await eventually(lambda: (folder / "notes").exists() and (folder / "notes").read_text(), what="the start")
         asking.cancel()
         await asyncio.wait({asking})

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.serving import service_manager
 from pallas_gateway.serving.service_manager import ServiceManager
 from tests.e2e.calling import ask
 from tests.support.gateway import Agent, running, write_project
@@ -88,13 +87,10 @@ async def test_the_watchdog_is_fed_and_a_status_is_told_when_it_changes(tmp_path
 
 
 @pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "0"}])
-async def test_without_a_watchdog_of_its_own_only_the_status_is_told(
-    watchdog: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service_manager, "STATUS_SECONDS", 0.01)
+async def test_without_a_watchdog_of_its_own_only_the_status_is_told(watchdog: dict[str, str], tmp_path: Path) -> None:
     status = "starting"
     with systemd(str(tmp_path / "notify"), **watchdog) as manager:
-        async with ServiceManager(manager.environ, lambda: status):
+        async with ServiceManager(manager.environ, lambda: status, status_seconds=0.01):
             assert await manager.hears() == "STATUS=starting"
             status = "ready"
             assert await manager.hears() == "STATUS=ready"
@@ -134,7 +130,7 @@ async def test_a_socket_that_is_gone_is_told_of_once_and_does_no_harm(
         ]
         with systemd(str(address)) as manager:
             service.stopping()
-            assert manager.waiting() == ["STOPPING=1"]
+            assert manager.waiting() == ["STOPPING=1\nSTATUS=ready"]
 
 
 async def test_a_gateway_tells_when_its_agents_were_tried_and_when_it_stops_and_turns_while_it_drains(
@@ -147,13 +143,15 @@ async def test_a_gateway_tells_when_its_agents_were_tried_and_when_it_stops_and_
             monkeypatch.setenv(name, value)
         async with scripted_llm(lambda _: hang(gate)) as llm:
             project = write_project(tmp_path / "project", agents, llm_url=llm.base_url)
+            ready = asyncio.create_task(manager.hears_of("READY=1"))  # only ten messages wait
             async with running(project) as served:
-                await manager.hears_of("READY=1")
+                await ready
+                stopping = asyncio.create_task(manager.hears_of("STOPPING=1"))
                 assert served.gateway.summary == "1 of 2 agents ready, not up: broken"
                 call = asyncio.create_task(ask(served.url("solo")))
                 await gate.wait_for_entered()
                 served.stop.set()
-                await manager.hears_of("STOPPING=1")
+                await stopping
                 await manager.hears_of("WATCHDOG=1\nSTATUS=stopping, calls still running: 1")
                 gate.open()
                 await call

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pallas_gateway.runtime import warm_instance
 from pallas_gateway.runtime.warm_instance import WarmInstance
 from pallas_gateway.tasks import TaskOwner
 from tests.support.waiting import eventually
@@ -42,8 +41,8 @@ class Maker:
         self.tasks = TaskOwner()
         self.warm: list[WarmInstance] = []
 
-    def instance(self) -> WarmInstance:
-        self.warm.append(WarmInstance(self.create, self.tasks))
+    def instance(self, **options: Any) -> WarmInstance:
+        self.warm.append(WarmInstance(self.create, self.tasks, **options))
         return self.warm[-1]
 
     async def settled(self) -> None:
@@ -91,23 +90,21 @@ async def test_one_is_enough(maker: Maker) -> None:
     assert len(maker.made) == 1
 
 
-async def test_an_old_one_is_thrown_away(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    warm = maker.instance()
+async def test_an_old_one_is_thrown_away(maker: Maker) -> None:
+    warm = maker.instance(fresh_seconds=-1)
     warm.make_soon()
     await maker.settled()
-    monkeypatch.setattr(warm_instance, "FRESH_SECONDS", -1)
 
     assert warm.take() is None
     await maker.settled()
     assert maker.made[0].is_deleted
 
 
-async def test_one_of_yesterday_is_thrown_away(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm_instance, "_today", lambda: date(2026, 1, 1))
-    warm = maker.instance()
+async def test_one_of_yesterday_is_thrown_away(maker: Maker) -> None:
+    days = iter((date(2026, 1, 1), date(2026, 1, 2)))
+    warm = maker.instance(today=lambda: next(days))
     warm.make_soon()
     await maker.settled()
-    monkeypatch.setattr(warm_instance, "_today", lambda: date(2026, 1, 2))
 
     assert warm.take() is None
     await maker.settled()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pallas_gateway.agents import supervisor as lives
 from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.agent_state import HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
@@ -19,6 +18,7 @@ from pallas_gateway.agents.supervisor import StandbyRuntime, Supervisor, retry_s
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.limits import LifeLimits
 from pallas_gateway.runtime.protocols import AgentSpec
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
@@ -57,6 +57,7 @@ def fleet(
     *,
     depends_on: Mapping[str, Sequence[str]] | None = None,
     after: asyncio.Task[None] | None = None,
+    limits: LifeLimits | None = None,
 ) -> WorkerManager:
     around = HostContext(RunningCalls(), TaskOwner(), Metrics(CollectorRegistry()), max_nesting=8, heartbeat_seconds=15)
     agents = {}
@@ -65,17 +66,16 @@ def fleet(
         admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
         agents[name] = HostedAgent(name, settings, admission, around)
 
-    return WorkerManager(dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), a_plan, after=after))
+    return WorkerManager(
+        dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), a_plan, after=after, limits=limits)
+    )
 
 
 def failing(times: int, sentence: str = NO_KEY) -> MemoryAgent:
     return MemoryAgent(start_failures=[AgentStartError(sentence) for _ in range(times)])
 
 
-@pytest.fixture
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lives, "FIRST_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(lives, "LAST_RETRY_SECONDS", 0.002)
+QUICK = LifeLimits(first_retry_seconds=0.001, last_retry_seconds=0.002)
 
 
 async def test_agents_start_beside_each_other_and_are_left_in_the_end() -> None:
@@ -124,12 +124,9 @@ async def test_an_agent_waits_for_each_of_its_dependencies() -> None:
         await some.until(both="ready")
 
 
-async def test_an_agent_waits_for_a_slow_dependency_only_so_long(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(lives, "DEPENDENCY_SECONDS", 0.02)
-    gate = Gate()
-    some = fleet({"slow": MemoryAgent(starting=gate), "needy": MemoryAgent()}, depends_on={"needy": ["slow"]})
+async def test_an_agent_waits_for_a_slow_dependency_only_so_long(caplog: pytest.LogCaptureFixture) -> None:
+    memory = {"slow": MemoryAgent(starting=Gate()), "needy": MemoryAgent()}
+    some = fleet(memory, depends_on={"needy": ["slow"]}, limits=LifeLimits(dependency_seconds=0.02))
     async with some.supervisor:
         await some.until(slow="starting", needy="ready")
     assert [vars(record)["agent"] for record in caplog.records if "dependencies" in record.message] == ["needy"]
@@ -143,12 +140,11 @@ async def test_a_failed_agent_says_why_and_counts_as_tried() -> None:
         assert some.agents["broken"].status.reason == NO_KEY
 
 
-@pytest.mark.usefixtures("quick_retries")
 async def test_a_failed_agent_is_retried_until_it_is_well_and_each_change_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    some = fleet({"broken": failing(4)})
+    some = fleet({"broken": failing(4)}, limits=QUICK)
     async with some.supervisor:
         await some.until(broken="ready")
         assert some.memory["broken"].starts == 5
@@ -157,11 +153,10 @@ async def test_a_failed_agent_is_retried_until_it_is_well_and_each_change_is_log
     assert lines == ["agent starting", "agent failed", "agent ready", "agent stopping"]
 
 
-@pytest.mark.usefixtures("quick_retries")
 async def test_a_retry_that_fails_for_another_reason_is_a_change() -> None:
     agent = MemoryAgent(start_failures=[AgentStartError("no key"), AgentStartError("no model")])
     agent.starting = Gate()
-    some = fleet({"broken": agent})
+    some = fleet({"broken": agent}, limits=QUICK)
     async with some.supervisor:
         agent.starting.let_through(2)
         await agent.starting.wait_for_entered(3)
@@ -169,12 +164,11 @@ async def test_a_retry_that_fails_for_another_reason_is_a_change() -> None:
         assert some.states == {"broken": "failed"}  # a retry does not hide why it is needed
 
 
-@pytest.mark.usefixtures("quick_retries")
 async def test_an_unforeseen_error_is_one_agents_and_logged_once_with_its_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     surprise = MemoryAgent(start_failures=[ValueError("unforeseen") for _ in range(3)])
-    some = fleet({"surprise": surprise, "well": MemoryAgent()})
+    some = fleet({"surprise": surprise, "well": MemoryAgent()}, limits=QUICK)
     async with some.supervisor as supervisor:
         await asyncio.wait_for(supervisor.wait_until_tried(), 5)
         await some.until(surprise="ready", well="ready")
@@ -189,13 +183,9 @@ async def test_an_unforeseen_error_is_the_agents_reason() -> None:
         assert some.agents["surprise"].status.reason == "unexpected ValueError: unforeseen"
 
 
-async def test_a_failed_agent_whose_files_changed_is_tried_again_at_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failed_agent_whose_files_changed_is_tried_again_at_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pallas.supervisor")
-    monkeypatch.setattr(lives, "FIRST_RETRY_SECONDS", 3600)
-    monkeypatch.setattr(lives, "LAST_RETRY_SECONDS", 3600)
-    monkeypatch.setattr(lives, "WATCH_SECONDS", 0.001)
+    limits = LifeLimits(first_retry_seconds=3600, last_retry_seconds=3600, watch_seconds=0.001)
     edited, looks = asyncio.Event(), asyncio.Event()
 
     def may_be_mended() -> bool:
@@ -203,7 +193,7 @@ async def test_a_failed_agent_whose_files_changed_is_tried_again_at_once(
         return edited.is_set()
 
     agent = MemoryAgent(start_failures=[AgentStartError(NO_KEY, may_be_mended=may_be_mended)])
-    some = fleet({"broken": agent, "other": failing(1)})
+    some = fleet({"broken": agent, "other": failing(1)}, limits=limits)
     async with some.supervisor:
         await asyncio.wait_for(looks.wait(), 10)
         assert some.states["broken"] == "failed"
@@ -214,10 +204,9 @@ async def test_a_failed_agent_whose_files_changed_is_tried_again_at_once(
     assert changed == ["broken"]
 
 
-@pytest.mark.usefixtures("quick_retries")
 async def test_a_failed_agent_is_retried_while_nothing_changes() -> None:
     agent = MemoryAgent(start_failures=[AgentStartError(NO_KEY, may_be_mended=lambda: False) for _ in range(3)])
-    some = fleet({"broken": agent})
+    some = fleet({"broken": agent}, limits=QUICK)
     async with some.supervisor:
         await some.until(broken="ready")
 
@@ -260,13 +249,21 @@ async def test_stopping_does_not_wait_for_agents_that_are_not_up(stuck: dict[str
 
 def test_retries_pause_twice_as_long_each_time_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "uniform", lambda low, high: high)
-    assert [retry_seconds(failures) for failures in (1, 2, 3, 4, 5, 6, 100_000)] == [1, 2, 4, 8, 15, 15, 15]
+    assert [retry_seconds(failures, LifeLimits()) for failures in (1, 2, 3, 4, 5, 6, 100_000)] == [
+        1,
+        2,
+        4,
+        8,
+        15,
+        15,
+        15,
+    ]
 
 
 @pytest.mark.parametrize("failures", [1, 4, 100_000])
 def test_retries_of_many_agents_do_not_come_in_step(failures: int) -> None:
     longest = min(15.0, 2.0 ** (min(failures, 10) - 1))
-    pauses = {retry_seconds(failures) for _ in range(50)}
+    pauses = {retry_seconds(failures, LifeLimits()) for _ in range(50)}
     assert len(pauses) > 1
     assert all(0.75 * longest <= pause <= longest for pause in pauses)
 

@@ -15,7 +15,6 @@ import pytest
 import respx
 
 from pallas_gateway.errors import TokenExchangeError
-from pallas_gateway.identity import token_exchanger
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange, end_of
 from pallas_gateway.identity.token_exchanger import TokenExchanger
@@ -278,13 +277,13 @@ async def test_a_waiter_that_is_cancelled_leaves_the_exchange_to_the_others(
 
 
 async def test_the_oldest_token_is_forgotten_when_there_are_too_many(
-    server: AuthorizationServer, exchanger: TokenExchanger, monkeypatch: pytest.MonkeyPatch
+    server: AuthorizationServer,
 ) -> None:
-    monkeypatch.setattr(token_exchanger, "MOST_KEPT", 2)
     callers = [Secret(f"caller-{number}") for number in range(3)]
-    for caller in callers:
-        await exchanger.exchange(caller, NOTES)
-    assert [exchanger.kept(caller, NOTES) is not None for caller in callers] == [False, True, True]
+    async with TokenExchanger(most_kept=2) as exchanger:
+        for caller in callers:
+            await exchanger.exchange(caller, NOTES)
+        assert [exchanger.kept(caller, NOTES) is not None for caller in callers] == [False, True, True]
     assert len(server.asked) == 3
 
 
@@ -394,12 +393,12 @@ async def test_everyone_who_waits_for_a_failing_exchange_is_told(
 
 
 async def test_a_silent_server_is_not_waited_for_for_ever(
-    server: AuthorizationServer, exchanger: TokenExchanger, monkeypatch: pytest.MonkeyPatch
+    server: AuthorizationServer,
 ) -> None:
-    monkeypatch.setattr(token_exchanger, "EXCHANGE_SECONDS", 0.01)
     server.gate = Gate()
-    with pytest.raises(TokenExchangeError, match=r": no answer within 0\.01 s$"):
-        await exchanger.exchange(ANN, NOTES)
+    async with TokenExchanger(exchange_seconds=0.01) as exchanger:
+        with pytest.raises(TokenExchangeError, match=r": no answer within 0\.01 s$"):
+            await exchanger.exchange(ANN, NOTES)
 
 
 @pytest.mark.parametrize("token_type", ["Bearer", "bearer", "BEARER"])

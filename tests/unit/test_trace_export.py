@@ -29,12 +29,14 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def exporting(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> AsyncGenerator[None]:
+async def exporting(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], *, flush_seconds: float = 3.0
+) -> AsyncGenerator[None]:
     """As `serve` does it, but ended in a thread: the collector needs the loop to take the last spans."""
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     with ExitStack() as stack:
-        stack.enter_context(traces.exporting(environ))
+        stack.enter_context(traces.exporting(environ, flush_seconds=flush_seconds))
         try:
             yield
         finally:
@@ -128,10 +130,9 @@ async def test_a_collector_that_refuses_is_said_with_its_status(
 
 
 async def test_a_collector_that_never_answers_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_export, "FLUSH_SECONDS", 0.1)
     with black_hole() as url:
         began = time.monotonic()
-        async with exporting(monkeypatch, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **ONLY_AT_THE_END}):
+        async with exporting(monkeypatch, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **ONLY_AT_THE_END}, flush_seconds=0.1):
             make_call()
     assert time.monotonic() - began < 5  # the SDK alone would wait 10 s
 
@@ -140,9 +141,10 @@ async def test_more_spans_than_can_be_sent_are_lost_and_that_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = {"OTEL_BSP_MAX_QUEUE_SIZE": "2", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "2"}
-    monkeypatch.setattr(trace_export, "FLUSH_SECONDS", 0.1)
     with black_hole() as url:
-        async with exporting(monkeypatch, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **ONLY_AT_THE_END, **limits}):
+        async with exporting(
+            monkeypatch, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **ONLY_AT_THE_END, **limits}, flush_seconds=0.1
+        ):
             for _ in range(50):
                 make_call()
     said_ = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.schema import AgentSettings, Deployment, GatewaySettings
+from pallas_gateway.limits import BodyLimits
 from pallas_gateway.web import guards
 from tests.support.asgi import respond_json
 from tests.support.waiting import eventually
@@ -64,10 +65,14 @@ def answering(status: int) -> Any:
     return app
 
 
+def guard(app: Any, **limits: float) -> guards.AnswerAfterBody:
+    return guards.AnswerAfterBody(app, BodyLimits(**limits))
+
+
 async def test_a_refusal_is_sent_once_the_whole_body_was_read() -> None:
     client = Client([piece(more=True), piece(more=True), piece(more=False)])
     async with asyncio.timeout(20):
-        await guards.AnswerAfterBody(answering(413))(client.scope, client.receive, client.send)
+        await guard(answering(413))(client.scope, client.receive, client.send)
 
     assert (client.pieces, client.status) == ([], 413)
 
@@ -75,16 +80,15 @@ async def test_a_refusal_is_sent_once_the_whole_body_was_read() -> None:
 async def test_a_refusal_waits_no_longer_for_a_client_that_left() -> None:
     client = Client([piece(more=True), {"type": "http.disconnect"}])
     async with asyncio.timeout(20):
-        await guards.AnswerAfterBody(answering(404))(client.scope, client.receive, client.send)
+        await guard(answering(404))(client.scope, client.receive, client.send)
 
     assert client.status == 404
 
 
-async def test_a_refusal_waits_only_so_long_for_a_body_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "REST_OF_BODY_SECONDS", 0.05)
+async def test_a_refusal_waits_only_so_long_for_a_body_without_end() -> None:
     client = Client([piece(more=True)])
     async with asyncio.timeout(20):
-        await guards.AnswerAfterBody(answering(413))(client.scope, client.receive, client.send)
+        await guard(answering(413), rest_seconds=0.05)(client.scope, client.receive, client.send)
 
     assert client.status == 413
 
@@ -92,13 +96,12 @@ async def test_a_refusal_waits_only_so_long_for_a_body_without_end(monkeypatch: 
 async def test_an_answer_that_is_no_refusal_waits_for_the_body_too() -> None:
     client = Client([piece(more=True)] * 30 + [piece(more=False)])
     async with asyncio.timeout(20):
-        await guards.AnswerAfterBody(answering(200))(client.scope, client.receive, client.send)
+        await guard(answering(200))(client.scope, client.receive, client.send)
 
     assert (client.pieces, client.status) == ([], 200)
 
 
-async def test_a_body_without_end_is_read_on_while_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "REST_OF_BODY_SECONDS", 0.05)
+async def test_a_body_without_end_is_read_on_while_it_is_answered() -> None:
     is_answered = asyncio.Event()
     client = Client([piece(more=True)])
 
@@ -117,15 +120,12 @@ async def test_a_body_without_end_is_read_on_while_it_is_answered(monkeypatch: p
             await eventually(lambda: not client.pieces, what="an end of reading")
 
     async with asyncio.timeout(20):
-        await guards.AnswerAfterBody(answering(200))(client.scope, receive, send)
+        await guard(answering(200), rest_seconds=0.05)(client.scope, receive, send)
 
     assert (client.pieces, client.status) == ([], 200)
 
 
-async def test_a_body_that_does_not_come_is_a_client_that_left_and_is_answered_with_408(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(guards, "BODY_SECONDS", 0.01)
+async def test_a_body_that_does_not_come_is_a_client_that_left_and_is_answered_with_408() -> None:
     received: list[Message] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,17 +133,14 @@ async def test_a_body_that_does_not_come_is_a_client_that_left_and_is_answered_w
         await respond_json(send, 400, {})  # to half a request
 
     client = Client([piece(more=True)])
-    monkeypatch.setattr(guards, "BODY_BYTES_PER_SECOND", 1 << 30)
     async with asyncio.timeout(20):
-        await guards.AnswerAfterBody(app)(client.scope, client.receive, client.send)
+        await guard(app, seconds=0.01, bytes_per_second=1 << 30)(client.scope, client.receive, client.send)
 
     assert [message["type"] for message in received] == ["http.request", *["http.disconnect"] * 2]
     assert client.status == 408
 
 
-async def test_each_part_of_a_body_gives_the_rest_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "BODY_SECONDS", 0)
-    monkeypatch.setattr(guards, "BODY_BYTES_PER_SECOND", 1000 / 60)
+async def test_each_part_of_a_body_gives_the_rest_more_time() -> None:
     client, rest = Client([piece(more=True)]), asyncio.Event()
 
     async def receive() -> Message:
@@ -159,7 +156,9 @@ async def test_each_part_of_a_body_gives_the_rest_more_time(monkeypatch: pytest.
         await respond_json(send, 200, {})
 
     async with asyncio.timeout(20):
-        await guards.AnswerAfterBody(reading)(client.scope, receive, client.send)
+        await guards.AnswerAfterBody(reading, BodyLimits(seconds=0, bytes_per_second=1000 / 60))(
+            client.scope, receive, client.send
+        )
 
     assert client.status == 200
 
@@ -169,7 +168,7 @@ async def test_an_app_that_gives_up_half_a_request_leaves_no_answer() -> None:
         raise ClientDisconnect
 
     client = Client([])
-    await guards.AnswerAfterBody(reading)(client.scope, client.receive, client.send)
+    await guard(reading)(client.scope, client.receive, client.send)
 
     assert client.sent == []
 
@@ -181,7 +180,7 @@ async def test_a_refusal_after_a_body_that_was_read_waits_for_nothing() -> None:
 
     client = Client([piece(more=False)])
     async with asyncio.timeout(20):
-        await guards.AnswerAfterBody(reading)(client.scope, client.receive, client.send)
+        await guard(reading)(client.scope, client.receive, client.send)
 
     assert client.status == 400
 

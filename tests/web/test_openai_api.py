@@ -22,7 +22,6 @@ from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import traces
-from pallas_gateway.web import connection
 from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.openai import answers
 from pallas_gateway.web.openai.chat import ChatCompletion
@@ -291,10 +290,7 @@ async def test_what_goes_wrong_with_the_work_is_raised() -> None:
         await while_connected(Wire().receive, break_down(), TaskOwner())
 
 
-async def test_work_that_is_slow_to_clean_up_goes_on_at_its_owner(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(connection, "CLEAN_UP_SECONDS", 0.01)
+async def test_work_that_is_slow_to_clean_up_goes_on_at_its_owner(caplog: pytest.LogCaptureFixture) -> None:
     wire, gate, cleaning = Wire(), Gate(), Gate()
 
     async def work() -> None:
@@ -305,7 +301,7 @@ async def test_work_that_is_slow_to_clean_up_goes_on_at_its_owner(
             raise ValueError("not cleaned up")
 
     async with TaskOwner() as tasks:
-        answering = asyncio.create_task(while_connected(wire.receive, work(), tasks))
+        answering = asyncio.create_task(while_connected(wire.receive, work(), tasks, clean_up_seconds=0.01))
         await gate.wait_for_entered()
         wire.left.set()
         await asyncio.wait_for(answering, 20)

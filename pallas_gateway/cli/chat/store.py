@@ -100,7 +100,9 @@ def _start_time(number: int) -> str | None:
 
 
 @contextmanager
-def opened(path: Path | str, is_alive: Callable[[str], bool] = is_running) -> Iterator[Store]:
+def opened(
+    path: Path | str, is_alive: Callable[[str], bool] = is_running, *, busy_seconds: float = BUSY_SECONDS
+) -> Iterator[Store]:
     """The threads in `path`, created if missing; `:memory:` stores none.
 
     Raises:
@@ -109,27 +111,27 @@ def opened(path: Path | str, is_alive: Callable[[str], bool] = is_running) -> It
     with _store_errors(path):
         if str(path) != IN_MEMORY:
             make_private(Path(path))
-        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, autocommit=True)
+        connection = sqlite3.connect(path, timeout=busy_seconds, autocommit=True)
     with closing(connection):
         with _store_errors(path):
             connection.execute("PRAGMA foreign_keys = ON")
-            _enable_wal(connection)
+            _enable_wal(connection, busy_seconds)
             migrate(connection)
         store = Store(connection, path, is_alive)
         store.give_up_stale()
         yield store
 
 
-def _enable_wal(connection: sqlite3.Connection) -> None:
+def _enable_wal(connection: sqlite3.Connection, busy_seconds: float, pause: Callable[[float], None] = sleep) -> None:
     """Set the journal mode to WAL, so that readers never wait; SQLite's own timeout does not cover this statement."""
-    until = monotonic() + BUSY_SECONDS
+    until = monotonic() + busy_seconds
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() >= until:
                 raise
-            sleep(RETRY_SECONDS)
+            pause(RETRY_SECONDS)
         else:
             return
 

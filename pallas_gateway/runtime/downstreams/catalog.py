@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import httpx2
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
+from pallas_gateway.limits import ListingLimits
 from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams import connecting
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
@@ -36,17 +37,6 @@ if TYPE_CHECKING:
 
     type OnRequest = Callable[[httpx2.Request], Awaitable[None]]
 
-FRESH_SECONDS = 30.0
-"""After this time what is known is asked again, while calls go on with it."""
-CERTAIN_SECONDS = 300.0
-"""After this time without a call nobody knows: the next one asks by itself."""
-ASK_SECONDS = 5.0
-"""How long a downstream may take to answer."""
-AGAIN_SECONDS = 5.0
-"""After this time a downstream that could not be asked is asked again, if a call wants it."""
-KEEP_ALIVE_SECONDS = 1.5
-"""How long a socket waits for the next request: less than the 2 s (Gunicorn) or 5 s (Uvicorn, Node) after which common
-servers close theirs. A `tools/call` that comes just then fails: it may have run, so it is not sent twice."""
 KEPT_SOCKETS = 100
 
 _log = logging.getLogger("pallas.runtime")
@@ -61,12 +51,15 @@ class ToolCatalog:
         servers: Mapping[str, MCPServerSettings],
         context: FastAgentContext | None,
         log: DownstreamLog | None = None,
+        *,
+        limits: ListingLimits | None = None,
     ) -> None:
-        self._tasks = TaskOwner()
+        self.limits = limits or ListingLimits()
+        self.tasks = TaskOwner()
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._inquiries = {
-            name: _Inquiry(agent, name, _http_client(settings, self._on_request), context, self._tasks)
+            name: _Inquiry(agent, name, _http_client(settings, self._on_request, self.limits), context, self)
             for name, settings in servers.items()
         }
         for inquiry in self._inquiries.values():
@@ -94,7 +87,7 @@ class ToolCatalog:
             self._sweep.cancel()
         for inquiry in self._inquiries.values():
             inquiry.end()
-        await self._tasks.cancel_all()
+        await self.tasks.cancel_all()
         for inquiry in self._inquiries.values():
             await inquiry.http.aclose()
 
@@ -104,12 +97,12 @@ class ToolCatalog:
     def _sweep_later(self) -> None:
         """A pool looks for sockets that waited too long only when it is used: after the last call, nobody would."""
         if self._sweep is None and not self._is_closed:
-            loop, seconds = asyncio.get_running_loop(), 2 * KEEP_ALIVE_SECONDS
+            loop, seconds = asyncio.get_running_loop(), 2 * self.limits.keep_alive_seconds
             self._sweep = loop.call_later(seconds, self._sweep_now, context=Context())
 
     def _sweep_now(self) -> None:
         self._sweep = None
-        self._tasks.spawn(self._close_idle(), name="close idle sockets", report=True)
+        self.tasks.spawn(self._close_idle(), name="close idle sockets", report=True)
 
     async def _close_idle(self) -> None:
         left = [await connecting.close_idle(inquiry.http) for inquiry in self._inquiries.values()]
@@ -141,14 +134,14 @@ class _Inquiry:
     """What is known of one downstream, and the connection that asks and listens; none of a call's requests use it."""
 
     def __init__(
-        self, agent: str, server: str, http: httpx2.AsyncClient, context: FastAgentContext | None, tasks: TaskOwner
+        self, agent: str, server: str, http: httpx2.AsyncClient, context: FastAgentContext | None, catalog: ToolCatalog
     ) -> None:
+        self._tasks, self._limits = catalog.tasks, catalog.limits
         self._agent = agent
         self.log = DownstreamLog(agent)
         self._server = server
         self.http = http
         self._context = context
-        self._tasks = tasks
         self._task: asyncio.Task[None] | None = None
         self._aggregator: _Asking | None = None
         self._is_asking = False
@@ -163,9 +156,9 @@ class _Inquiry:
     def known(self) -> ServerListing | None:
         """See `ToolCatalog.of`."""
         age = monotonic() - self._asked_at
-        if age > FRESH_SECONDS:
+        if age > self._limits.fresh_seconds:
             self.begin()
-        return self._listing if age <= CERTAIN_SECONDS else None
+        return self._listing if age <= self._limits.certain_seconds else None
 
     def invalidate(self) -> None:
         """See `ToolCatalog.invalidate`."""
@@ -179,7 +172,7 @@ class _Inquiry:
         if self._is_asking or self._is_ended:
             return
         self._wanted.set()
-        if self._task is None and monotonic() - self._failed_at > AGAIN_SECONDS:
+        if self._task is None and monotonic() - self._failed_at > self._limits.again_seconds:
             self._is_asking = True
             # In a context of its own: in that of a call, its token would go along.
             self._task = Context().run(self._tasks.spawn, self._ask_and_listen(), name=f"ask {self._server}")
@@ -214,8 +207,9 @@ class _Inquiry:
             if not self._has_answered:
                 self._failed_at = monotonic()
                 if not self._is_ended:
-                    late = f"no answer within {ASK_SECONDS:g} s" if isinstance(error, TimeoutError) else None
-                    self.log.went_down(self._server, late or one_line(error))
+                    late = isinstance(error, TimeoutError)
+                    why = f"no answer within {self._limits.ask_seconds:g} s" if late else one_line(error)
+                    self.log.went_down(self._server, why)
             extra = {"agent": self._agent, "server": self._server, "error": one_line(error)}
             _log.debug("server could not be asked ahead of the calls", extra=extra)
         finally:
@@ -241,16 +235,16 @@ class _Inquiry:
                     cut_off(aggregator)
                     raise
                 # A session is ended with its server, which may hang.
-                asyncio.get_running_loop().call_later(ASK_SECONDS, cut_off, aggregator)
+                asyncio.get_running_loop().call_later(self._limits.ask_seconds, cut_off, aggregator)
 
     @asynccontextmanager
     async def _asking(self, aggregator: _Asking) -> AsyncIterator[None]:
         """Bounded, even where fast-agent waits for the end of a connection to a server that hangs."""
         self._wanted.clear()
         self._is_asking = True
-        cutting = asyncio.get_running_loop().call_later(ASK_SECONDS, cut_off, aggregator)
+        cutting = asyncio.get_running_loop().call_later(self._limits.ask_seconds, cut_off, aggregator)
         try:
-            async with asyncio.timeout(ASK_SECONDS):
+            async with asyncio.timeout(self._limits.ask_seconds):
                 yield
         finally:
             cutting.cancel()
@@ -281,11 +275,10 @@ class _Asking(MCPAggregator):
         return uris
 
 
-def _http_client(settings: MCPServerSettings, on_request: OnRequest) -> httpx2.AsyncClient:
+def _http_client(settings: MCPServerSettings, on_request: OnRequest, limits: ListingLimits) -> httpx2.AsyncClient:
     """For the requests of all calls: each is authorised by itself, and what a server wants remembered is not."""
-    client = connecting.http_client(
-        settings, httpx2.Limits(max_keepalive_connections=KEPT_SOCKETS, keepalive_expiry=KEEP_ALIVE_SECONDS)
-    )
+    kept = httpx2.Limits(max_keepalive_connections=KEPT_SOCKETS, keepalive_expiry=limits.keep_alive_seconds)
+    client = connecting.http_client(settings, kept)
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
     client.event_hooks = {"request": [on_request]}
     if client.timeout.connect is None:

@@ -25,12 +25,12 @@ _log = logging.getLogger("pallas.runtime")
 
 
 class DownstreamLog:
-    """Logs changes only; a downstream that flaps is logged once a minute. `filters` learn which tools there are."""
+    """Logs changes only; one that flaps is logged once in `outage_seconds`. `filters` learn which tools there are."""
 
-    def __init__(self, agent: str, filters: UnmatchedFilters | None = None) -> None:
+    def __init__(self, agent: str, filters: UnmatchedFilters | None = None, *, outage_seconds: float = 60.0) -> None:
         self._agent = agent
         self._filters = filters
-        self._outages = Outages()
+        self._outages = Outages(outage_seconds)
 
     def went_down(self, name: str, why: str) -> None:
         """Log that `name` could not be connected to, unless that is known."""

@@ -65,6 +65,7 @@ class Listing:
     prompts: Sequence[Any] = ()
     skills: Any = None
     apps: Any = None
+    connect_seconds: float = CONNECT_SECONDS
 
     def install(self, aggregator: MCPAggregator, server: str) -> None:
         """Have `aggregator` know all this as if it had connected to `server` and asked."""
@@ -149,11 +150,12 @@ class LazyConnectionManager(BoundedShutdown):
             if server not in self.listings:
                 yield
                 return
+            seconds = self.listings[server].connect_seconds
             try:
-                async with asyncio.timeout(CONNECT_SECONDS):
+                async with asyncio.timeout(seconds):
                     yield
             except TimeoutError:
-                raise RuntimeError(f"no answer within {CONNECT_SECONDS:g} s") from None
+                raise RuntimeError(f"no answer within {seconds:g} s") from None
             except ServerInitializationError as error:
                 raise RuntimeError("it cannot be reached") from error
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-QUIET_SECONDS = 60.0
-"""A downstream that flaps goes down, and comes back, in the log once in this time."""
-
 
 @dataclass(slots=True)
 class _Server:
@@ -19,7 +16,9 @@ class _Server:
 class Outages:
     """Remembers the state of each server and decides what is said. Times are seconds of one monotonic clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet_seconds: float = 60.0) -> None:
+        """A server that flaps goes down, and comes back, in the log once in `quiet_seconds`."""
+        self._quiet_seconds = quiet_seconds
         self._servers: dict[str, _Server] = {}
 
     def down(self, name: str, now: float) -> int | None:
@@ -28,7 +27,7 @@ class Outages:
         if not server.is_down:
             server.is_down, server.is_said = True, False
             server.unsaid += 1
-        if server.is_said or now - server.said_at < QUIET_SECONDS:
+        if server.is_said or now - server.said_at < self._quiet_seconds:
             return None
         before, server.unsaid = server.unsaid - 1, 0
         server.is_said, server.said_at = True, now

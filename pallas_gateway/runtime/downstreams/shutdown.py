@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
-GOODBYE_SECONDS = 2.0
-"""How long the end of a connection may take that a call waits for; then it is cut off."""
-GOODBYE_SECONDS_OF_ALL = 10.0
-"""The same for all connections of an agent of an instance, for which as a rule only the disposal waits."""
 RELIED_ON: ReliedOn = (
     (MCPConnectionManager, "running_servers", ()),
     (MCPConnectionManager, "disconnect_server", ("self", "server_name")),
@@ -32,16 +28,25 @@ _log = logging.getLogger("pallas.runtime")
 
 
 class BoundedShutdown(MCPConnectionManager):
-    """Connections that are cut off when their server does not let them end."""
+    """Connections that are cut off when their server does not let them end.
+
+    Attributes:
+        end_seconds: Time limit for the end of a connection that a call waits for.
+        end_all_seconds: The same for all connections of an agent of an instance, for which as a rule only the disposal
+            waits.
+    """
+
+    end_seconds = 2.0
+    end_all_seconds = 10.0
 
     async def disconnect_server(self, server_name: str) -> None:
         """End the connection to a server."""
-        with self._cutting_off_after(GOODBYE_SECONDS, server_name):
+        with self._cutting_off_after(self.end_seconds, server_name):
             await super().disconnect_server(server_name)
 
     async def disconnect_all(self) -> bool:
         """End all connections."""
-        with self._cutting_off_after(GOODBYE_SECONDS_OF_ALL, *self.running_servers):
+        with self._cutting_off_after(self.end_all_seconds, *self.running_servers):
             return await super().disconnect_all()
 
     @contextmanager

@@ -36,7 +36,9 @@ def install(library: str) -> None:
         module.construct_type = construct
 
 
-def constructing(original: Callable[..., Any], model: type[BaseModel]) -> Callable[..., Any]:
+def constructing(
+    original: Callable[..., Any], model: type[BaseModel], *, kept_types: int = KEPT_TYPES
+) -> Callable[..., Any]:
     """`construct_type`, but for scalars, the library's models, and members of a union that `type` tells apart."""
     known: dict[int, _Known] = {}
 
@@ -46,7 +48,7 @@ def constructing(original: Callable[..., Any], model: type[BaseModel]) -> Callab
             return value
         if (kind is dict or kind in _SCALARS) and not metadata:
             if (found := known.get(id(type_))) is None:
-                if len(known) >= KEPT_TYPES:
+                if len(known) >= kept_types:
                     known.clear()
                 found = known[id(type_)] = _Known(type_, model)
             made = found.made_of(value) if kind is dict else found.scalar(value)

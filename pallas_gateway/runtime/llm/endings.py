@@ -53,7 +53,17 @@ class WholeStream:
     `may_be_empty` is for streams that fast-agent asks for again where they hold no event at all.
     """
 
-    def __init__(self, stream: Any, is_last: Callable[[Any], bool], *, may_be_empty: bool = False) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        is_last: Callable[[Any], bool],
+        *,
+        may_be_empty: bool = False,
+        after_last_seconds: float = AFTER_LAST_SECONDS,
+        busy_seconds: float = BUSY_SECONDS,
+    ) -> None:
+        self._after_last_seconds = after_last_seconds
+        self._busy_seconds = busy_seconds
         self._stream = stream
         self._is_last = is_last
         self._may_be_empty = may_be_empty
@@ -73,7 +83,7 @@ class WholeStream:
         while True:
             following = anext(events)
             try:
-                event = await (asyncio.wait_for(following, AFTER_LAST_SECONDS) if is_whole else following)
+                event = await (asyncio.wait_for(following, self._after_last_seconds) if is_whole else following)
             except StopAsyncIteration:
                 break
             except TimeoutError:
@@ -84,7 +94,7 @@ class WholeStream:
             began = monotonic()
             yield event
             busy += monotonic() - began
-            if busy > BUSY_SECONDS:
+            if busy > self._busy_seconds:
                 busy = 0.0
                 await asyncio.sleep(0)
         if event is None and not self._may_be_empty:

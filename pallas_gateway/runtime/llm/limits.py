@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from functools import partial
 from http import HTTPStatus
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -29,14 +30,14 @@ _PIECE_BYTES = 2**16
 _COMPRESSED = frozenset({"gzip", "x-gzip"})
 
 
-def limited(client: Any) -> Any:
-    """An HTTP client whose answers are limited."""
+def limited(client: Any, *, busy_seconds: float = BUSY_SECONDS) -> Any:
+    """An HTTP client whose answers are limited; other calls run after each `busy_seconds` of processing one."""
     client.headers["Accept-Encoding"] = "gzip"
-    client.event_hooks["response"].append(limit)
+    client.event_hooks["response"].append(partial(limit, busy_seconds=busy_seconds))
     return client
 
 
-async def limit(response: httpx2.Response) -> None:
+async def limit(response: httpx2.Response, *, busy_seconds: float = BUSY_SECONDS) -> None:
     """A hook of HTTP clients: limit a response before it is read or redirects the request."""
     if response.has_redirect_location and not _stays(response):
         del response.headers["Location"]  # without it, the library raises an error with the status
@@ -47,6 +48,7 @@ async def limit(response: httpx2.Response) -> None:
         most=LARGEST_ERROR_BYTES if response.status_code >= HTTPStatus.MULTIPLE_CHOICES else LARGEST_ANSWER_BYTES,
         is_error=response.status_code >= HTTPStatus.MULTIPLE_CHOICES,
         is_compressed=encoding in _COMPRESSED,
+        busy_seconds=busy_seconds,
     )
 
 
@@ -70,7 +72,8 @@ def _stays(response: httpx2.Response) -> bool:
 class _Limited(httpx2.AsyncByteStream):
     """A body in pieces, decompressed; other calls run between them. An error is cut off, an answer is refused."""
 
-    def __init__(self, stream: Any, *, most: int, is_error: bool, is_compressed: bool) -> None:
+    def __init__(self, stream: Any, *, most: int, is_error: bool, is_compressed: bool, busy_seconds: float) -> None:
+        self._busy_seconds = busy_seconds
         self._stream = stream
         self._left = most
         self._is_error = is_error
@@ -88,7 +91,7 @@ class _Limited(httpx2.AsyncByteStream):
                 began = monotonic()
                 yield piece
                 busy += monotonic() - began
-                if busy > BUSY_SECONDS:
+                if busy > self._busy_seconds:
                     busy = 0.0
                     await asyncio.sleep(0)
 

@@ -42,13 +42,16 @@ def prepare() -> None:
 class LimitedConnection(client.ClientConnection):
     """A connection that ends when its server sends more than an answer, or does not read."""
 
+    most_bytes = LARGEST_ANSWER_BYTES
+    most_unsent_bytes = MOST_UNSENT_BYTES
+    most_control_frames = MOST_CONTROL_FRAMES
     _received = 0
     _control_frames = 0
 
     def data_received(self, data: bytes) -> None:
         """Take what the server has sent, or end the connection."""
         self._received += len(data)
-        if self._received > LARGEST_ANSWER_BYTES or self.transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
+        if self._received > self.most_bytes or self.transport.get_write_buffer_size() > self.most_unsent_bytes:
             self.transport.abort()
         else:
             super().data_received(data)
@@ -56,7 +59,7 @@ class LimitedConnection(client.ClientConnection):
     def process_event(self, event: Event) -> None:
         """Take a message's frame or another one, such as a ping."""
         self._control_frames += isinstance(event, Frame) and event.opcode in CTRL_OPCODES
-        if self._control_frames > MOST_CONTROL_FRAMES:
+        if self._control_frames > self.most_control_frames:
             self.transport.abort()
         else:
             super().process_event(event)

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime.files import have_changed, stamps
 from pallas_gateway.runtime.loading.declared import files_of, make, missing_files
 from pallas_gateway.runtime.loading.importer import Imports, in_thread
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.files import Files
     from pallas_gateway.runtime.protocols import AgentSpec, Declared
 
-MAKING_SECONDS = 60.0
-"""How long a declared agent may take to be made; its instruction may name a URL."""
-
 
 class AgentFactory:
     """Makes the agents of one project, and knows the files behind each."""
@@ -37,10 +35,12 @@ class AgentFactory:
         config_file: Path | None,
         folder: Path | None = None,
         on_slow_import: Callable[[str, float], object] | None = None,
+        limits: RuntimeLimits | None = None,
     ) -> None:
         """Make nothing yet; the arguments are those of `FastAgentRuntime`."""
         self._config_file = config_file
-        self._imports = Imports(settings_files(config_file), folder, on_slow_import)
+        self._limits = limits or RuntimeLimits()
+        self._imports = Imports(settings_files(config_file), folder, on_slow_import, self._limits)
         self._shared = SharedModules()
         self._starts: Counter[str] = Counter()
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
@@ -100,9 +100,9 @@ class AgentFactory:
         watched = self._stamps(plan, declared)
         work = in_thread(partial(make, plan, declared, self._config_file))
         try:
-            fast = await asyncio.wait_for(work, MAKING_SECONDS)
+            fast = await asyncio.wait_for(work, self._limits.making_seconds)
         except TimeoutError:
-            message = f"agent '{plan.name}' is still being made after {MAKING_SECONDS:.0f} s"
+            message = f"agent '{plan.name}' is still being made after {self._limits.making_seconds:.0f} s"
             raise AgentStartError(message, reason="bad_declaration") from None
         except AgentStartError as error:
             _watch(error, watched)

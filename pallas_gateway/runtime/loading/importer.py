@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.files import files_of_failure, forget_compiled, have_changed, project_folders, stamps
 from pallas_gateway.runtime.loading.module_graph import ProjectModules
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
 
 _LONGEST_REASON = 300
 """Characters of what a module raised."""
-IMPORT_SECONDS = 60.0
-"""How long an import may take before the agent counts as failed."""
-IMPORT_TURN_SECONDS = 5.0
-"""How long the others wait for an import that is under way before they begin theirs beside it: it may hang."""
-
 
 _log = logging.getLogger("pallas.runtime")
 
@@ -48,9 +44,8 @@ class _Loading:
     task: asyncio.Task[FastAgent]
     began: float = field(default_factory=monotonic)
 
-    @property
-    def seconds_left(self) -> float:
-        return max(0.0, self.began + IMPORT_SECONDS - monotonic())
+    def left(self, seconds: float) -> float:
+        return max(0.0, self.began + seconds - monotonic())
 
 
 class Imports:
@@ -61,6 +56,7 @@ class Imports:
         settings_files: Iterable[Path] = (),
         folder: Path | None = None,
         on_slow_import: Callable[[str, float], object] | None = None,
+        limits: RuntimeLimits | None = None,
     ) -> None:
         """Import nothing yet.
 
@@ -68,7 +64,9 @@ class Imports:
             settings_files: read by the modules while they are imported, or looked for.
             folder: holds modules of the project, as the working directory does.
             on_slow_import: called with a module that takes its time and the seconds it is given; None logs it.
+            limits: `import_seconds` and `import_turn_seconds`.
         """
+        self._limits = limits or RuntimeLimits()
         self._on_slow_import = on_slow_import or _log_slow_import
         self._settings_files = tuple(settings_files)
         self._folder = folder
@@ -94,10 +92,11 @@ class Imports:
         loading = self._running.get(module_name)
         if loading is None:  # else an earlier try still hangs in it; a second thread would hang beside it
             loading = await self._begin(module_name, watched, anew=anew)
+        seconds = self._limits.import_seconds
         try:
-            return await asyncio.wait_for(asyncio.shield(loading.task), loading.seconds_left)
+            return await asyncio.wait_for(asyncio.shield(loading.task), loading.left(seconds))
         except TimeoutError:
-            message = f"module '{module_name}' is still importing after {IMPORT_SECONDS:g} s"
+            message = f"module '{module_name}' is still importing after {seconds:g} s"
             raise AgentStartError(message, reason="import_failed") from None
         except AgentStartError as error:
             self.watch(module_name, error)
@@ -129,9 +128,9 @@ class Imports:
             loading = _Loading(asyncio.create_task(in_thread(work), name=f"import {module_name}"))
             self._running[module_name] = loading
             loading.task.add_done_callback(lambda done: self._forget(module_name, done))
-            _, running = await asyncio.wait({loading.task}, timeout=IMPORT_TURN_SECONDS)
+            _, running = await asyncio.wait({loading.task}, timeout=self._limits.import_turn_seconds)
             if running:
-                self._on_slow_import(module_name, IMPORT_SECONDS)
+                self._on_slow_import(module_name, self._limits.import_seconds)
         return loading
 
     def _load_and_note(self, module_name: str, watched: Collection[Path], *, anew: bool) -> FastAgent:

@@ -17,11 +17,12 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from pallas_gateway.limits import ConnectionLimits
 from pallas_gateway.serving.http_connections.faults import Faults
 from pallas_gateway.serving.http_connections.http1 import Http1
 from pallas_gateway.serving.http_connections.http2 import Http2
 from pallas_gateway.serving.http_connections.inbox import Apps
-from pallas_gateway.serving.http_connections.limits import IDLE_SECONDS, UnreadLimit
+from pallas_gateway.serving.http_connections.limits import UnreadLimit
 from pallas_gateway.serving.http_connections.platform import require
 
 if TYPE_CHECKING:
@@ -38,13 +39,14 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 class Settings(hypercorn.config.Config):
     """Hypercorn's settings. Connections accepted with them are the gateway's own `Connection`."""
 
-    keep_alive_timeout = IDLE_SECONDS
     accesslog = None
     include_server_header = False
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ConnectionLimits | None = None) -> None:
         super().__init__()
-        self.unread = UnreadLimit()
+        limits = limits or ConnectionLimits()
+        self.keep_alive_timeout = limits.idle_seconds
+        self.unread = UnreadLimit(limits.unread_seconds)
         self.faults = Faults()
 
 

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-IDLE_SECONDS = 120.0
-"""Longer than the idle time of proxies and clients (60 s), so that they close connections first."""
-UNREAD_SECONDS = 60.0
-"""Period after which a client that has not read its answer must have made progress."""
 LEAST_READ_BYTES = 64 * 1024
-"""Bytes that it must have read since then. Systems buffer some for a client that reads nothing."""
+"""Bytes that a client must read in each period. Systems buffer some for a client that reads nothing."""
 
 
 class UnreadLimit:
     """Bounds how long answers wait for clients that do not read them; one for all connections of a listener."""
 
-    def __init__(self) -> None:
-        self._seconds = UNREAD_SECONDS
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._waiting: set[asyncio.Timeout] = set()
 
     async def until_taken(self, taken: Callable[[], Awaitable[object]], left: Callable[[], int]) -> None:

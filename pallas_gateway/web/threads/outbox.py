@@ -33,7 +33,8 @@ class _Entry:
 class Outbox:
     """A queue of events for one reader, ended by `close`; adding an event never waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_waiting: int = MOST_WAITING) -> None:
+        self._most_waiting = most_waiting
         self._waiting: deque[_Entry] = deque()
         self._size = 0
         self._something = asyncio.Event()
@@ -48,7 +49,7 @@ class Outbox:
         else:
             self._waiting.append(_Entry([piece], is_text, may_be_dropped=event["type"] != "thread"))
         self._size += len(piece)
-        while self._size > MOST_WAITING and self._drop_oldest():
+        while self._size > self._most_waiting and self._drop_oldest():
             pass
         self._something.set()
 

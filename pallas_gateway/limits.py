@@ -1,0 +1,173 @@
+"""Limits that no setting changes, as parameters of the parts that they hold for.
+
+A gateway and a runtime take them once and hand each part its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+@dataclass(slots=True, kw_only=True)
+class LifeLimits:
+    """Of starting agents.
+
+    Attributes:
+        dependency_seconds: An agent waits so long for those it depends on before it starts without them.
+        first_retry_seconds: Pause before the first retry of a failed agent; each further pause is twice as long.
+        last_retry_seconds: The longest pause.
+        watch_seconds: Interval at which the files behind a failed agent are checked.
+    """
+
+    dependency_seconds: float = 60.0
+    first_retry_seconds: float = 1.0
+    last_retry_seconds: float = 15.0
+    watch_seconds: float = 0.5
+
+
+@dataclass(slots=True, kw_only=True)
+class HealthLimits:
+    """Of health checks.
+
+    Attributes:
+        probe_seconds: Deadline of one probe of a downstream.
+        end_seconds: Deadline of the end of a probe's session; no result waits for it.
+        leave_seconds: A probed program may take so long to end by itself, and again after a signal.
+        fresh_seconds: A round of probes answers later questions for so long.
+        program_fresh_seconds: A stdio program that answered is not started again for so long: that would cost more
+            than the calls.
+        preflight_seconds: Deadline of one question to an LLM provider.
+        stale_seconds: After this time a `get_health` renews the active provider's result.
+    """
+
+    probe_seconds: float = 3.0
+    end_seconds: float = 3.0
+    leave_seconds: float = 1.0
+    fresh_seconds: float = 5.0
+    program_fresh_seconds: float = 60.0
+    preflight_seconds: float = 5.0
+    stale_seconds: float = 300.0
+
+
+@dataclass(slots=True, kw_only=True)
+class BodyLimits:
+    """Of the bodies of requests.
+
+    Attributes:
+        seconds: A body may take so long,
+        bytes_per_second: and a second more for every so many bytes that have come.
+        rest_seconds: Longest wait for the rest of a body that the answer does not need.
+    """
+
+    seconds: float = 30.0
+    bytes_per_second: float = 4096
+    rest_seconds: float = 10.0
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectionLimits:
+    """Of connections of clients.
+
+    Attributes:
+        idle_seconds: Longer than proxies and clients keep idle connections (60 s), else one is closed just as it is
+            used again.
+        unread_seconds: Period in which a client that has not read its answer must make progress.
+    """
+
+    idle_seconds: float = 120.0
+    unread_seconds: float = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class ThreadLimits:
+    """Of threads.
+
+    Attributes:
+        replayed_turns: Turns of a thread that a model is sent at most.
+        replayed_bytes: Most bytes of these turns, with their images as Base64; older turns are left out.
+        page_bytes: Most bytes of the turns of one page; a page has at least one turn.
+        first_try_seconds: A start waits so long for the database; agents do not need it.
+        try_again_seconds: Pause between further tries.
+        busy_seconds: A writer waits so long for another one of the same SQLite file.
+    """
+
+    replayed_turns: int = 1000
+    replayed_bytes: int = 16 * 1024 * 1024
+    page_bytes: int = 8 * 1024 * 1024
+    first_try_seconds: float = 10.0
+    try_again_seconds: float = 3.0
+    busy_seconds: float = 10.0
+
+
+@dataclass(slots=True, kw_only=True)
+class GatewayLimits:
+    """Of one gateway."""
+
+    lives: LifeLimits = field(default_factory=LifeLimits)
+    health: HealthLimits = field(default_factory=HealthLimits)
+    bodies: BodyLimits = field(default_factory=BodyLimits)
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    threads: ThreadLimits = field(default_factory=ThreadLimits)
+
+
+@dataclass(slots=True, kw_only=True)
+class ListingLimits:
+    """Of the cached listings of an agent's downstreams.
+
+    Attributes:
+        fresh_seconds: After this time a listing is renewed while calls go on with it.
+        certain_seconds: After this time without a call a listing is not used: the next call asks by itself.
+        ask_seconds: Deadline of a downstream's answer.
+        again_seconds: After this time a downstream that could not be asked is asked again, if a call requires it.
+        keep_alive_seconds: How long a socket waits for the next request: less than the 2 s (Gunicorn) or 5 s (Uvicorn,
+            Node) after which common servers close theirs. A `tools/call` that comes just then fails: it may have run,
+            so it is not sent twice.
+    """
+
+    fresh_seconds: float = 30.0
+    certain_seconds: float = 300.0
+    ask_seconds: float = 5.0
+    again_seconds: float = 5.0
+    keep_alive_seconds: float = 1.5
+
+
+async def ends_within(task: asyncio.Task[object], seconds: float) -> bool:
+    """Wait for the end of `task`, `seconds` at most; whether it has ended."""
+    done, _ = await asyncio.wait({task}, timeout=seconds)
+    return bool(done)
+
+
+@dataclass(slots=True, kw_only=True)
+class RuntimeLimits:
+    """Of the runtime.
+
+    Attributes:
+        import_seconds: An agent fails whose module takes longer to import.
+        import_turn_seconds: Other imports wait so long for one that is under way before they begin: it may hang.
+        making_seconds: A declared agent fails that takes longer to be made; its instruction may name a URL.
+        attach_seconds: A call waits so long for one downstream before it runs without that server's tools.
+        attach_seconds_after_timeout: The same for a downstream that has just timed out: not every call should cost
+            the full time.
+        outage_seconds: A downstream that flaps goes down, and comes back, in the log once in this time.
+        listings: Of cached listings.
+        ends_within: Measures the deadline of a call.
+        dispose_seconds: After this time a disposal that is not done is worth a line in the log.
+        give_up_seconds: After this time a disposal is given up: a hung MCP child must not be waited for for ever.
+            Interrupted any earlier, what a busy machine only takes its time to release would be lost.
+    """
+
+    import_seconds: float = 60.0
+    import_turn_seconds: float = 5.0
+    making_seconds: float = 60.0
+    attach_seconds: float = 5.0
+    attach_seconds_after_timeout: float = 1.0
+    outage_seconds: float = 60.0
+    listings: ListingLimits = field(default_factory=ListingLimits)
+    ends_within: Callable[[asyncio.Task[object], float], Awaitable[bool]] = ends_within
+    dispose_seconds: float = 10.0
+    give_up_seconds: float = 120.0
