@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 PATIENT = 20.0
 """Seconds that nobody here waits for, and less than an HTTP client would."""
-ATTACH_SECONDS = 0.5
 
 
 @pytest.fixture(autouse=True)
@@ -37,22 +36,22 @@ def prepared() -> None:
     patches.prepare()
 
 
-def connections() -> Connections:
+def connections(attach_seconds: float = 0.5) -> Connections:
     """Those of an agent whose downstreams nobody has asked ahead."""
     listings: Any = SimpleNamespace(of=lambda _: None)
-    return Connections(listings, DownstreamLog("agent"), RuntimeLimits(attach_seconds=ATTACH_SECONDS))
+    return Connections(listings, DownstreamLog("agent"), RuntimeLimits(attach_seconds=attach_seconds))
 
 
 @asynccontextmanager
-async def an_aggregator(**urls: str) -> AsyncIterator[MCPAggregator]:
-    """The aggregator of one call, connected to nothing yet, whose connections end soon."""
+async def an_aggregator(end_seconds: float = 0.1, **urls: str) -> AsyncIterator[MCPAggregator]:
+    """The aggregator of one call, connected to nothing yet, whose connections end within `end_seconds`."""
     servers = {name: MCPServerSettings(transport="http", url=url) for name, url in urls.items()}
     settings = Settings(mcp=MCPSettings(servers=servers))
     prepare_servers(settings, {})
     context = Context(config=settings, server_registry=ServerRegistry(settings))
     async with MCPAggregator(list(urls), context=context, name="agent") as aggregator:
         ending = connections_of(aggregator)
-        ending.end_seconds = ending.end_all_seconds = 0.1
+        ending.end_seconds = ending.end_all_seconds = end_seconds
         yield aggregator
 
 
@@ -102,7 +101,7 @@ async def test_server_that_is_only_slow_has_its_session_ended() -> None:
     async with changing_downstream("one", stateless=False, era="initialize") as slow:
         slow.gates["tools/list"] = Gate()
         with entered(CallScope(connect=nothing)):
-            async with asyncio.timeout(PATIENT), an_aggregator(slow=slow.url) as aggregator:
+            async with asyncio.timeout(PATIENT), an_aggregator(end_seconds=PATIENT, slow=slow.url) as aggregator:
                 await connections().connect(aggregator)
                 assert [request.method for request in slow.recorder.requests].count("DELETE") == 1
         assert not slow.recorder.sessions
@@ -114,7 +113,7 @@ async def test_server_that_lets_no_session_end_does_not_hold_what_a_call_had(cap
         bad.gates["DELETE"] = Gate()
         with entered(CallScope(connect=nothing)):
             async with asyncio.timeout(PATIENT), an_aggregator(bad=bad.url) as aggregator:
-                await connections().connect(aggregator)
+                await connections(PATIENT).connect(aggregator)
                 assert len((await aggregator.list_tools()).tools) == 1
     await assert_nothing_left(before)
 
