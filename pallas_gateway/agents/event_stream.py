@@ -1,4 +1,4 @@
-"""A call of a hosted agent as a stream of events: for the doors that are not MCP.
+"""A call of a hosted agent as a stream of events, for the APIs other than MCP.
 
     async with begun(agent, call, gateway.running, live=True) as events:
         async for event in events:

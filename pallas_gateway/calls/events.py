@@ -1,8 +1,7 @@
-"""A call as typed events, for doors whose clients are told in a form of their own; `agents/event_stream.py` begins one.
+"""A call as typed events, for the APIs other than MCP; `agents/event_stream.py` begins such a call.
 
-`EventChannel` is what such a call tells its story to, in place of the `Channel` of an MCP client: it has no task, sends
-nothing, and holds back nothing. Only the served agent's own words become text; whatever else speaks in the call (inner
-agents, peers) is heard by that agent alone.
+`EventChannel` receives the call's events in place of the `Channel` of an MCP client: it has no task, sends nothing and
+delays nothing. Only text of the served agent becomes an event; text of inner agents and peers does not.
 """
 
 from __future__ import annotations
