@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from pallas_gateway.runtime.fast_paths import (
     ALL,
@@ -25,12 +26,13 @@ from tests.support.scripted_llm import say, scripted_llm
 COVER_EACH_ONCE = (
     "test_fast_paths.py::test_the_metric_shows_which_fast_paths_are_on",
     "test_main_job.py",
-    "test_providers.py::test_it_answers",
+    *(f"test_providers.py::test_it_answers[{one}]" for one in ("openai", "responses", "anthropic", "google")),
     "test_llm_connections.py::test_a_turn_cut_off_ends_its_answer_and_nobody_elses",
 )
 """Tests that take every fast path at least once: calls of both eras, each provider's stream, histories, tools."""
 
 
+@pytest.mark.timeout(300)
 def test_calls_are_answered_with_every_fast_path_off() -> None:
     folder = Path(__file__).parent
     tests = [str(folder / one) for one in COVER_EACH_ONCE]
@@ -42,7 +44,7 @@ def test_calls_are_answered_with_every_fast_path_off() -> None:
         env={**environment, VARIABLE: ALL},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert run.returncode == 0, run.stdout
