@@ -75,7 +75,6 @@ def family(
     )
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
 @pytest.mark.parametrize(
     "written",
     [
@@ -89,7 +88,7 @@ def family(
     ],
 )
 async def test_peer_answers_under_every_address_it_may_be_written_as(
-    written: str, version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    written: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="pallas")
     with reserved_port() as documented, reserved_port() as own:
@@ -97,7 +96,7 @@ async def test_peer_answers_under_every_address_it_may_be_written_as(
             url = written.format(port=documented, gateway=own)
             project = family(tmp_path, llm, url, port=documented, gateway={"port": own})
             async with running(project) as served:
-                answers = [await ask(served.url("parent"), text, version=version) for text in ("tea?", "more?")]
+                answers = [await ask(served.url("parent"), text) for text in ("tea?", "more?")]
 
     assert [answer.text for answer in answers] == ["told: peer heard tea?", "told: peer heard more?"]
     notes = [vars(record) for record in caplog.records if getattr(record, "peer", None)]
@@ -221,9 +220,8 @@ async def test_draining_gateway_admits_nested_calls_only(version: str, tmp_path:
     assert answer.text == "told: peer heard last one"
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
 @pytest.mark.parametrize("written", ["http://localhost:{port}/mcp", "https://localhost:{gateway}/agents/peer/mcp"])
-async def test_peers_work_behind_tls(written: str, version: str, tmp_path: Path) -> None:
+async def test_peers_work_behind_tls(written: str, tmp_path: Path) -> None:
     with reserved_port() as documented, reserved_port() as own:
         async with scripted_llm(relay) as llm:
             url = written.format(port=documented, gateway=own)
@@ -232,7 +230,7 @@ async def test_peers_work_behind_tls(written: str, version: str, tmp_path: Path)
             tls = write_certificate(tmp_path)
             async with running(project):
                 outside = f"https://localhost:{own}/agents/parent/mcp"
-                answer = await ask(outside, "safe?", version=version, tls=tls)
+                answer = await ask(outside, "safe?", tls=tls)
 
     assert answer.text == "told: peer heard safe?"
 
