@@ -99,20 +99,20 @@ def _opening(results: Results) -> str:
     warning = f"\n\nFrom a **short run** ({', '.join(rough)}): the figures are rough." if rough else ""
     return f"""# Performance
 
-What a call costs in the gateway itself, measured beside other servers of agents on one machine; when each part ran
-[stands below](#the-machine). The model's own time is in none of it. For operators: [Sizing](#sizing). This page is
-written by `python -m benchmarks.report` from `benchmarks/results/`; no figure in it was typed by hand.{warning}"""
+The cost of a call in the gateway, compared with other servers of agents on one machine; [the last table](#the-machine) has the
+dates of the measurements. The model's own time is not included. For operators: [Sizing](#sizing). `python -m
+benchmarks.report` writes this page from `benchmarks/results/`.{warning}"""
 
 
 def _table(results: Results) -> str:
-    below = " The limits\nof other providers of models stand [below](#providers)." if "providers" in results else ""
-    return f"""## What was set and what was measured
+    below = " Other\nproviders of models have [limits of their own](#providers)." if "providers" in results else ""
+    return f"""## Targets and results
 
 {table({name: part for name, part in results.items() if name not in _WITH_OWN_TABLES})}
 
-`must` is the limit, `reach` the aim, `must met` lies between. The floor is a FastMCP server on Hypercorn that only says
-back what it is told. Ratios are medians of rounds that take turns, in brackets their least and most. Every call of the
-gateway and of fast-agent's server has a fresh instance; agno shares its agents and connections between calls.{below}"""
+`must` is the limit, `reach` the target; `met` is between the two. The floor is a FastMCP server on Hypercorn that repeats the
+message. Ratios are medians of rounds that alternate between the servers, with their least and most in brackets. Every call of
+the gateway and of fast-agent's server has a new instance; agno shares its agents and connections between calls.{below}"""
 
 
 def _beside(results: Results) -> str:

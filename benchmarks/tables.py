@@ -9,7 +9,7 @@ from benchmarks.figures import Verdict, figure
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_MARKS = {Verdict.REACHED: "reached", Verdict.ENOUGH: "must met", Verdict.MISSED: "**missed**"}
+_MARKS = {Verdict.REACHED: "reached", Verdict.ENOUGH: "met", Verdict.MISSED: "**missed**"}
 
 
 def rows(header: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
