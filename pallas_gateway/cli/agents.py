@@ -19,7 +19,7 @@ def agents(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the registry's entries as JSON.")] = False,
 ) -> None:
-    """List what a running gateway serves, with the state of each agent."""
+    """List the agents of a running gateway, with their states."""
     found = asyncio.run(_fetch(gateway_url(url), bearer))
     if as_json:
         result(json.dumps([{**agent.document, "state": state} for agent, state, _ in found], indent=2))

@@ -35,7 +35,7 @@ def apply(
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
 ) -> None:
-    """Add and change agents of agents.yaml as FILE says, after showing what changes; comments and formatting stay."""
+    """Add and change agents of agents.yaml as in FILE, after showing a diff; comments and formatting stay."""
     load_dotenv_file(Path.cwd(), os.environ)
     wanted = _wanted(file)
     path = config_path(os.environ, config)

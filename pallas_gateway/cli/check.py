@@ -26,11 +26,11 @@ def check(
         bool,
         typer.Option(
             "--online",
-            help="Also ask the servers: that downstreams answer, `tools` match, keys work, models exist.",
+            help="Also check that downstreams answer, `tools` match, keys work and models exist.",
         ),
     ] = False,
 ) -> None:
-    """Load everything serve would load, and print every problem at once: exit 0 or 2. Warnings do not fail it."""
+    """Load everything that serve loads and print all problems; exit 0 or 2. Warnings do not count."""
     loaded = read_project(config, Overrides(per_port=per_port or None))
     configuration, found = loaded.configuration, Findings()
     if configuration is not None:

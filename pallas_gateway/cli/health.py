@@ -55,7 +55,7 @@ def health(
     watch: Annotated[bool, typer.Option("--watch", help="Ask again and again, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
-    """Ask agents of a running gateway how they are: exit 0 if all that you may see are ok, else 1."""
+    """Show the health of the agents of a running gateway; exit 0 if all that you may view are ok, else 1."""
     if watch and as_json:
         raise UsageError("--watch draws a table; use --json without it.")
     asking = Asking(agent, gateway_url(url), bearer)

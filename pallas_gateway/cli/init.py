@@ -81,10 +81,10 @@ _FILES = {
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(help="Where; made if it is not there.")] = Path(),
-    name: Annotated[str | None, typer.Option(help="The project's name; without it, the folder's.")] = None,
+    directory: Annotated[Path, typer.Argument(help="The folder; created if it does not exist.")] = Path(),
+    name: Annotated[str | None, typer.Option(help="The project's name; default: the folder's.")] = None,
 ) -> None:
-    """Make a project with one agent that serves at once; never changes a file that is there."""
+    """Create a project with one agent that runs without a key; existing files are never changed."""
     there = [file for file in _FILES if (directory / file).exists()]
     if there:
         raise UsageError(f"{directory / there[0]} is there already, nothing was written. Choose an empty folder.")

@@ -1,6 +1,6 @@
-"""`docs/configuration.md` and the JSON Schema, both made from the schema's models; prose here, meanings there.
+"""Generates `docs/configuration.md` and the JSON Schema from the models; meanings are their docstrings.
 
-`python -m pallas_gateway.config.reference > docs/configuration.md` writes the page anew.
+`make docs` writes the page.
 """
 
 import json
@@ -46,8 +46,8 @@ INTRODUCTION = """\
 <!-- Made by `python -m pallas_gateway.config.reference`; the meanings are docstrings in `config/model/`. -->
 
 The gateway reads `agents.yaml` from the working directory, or the file that `--config` or the variable
-`PALLAS_AGENTS_CONFIG` names. `pallas-gateway check` prints everything that is wrong with it at once, with file and
-line; `pallas-gateway schema` prints its JSON Schema for editors.
+`PALLAS_AGENTS_CONFIG` names. `pallas-gateway check` prints all its problems, with file and line; `pallas-gateway
+schema` prints its JSON Schema for editors.
 
 ```yaml
 name: my-project
@@ -62,62 +62,60 @@ agents:
     agents: [research]
 ```
 
-An agent is made of a Python `module`, or [without Python](declared-agents.md) of an `instruction`, an
+An agent consists of a Python `module`, or [without Python](declared-agents.md) of an `instruction`, an
 `instruction_file` or a `card`.
 
-Keys that begin with `x-` are yours, at every level: the gateway skips them, so they can hold anchors to merge with
-`<<`. Any other key that is not listed here is an error. Options of `serve` (`--host`, `--port`, `--public-url`,
-`--per-port`) take the place of the value in the file.
+Keys that begin with `x-` are ignored at every level, so they can contain anchors to merge with `<<`. Any other key that
+is not listed here is an error. Options of `serve` (`--host`, `--port`, `--public-url`, `--per-port`) override the file.
 
-An agent's name begins with a letter or digit and holds only letters, digits, `_`, `.` and `-`. Names that differ only
-in `_` and `-` are refused, because the registry writes both as `-`; so are names of tools that every agent has.
+An agent's name begins with a letter or digit and contains only letters, digits, `_`, `.` and `-`. Names that differ
+only in `_` and `-` are refused, because the registry writes both as `-`; so are the names of tools that every agent has.
 """
 
 ENVIRONMENT = """\
 ## Environment
 
 `${NAME}` in a value of `agents.yaml`, `fastagent.config.yaml` or `fastagent.secrets.yaml` is replaced by the
-environment variable, also inside longer text. `${NAME:-default}` falls back when the variable is unset or empty,
-`${NAME:default}` only when it is unset. Keys are never expanded.
+environment variable, also within longer text. `${NAME:-default}` uses the default if the variable is unset or empty,
+`${NAME:default}` only if it is unset. Keys are never expanded.
 
-- In `agents.yaml` a variable that is unset and has no default is an error. A value that is one placeholder and nothing
-  else may also fill a number or a true/false key; if it turns out empty, an optional key counts as not given.
-- In fast-agent's files such a placeholder stays as it is written, and `pallas-gateway check` lists it.
+- In `agents.yaml`, an unset variable without a default is an error. A value that is a single placeholder can also be a
+  number or true/false; if it is empty, an optional key counts as not given.
+- In fast-agent's files, a placeholder of an unset variable is left unchanged, and `pallas-gateway check` lists it.
 
-`.env` in the working directory is loaded first. It never changes a variable that is set already.
+`.env` in the working directory is loaded first; variables that are set already are kept.
 """
 
 FASTAGENT = """\
 ## `fastagent.config.yaml`
 
 The file is fast-agent's own (`fast-agent.yaml` and `fast-agent.config.yaml` are other names for it). Unless
-`fastagent_config` names it, it is looked for in the working directory, then in the folder of `agents.yaml`.
-`fastagent.secrets.yaml` in the same folder is merged over it. The gateway reads these keys and leaves all others to
-fast-agent:
+`fastagent_config` names it, it is searched in the working directory, then in the folder of `agents.yaml`.
+`fastagent.secrets.yaml` in the same folder is merged over it. The gateway reads these keys, fast-agent all others:
 
-| key | what the gateway does with it |
+| key | use |
 |---|---|
-| `default_model` | `provider.model-name`: shown in the registry until the agent is up and its own is known |
+| `default_model` | `provider.model-name`: shown in the registry until the agent has started |
 | `model_capabilities` | `vision`, `context_window`, `max_output_tokens` of every agent that declares none itself |
 | `mcp.servers.<name>` | `url` or `command`, `transport`, `headers` and `access_token`: what health checks probe |
-| `mcp.servers.<name>.forward_inbound_auth` | `true`: gets the caller's bearer, unless it has a header of its own |
-| `mcp.servers.<name>.token_exchange` | gets a token made from it instead, see [token exchange](token-exchange.md) |
+| `mcp.servers.<name>.forward_inbound_auth` | `true`: receives the caller's bearer, unless it has its own header |
+| `mcp.servers.<name>.token_exchange` | receives an exchanged token instead, see [token exchange](token-exchange.md) |
 | `logger.level` | log level when `PALLAS_LOG_LEVEL` is not set |
 | `<provider>.base_url` | address of the provider; without one: its variable (`OPENAI_BASE_URL`, …), else its own |
 
 A server without `transport` is `stdio`; with a `url` it is `http`, or `sse` when the URL ends in `/sse`.
 
-fast-agent ignores keys that it does not know. `pallas-gateway check` reports every unknown key of a server, elsewhere
-those that are nearly a known one (`default_modle`), values that fast-agent refuses, servers with neither `url` nor
-`command`, and a `default_model` that cannot be used. Keys that begin with `x-` are yours here as well.
+fast-agent ignores unknown keys. `pallas-gateway check` reports every unknown key of a server, elsewhere those similar
+to a known one (`default_modle`), values that fast-agent refuses, servers with neither `url` nor `command`, and a
+`default_model` that cannot be used. Keys that begin with `x-` are ignored here as well.
 """
 
 PEERS = """\
 ## Agents that call each other
 
-An agent may have another agent of the same gateway as its downstream (its peer). Name the peer in `depends_on`, which
-also starts it first: it can then be used as the server of its name (`servers=["research"]`), with nothing in
-`fastagent.config.yaml`. For a [declared agent](declared-agents.md) `agents: [research]` does all of it.
+An agent can call another agent of the same gateway (its peer). Name the peer in `depends_on`, which also starts it
+first: it can then be used as the server of its name (`servers=["research"]`), without an entry in
+`fastagent.config.yaml`. For a [declared agent](declared-agents.md), `agents: [research]` is sufficient.
 
 A server of that name in `fastagent.config.yaml` takes the place of this. One that is written there with the peer's
 address on the peer's own port, `http://localhost:8250/mcp` or with the top-level `host` in place of `localhost`, leads
@@ -126,7 +124,7 @@ to the peer as well. The gateway calls the peer in the process, whatever listens
 
 
 def json_schema() -> JsonObject:
-    """The JSON Schema (2020-12) of `agents.yaml`, as lenient about placeholders and bare keys as the loader is."""
+    """Return the JSON Schema (2020-12) of `agents.yaml`; it accepts placeholders and bare keys like the loader."""
     schema = Deployment.model_json_schema()
     sections = [schema, *schema["$defs"].values()]
     for section in sections:
@@ -145,7 +143,7 @@ def json_schema() -> JsonObject:
 
 
 def markdown() -> str:
-    """The page `docs/configuration.md`."""
+    """Return the page `docs/configuration.md`."""
     tables = [f"## {title}\n\n{_table(model)}" for title, model in SECTIONS]
     return "\n".join([INTRODUCTION, *tables, ENVIRONMENT, FASTAGENT, PEERS])
 
