@@ -99,8 +99,8 @@ def _opening(results: Results) -> str:
     warning = f"\n\nFrom a **short run** ({', '.join(rough)}): the figures are rough." if rough else ""
     return f"""# Performance
 
-The cost of a call in the gateway, compared with other servers of agents on one machine; [the last table](#the-machine) has the
-dates of the measurements. The model's own time is not included. For operators: [Sizing](#sizing). `python -m
+The cost of a call in the gateway, compared with other servers of agents on one machine; [the last table](#the-machine)
+has the dates of the measurements. The model's own time is not included. For operators: [Sizing](#sizing). `python -m
 benchmarks.report` writes this page from `benchmarks/results/`.{warning}"""
 
 
@@ -110,9 +110,10 @@ def _table(results: Results) -> str:
 
 {table({name: part for name, part in results.items() if name not in _WITH_OWN_TABLES})}
 
-`must` is the limit, `reach` the target; `met` is between the two. The floor is a FastMCP server on Hypercorn that repeats the
-message. Ratios are medians of rounds that alternate between the servers, with their least and most in brackets. Every call of
-the gateway and of fast-agent's server has a new instance; agno shares its agents and connections between calls.{below}"""
+`must` is the limit, `reach` the target; `met` is between the two. The floor is a FastMCP server on Hypercorn that
+repeats the message. Ratios are medians of rounds that alternate between the servers, with their least and most in
+brackets. Every call of the gateway and of fast-agent's server has a new instance; agno shares its agents and
+connections between calls.{below}"""
 
 
 def _beside(results: Results) -> str:

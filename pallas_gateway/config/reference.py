@@ -69,7 +69,7 @@ Keys that begin with `x-` are ignored at every level, so they can contain anchor
 is not listed here is an error. Options of `serve` (`--host`, `--port`, `--public-url`, `--per-port`) override the file.
 
 An agent's name begins with a letter or digit and contains only letters, digits, `_`, `.` and `-`. Names that differ
-only in `_` and `-` are refused, because the registry writes both as `-`; so are the names of tools that every agent has.
+only in `_` and `-` are refused, because the registry writes both as `-`; so are names of tools that every agent has.
 """
 
 ENVIRONMENT = """\
