@@ -1,7 +1,8 @@
-"""A hosted agent that is ready, on an in-memory runtime."""
+"""Hosted agents on an in-memory runtime, as every test makes them."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
@@ -16,15 +17,72 @@ from pallas_gateway.telemetry.metrics import Metrics
 from .memory_runtime import NEVER, MemoryAgent, MemoryAgentRuntime
 
 
-@asynccontextmanager
-async def hosted(
-    memory: MemoryAgent, *, calls: int | None = None, tasks: TaskOwner | None = None
-) -> AsyncGenerator[tuple[HostedAgent, RunningCalls]]:
-    """The agent `echo` with room for so many calls, which run in `tasks`."""
-    running = RunningCalls()
-    async with TaskOwner() if tasks is None else tasks as owner:
-        around = HostContext(running, owner, Metrics(CollectorRegistry()), 8, NEVER)
-        admission = Admission(own=Limit(calls), gateway=Limit(None), queue_seconds=0)
-        agent = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
+@dataclass(frozen=True)
+class Hosting:
+    """A hosted agent and all it shares with others."""
+
+    agent: HostedAgent
+    tasks: TaskOwner
+    running: RunningCalls
+    metrics: Metrics
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """The value of one of the agent's metrics."""
+        labels = {"agent": self.agent.name, **labels}
+        return self.metrics.registry.get_sample_value(f"pallas_{name}", labels)
+
+    def outcomes(self) -> dict[str, float]:
+        """Calls by outcome, without the outcomes that none had."""
+        counted = {outcome: self.metric("send_message_total", outcome=outcome) for outcome in ("ok", "error")}
+        return {outcome: count for outcome, count in counted.items() if count}
+
+    @property
+    def states(self) -> dict[str, float]:
+        """The metric of each state."""
+        return {state.value: self.metric("agent_state", state=state.value) or 0.0 for state in State}
+
+
+def pending(
+    name: str = "echo",
+    memory: MemoryAgent | None = None,
+    *,
+    calls: int | None = None,
+    gateway_calls: int | None = None,
+    queue_seconds: float = 0,
+    max_nesting: int = 8,
+    heartbeat_seconds: float = NEVER,
+    depends_on: Iterable[str] = (),
+    tasks: TaskOwner | None = None,
+) -> Hosting:
+    """An agent that was not started; with `memory` one that is ready.
+
+    Args:
+        name: the agent's.
+        memory: how it behaves.
+        calls: most calls at once; None for any number.
+        gateway_calls: the same for the gateway.
+        queue_seconds: how long a call waits for its slot.
+        max_nesting: as configured.
+        heartbeat_seconds: as configured.
+        depends_on: as configured.
+        tasks: owns the calls.
+    """
+    tasks = TaskOwner() if tasks is None else tasks  # an empty one is false
+    running, metrics = RunningCalls(), Metrics(CollectorRegistry())
+    agent = HostedAgent(
+        name,
+        AgentSettings(module=f"agents.{name}", depends_on=tuple(depends_on)),
+        Admission(own=Limit(calls), gateway=Limit(gateway_calls), queue_seconds=queue_seconds),
+        HostContext(running, tasks, metrics, max_nesting, heartbeat_seconds),
+    )
+    if memory is not None:
         agent.enter(State.READY, runtime=MemoryAgentRuntime(memory))
-        yield agent, running
+    return Hosting(agent, tasks, running, metrics)
+
+
+@asynccontextmanager
+async def ready(memory: MemoryAgent | None = None, **options: object) -> AsyncGenerator[Hosting]:
+    """An agent that takes calls until the block ends; `options` are those of `pending`."""
+    hosting = pending("echo", memory or MemoryAgent(), **options)  # type: ignore[arg-type]
+    async with hosting.tasks:
+        yield hosting

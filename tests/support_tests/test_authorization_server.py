@@ -12,7 +12,6 @@ import pytest
 from joserfc import jwt
 from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import KeySet, OctKey
-from starlette.responses import PlainTextResponse
 
 from tests.support.authorization_server import AuthorizationServer, authorization_server
 from tests.support.leaks import assert_nothing_left, snapshot
@@ -73,25 +72,6 @@ def verified(token: str, keys: Any) -> jwt.Token:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SecurityWarning)  # RFC 9864 names Ed25519 what most servers still call EdDSA
         return jwt.decode(token, KeySet.import_key_set(keys), algorithms=["RS256", "ES256", "EdDSA"])
-
-
-async def test_code_is_exchanged_for_a_token_for_the_resource() -> None:
-    async with authorization_server() as server, visiting(server) as http:
-        browser = Browser(http, server)
-        await browser.register()
-        sent_back = await browser.authorize()
-        answer = dict(parse_qsl(urlsplit(sent_back.headers["location"]).query))
-        token = (await browser.redeem(answer["code"], resource=RESOURCE)).json()
-        claims = await claims_of(token["access_token"], http)
-
-    assert sent_back.status_code == 302
-    assert sent_back.headers["location"].startswith(f"{REDIRECT}?")
-    assert (answer["state"], answer["iss"]) == ("s t", server.issuer)
-    assert (token["token_type"], token["expires_in"], token["scope"]) == ("Bearer", 3600, "run:agents view:agents")
-    assert claims["exp"] - claims["iat"] == 3600
-    assert {name: claims[name] for name in ("iss", "sub", "aud", "scope")} == {
-        "iss": server.issuer, "sub": "alice", "aud": RESOURCE, "scope": "run:agents view:agents",
-    }  # fmt: skip
 
 
 async def test_no_more_is_granted_than_is_approved() -> None:
@@ -162,39 +142,6 @@ async def test_codes_and_refresh_tokens_work_once() -> None:
         assert (await claims_of(refreshed.json()["access_token"], http))["aud"] == RESOURCE
 
 
-@pytest.mark.parametrize(
-    ("method", "status"), [("client_secret_post", 200), ("client_secret_basic", 200), ("none", 400)]
-)
-async def test_client_with_a_secret_gets_a_token_of_its_own(method: str, status: int) -> None:
-    async with authorization_server() as server, visiting(server) as http:
-        browser = Browser(http, server)
-        await browser.register(method)
-        form = {"grant_type": "client_credentials", "scope": "view:metrics", "resource": RESOURCE}
-        if method == "client_secret_basic":
-            credentials = (browser.client["client_id"], browser.client["client_secret"])
-            reply = await http.post("/token", data=form, auth=credentials)
-        else:
-            reply = await browser.token(**form)
-        assert reply.status_code == status
-        if status == 200:
-            claims = await claims_of(reply.json()["access_token"], http)
-            assert (claims["sub"], claims["aud"], claims["scope"]) == ("client-1", RESOURCE, "view:metrics")
-            assert "refresh_token" not in reply.json()
-
-
-@pytest.mark.parametrize("path", ["/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"])
-async def test_metadata_names_endpoints_that_are_there(path: str) -> None:
-    async with authorization_server() as server, visiting(server) as http:
-        metadata = (await http.get(path)).json()
-        endpoints = [value for name, value in metadata.items() if name.endswith(("_endpoint", "_uri"))]
-        statuses = {(await http.get(url)).status_code for url in endpoints}
-
-    assert (metadata["issuer"], metadata["jwks_uri"]) == (server.issuer, server.jwks_uri)
-    assert metadata["code_challenge_methods_supported"] == ["S256"]
-    assert len(endpoints) == 4
-    assert statuses == {200, 400, 405}  # the keys, a request without parameters, two endpoints for POST
-
-
 async def test_rotation_signs_with_new_keys_and_publishes_them_in_place_of_the_old_or_beside_them() -> None:
     async with authorization_server() as server, visiting(server) as http:
         before = server.mint()
@@ -209,27 +156,6 @@ async def test_rotation_signs_with_new_keys_and_publishes_them_in_place_of_the_o
 
     assert [header_of(token)["kid"] for token in (before, after)] == ["rsa-1", "rsa-3"]
     assert server.fetches == 4
-
-
-async def test_keys_can_be_replaced_by_any_reply() -> None:
-    async with authorization_server() as server, visiting(server) as http:
-        server.jwks_reply = PlainTextResponse("oops", 500)
-        reply = await http.get("/jwks")
-        server.jwks_reply = None
-        assert (await http.get("/jwks")).json() == server.jwks()
-
-    assert (reply.status_code, reply.text) == (500, "oops")
-
-
-async def test_server_goes_down_and_comes_back_at_its_address() -> None:
-    async with authorization_server() as server, visiting(server) as http:
-        await server.down()
-        with pytest.raises(httpx.ConnectError):
-            await http.get("/jwks")
-        await server.up()
-        assert (await http.get("/jwks")).status_code == 200
-        with pytest.raises(AssertionError, match="already up"):
-            await server.up()
 
 
 async def test_server_leaves_nothing_behind() -> None:

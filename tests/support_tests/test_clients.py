@@ -10,13 +10,12 @@ from tests.support.clients import (
     MODERN_VERSION,
     Connect,
     McpClient,
-    ProgressLog,
     initialize_client,
     modern_client,
     raw_client,
     tool_params,
 )
-from tests.support.downstreams import StatelessDownstream, stateful_downstream, stateless_downstream
+from tests.support.downstreams import StatelessDownstream, stateless_downstream
 from tests.support.leaks import assert_nothing_left, snapshot
 
 each_era = pytest.mark.parametrize("connect", EACH_ERA)
@@ -29,17 +28,6 @@ async def test_each_client_speaks_its_era() -> None:
         assert client.protocol_version == "2025-11-25"
     async with stateless_downstream() as server, modern_client(server.url) as client:
         assert client.protocol_version == "2026-07-28"
-
-
-@each_era
-async def test_progress_is_collected_in_order(connect: Connect) -> None:
-    progress = ProgressLog()
-    async with stateless_downstream() as server, connect(server.url) as client:
-        await client.call_tool("emit", EMISSION, progress_callback=progress)
-        await progress.wait_for(2)
-
-    assert progress.events == [(1, None, "a"), (2, None, "b")]
-    assert progress.messages == ["a", "b"]
 
 
 async def test_logs_come_unasked_in_the_initialize_era() -> None:
@@ -65,26 +53,6 @@ async def test_logs_come_only_if_asked_for_in_the_2026_era() -> None:
 
 
 @each_era
-async def test_prompts_are_listed_and_got(connect: Connect) -> None:
-    async with stateless_downstream() as server, connect(server.url) as client:
-        assert [prompt.name for prompt in await client.list_prompts()] == ["greeting"]
-        prompt = await client.get_prompt("greeting", {"name": "Ada"})
-
-    assert prompt.messages[0].content.text == "Hello, Ada"  # type: ignore[union-attr]
-
-
-@each_era
-async def test_bearer_headers_and_meta_reach_the_server(connect: Connect) -> None:
-    async with stateless_downstream() as server, connect(server.url, bearer="b", headers={"x-own": "1"}) as client:
-        await client.call_tool("echo", {"text": "x"}, meta={"pallas/stream": "delta"})
-        call = server.recorder.calls("echo")[0]
-
-    assert call.bearer == "b"
-    assert call.headers["x-own"] == "1"
-    assert call.rpc["params"]["_meta"]["pallas/stream"] == "delta"
-
-
-@each_era
 async def test_an_error_in_the_block_comes_out_as_it_is(connect: Connect) -> None:
     async with stateless_downstream() as server:
         with pytest.raises(KeyError, match="mine"):
@@ -104,29 +72,6 @@ async def test_a_cancelled_sdk_call_says_so_in_the_initialize_era() -> None:
     async with stateless_downstream() as server, initialize_client(server.url) as client:
         await _cancel_once_inside(server, client)
         await server.recorder.until(lambda recorder: "notifications/cancelled" in recorder.rpc_methods)
-
-
-@each_version
-async def test_raw_client_shakes_hands_lists_and_calls(version: str) -> None:
-    async with stateless_downstream() as server, raw_client(server.url, protocol_version=version) as raw:
-        if raw.is_modern:
-            assert (await raw.discover()).result["supportedVersions"] == [version]
-        else:
-            assert (await raw.initialize()).result["protocolVersion"] == version
-        assert [tool["name"] for tool in await raw.list_tools()] == ["add", "echo", "fail", "slow", "emit"]
-        reply = await raw.call_tool("echo", {"text": "hé"})
-        assert reply.result["content"][0]["text"] == "hé"
-
-
-@each_version
-async def test_raw_client_sees_notifications_before_the_result(version: str) -> None:
-    async with stateless_downstream() as server, raw_client(server.url, protocol_version=version) as raw:
-        meta = {"progressToken": "t", "io.modelcontextprotocol/logLevel": "info"}
-        reply = await raw.call_tool("emit", EMISSION, meta=meta)
-
-    assert [n["method"] for n in reply.notifications] == ["notifications/progress"] * 2 + ["notifications/message"] * 2
-    assert reply.notifications[0]["params"] == {"progressToken": "t", "progress": 1, "message": "a"}
-    assert reply.messages[-1]["result"] == reply.result
 
 
 async def test_version_header_is_sent_where_the_version_has_one() -> None:
@@ -154,35 +99,6 @@ async def test_a_name_no_header_can_carry_is_encoded() -> None:
 
     assert reply.status == 200 or reply.error["code"] != -32020
     assert server.recorder.requests[0].headers["mcp-name"].startswith("=?base64?")
-
-
-async def test_anything_at_all_can_be_posted() -> None:
-    async with stateless_downstream() as server, raw_client(server.url) as raw:
-        assert (await raw.post(b"{not json")).status_code == 400
-        assert (await raw.post([{"jsonrpc": "2.0", "id": 1, "method": "ping"}])).status_code == 400
-
-
-async def test_session_is_kept_and_ended() -> None:
-    async with stateful_downstream() as server, raw_client(server.url) as raw:
-        await raw.initialize()
-        assert {raw.session_id} == server.recorder.sessions
-        assert [(await raw.call_tool("count")).result["structuredContent"]["result"] for _ in range(2)] == [1, 2]
-
-        assert (await raw.end_session()).status_code == 200
-        assert server.recorder.sessions == set()
-
-
-@each_version
-async def test_a_call_in_flight_can_be_watched_and_answered(version: str) -> None:
-    async with (
-        stateless_downstream() as server,
-        raw_client(server.url, protocol_version=version) as raw,
-        raw.in_flight("tools/call", tool_params("slow", {"label": "x"})) as call,
-    ):
-        await server.gate.wait_for_entered()
-        assert call.notifications == []
-        server.gate.open()
-        assert (await call.reply()).result["content"][0]["text"] == "done x"
 
 
 @each_version

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.asgi import Message, Receive, Scope, Send, plain_lifespan, respond, send_part, start_response
 from tests.support.leaks import assert_nothing_left, snapshot
-from tests.support.listener import black_hole, reserved_port, serve_app
+from tests.support.listener import black_hole, serve_app
 from tests.support.waiting import Gate
 
 
@@ -44,34 +44,12 @@ async def get(url: str) -> str:
         return (await http.get(url)).text
 
 
-async def test_app_is_served_on_a_free_port_with_its_lifespan() -> None:
-    app = App()
-    async with serve_app(app) as listener:
-        assert listener.base_url == f"http://127.0.0.1:{listener.port}"
-        assert await get(listener.base_url) == "hello"
-        assert app.lifespan == ["lifespan.startup.complete"]
-
-    assert app.lifespan == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-
-
 async def test_nobody_listens_after_the_block() -> None:
     async with serve_app(App()) as listener:
         pass
 
     with pytest.raises(httpx.ConnectError):
         await get(listener.base_url)
-
-
-async def test_listener_is_down_and_back_on_a_reserved_port() -> None:
-    with reserved_port() as port:
-        with pytest.raises(httpx.ConnectError):
-            await get(f"http://127.0.0.1:{port}")
-        for _ in range(3):
-            async with serve_app(App(), port=port) as listener:
-                assert listener.port == port
-                assert await get(listener.base_url) == "hello"
-            with pytest.raises(httpx.ConnectError):
-                await get(listener.base_url)
 
 
 @pytest.mark.parametrize("path", ["/stream", "/silent"])

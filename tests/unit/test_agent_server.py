@@ -11,26 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
-from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agent_server.message_calls import ClientNotifications, stream_options_of
 from pallas_gateway.agent_server.requests import cancel_request
 from pallas_gateway.agent_server.server import AgentServer, ServerInfo
 from pallas_gateway.agent_server.tools import clamped_to_bytes
-from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import HostContext, State
-from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.channel import StreamOptions
-from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.calls.progress import ProgressEvent
-from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY, Caller
 from pallas_gateway.identity.grants import Grants
-from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.logs import CallFields, JsonFormatter
-from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.clients import MODERN_VERSION
-from tests.support.memory_runtime import NEVER, MemoryAgent, MemoryAgentRuntime
+from tests.support.hosted import pending
+from tests.support.memory_runtime import MemoryAgent
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
@@ -135,23 +127,6 @@ async def test_messages_are_for_older_clients_and_for_those_that_ask_for_their_l
     assert context.session.sent == ([(message, 7)] if told else [])
 
 
-@pytest.mark.parametrize("version", [OLDER, MODERN])
-@pytest.mark.parametrize("total", [None, 3.0])
-async def test_progress_goes_out_under_the_clients_token(version: str, total: float | None) -> None:
-    context = request(version, {"progress_token": "t-1"})
-    await ClientNotifications(context).send_progress(ProgressEvent(3.0, total, "tools/add: started"))
-    params = {"progressToken": "t-1", "progress": 3.0, "message": "tools/add: started"}
-    params |= {"total": total} if total else {}
-    assert context.session.sent == [({"method": "notifications/progress", "params": params}, 7)]
-
-
-@pytest.mark.parametrize("version", [OLDER, MODERN])
-async def test_without_a_token_there_is_no_progress(version: str) -> None:
-    context = request(version)
-    await ClientNotifications(context).send_progress(ProgressEvent(1.0, None, "tools/add: started"))
-    assert context.session.sent == []
-
-
 # The client's end
 
 
@@ -160,12 +135,10 @@ class Serving:
 
     def __init__(self) -> None:
         """Start the agent."""
-        self.gate, self.tasks, self.running = Gate(), TaskOwner(), RunningCalls()
-        around = HostContext(self.running, self.tasks, Metrics(CollectorRegistry()), 8, NEVER)
-        admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
-        self.agent = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
+        self.gate = Gate()
         self.memory = MemoryAgent(answering=self.gate)
-        self.agent.enter(State.READY, runtime=MemoryAgentRuntime(self.memory))
+        one = pending("echo", self.memory)
+        self.agent, self.tasks, self.running = one.agent, one.tasks, one.running
         self.server = AgentServer(
             self.agent,
             face=ServerInfo("1.0.0", (), ("send_message",)),

@@ -14,7 +14,7 @@ from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
 from pallas_gateway.identity.grants import NOTHING
-from tests.support.hosted import hosted
+from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, fail, say
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ async def answered_by(
         return answered
 
     counted: list[Any] = []
-    async with hosted(MemoryAgent()) as (agent, _):
+    async with ready(MemoryAgent()) as one:
+        agent = one.agent
         agent.refuse = lambda *refused: counted.append(refused)  # type: ignore[method-assign]
         return await serve_call(Arrival(agent, caller, {}), parse, answer, deliver), bool(counted)
 
@@ -94,7 +95,8 @@ async def test_an_unexpected_error_is_a_sentence_with_the_calls_id(caplog: pytes
 
 
 async def test_a_call_knows_the_running_call_that_made_it() -> None:
-    async with hosted(MemoryAgent()) as (agent, _):
+    async with ready(MemoryAgent()) as one:
+        agent = one.agent
         parent = Call("caller", Message("user", "hi"), nesting=2)
         nested = Arrival(agent, ANONYMOUS, {}, "c-1", "id-1", parent=Parent(parent, EventChannel(live=False))).call()
         orphan = Arrival(agent, ANONYMOUS, {}).call()

@@ -5,7 +5,6 @@ import logging
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.accounting import (
     LONGEST_TOOL,
@@ -16,19 +15,13 @@ from pallas_gateway.agents.accounting import (
     log_unanswered,
     tools_used,
 )
-from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import HostContext, State
-from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
-from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.logs import fields_of
-from pallas_gateway.telemetry.metrics import Metrics
-from tests.support.memory_runtime import NEVER, TURN, MemoryAgent, MemoryAgentRuntime, a_call, a_channel, fail, say
+from tests.support.hosted import pending, ready
+from tests.support.memory_runtime import TURN, MemoryAgent, a_call, a_channel, fail, say
 from tests.support.waiting import Gate
 
 CALL = Call("echo", Message("user", "hi"), conversation_id="v1", caller=Caller("ci", Secret("s")), call_id="c1")
@@ -46,15 +39,6 @@ def line(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
     [record] = [record for record in caplog.records if record.name == "pallas.calls"]
     assert record.levelno == logging.INFO
     return {"message": record.message, **fields_of(record)}
-
-
-def hosted(agent: MemoryAgent | None, *, queue: int | None = None) -> HostedAgent:
-    around = HostContext(RunningCalls(), TaskOwner(), Metrics(CollectorRegistry()), 8, NEVER)
-    admission = Admission(own=Limit(queue), gateway=Limit(None), queue_seconds=0)
-    one = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
-    if agent is not None:
-        one.enter(State.READY, runtime=MemoryAgentRuntime(agent))
-    return one
 
 
 def test_an_answered_call_says_what_it_cost_and_used(caplog: pytest.LogCaptureFixture) -> None:
@@ -103,23 +87,23 @@ async def test_each_way_a_call_ends_is_one_line(caplog: pytest.LogCaptureFixture
     def surprise(call: Call) -> Reply:
         raise ValueError("unforeseen")
 
-    await hosted(MemoryAgent()).answer(a_call(), a_channel())
+    await pending("echo", MemoryAgent()).agent.answer(a_call(), a_channel())
     assert line(caplog)["outcome"] == "ok"
     caplog.clear()
     with pytest.raises(ValueError, match="unforeseen"):
-        await hosted(MemoryAgent(surprise)).answer(a_call(), a_channel())
+        await pending("echo", MemoryAgent(surprise)).agent.answer(a_call(), a_channel())
     assert (line(caplog)["message"], line(caplog)["reason"]) == ("call ended", "internal_error")
     caplog.clear()
     with pytest.raises(CallRefusedError):
-        await hosted(MemoryAgent(), queue=0).answer(a_call(), a_channel())
+        await pending("echo", MemoryAgent(), calls=0).agent.answer(a_call(), a_channel())
     assert (line(caplog)["message"], line(caplog)["reason"]) == ("call refused", "busy")
     caplog.clear()
     with pytest.raises(AgentUnavailableError):
-        await hosted(None).answer(a_call(), a_channel())
+        await pending().agent.answer(a_call(), a_channel())
     assert line(caplog)["reason"] == "agent_unavailable"
     assert line(caplog)["error"].startswith("Agent 'echo' cannot take calls")
     caplog.clear()
-    hosted(None).refuse(a_call(), CallRefusedError("no message", reason="bad_input"))
+    pending().agent.refuse(a_call(), CallRefusedError("no message", reason="bad_input"))
     assert (line(caplog)["reason"], line(caplog)["error"]) == ("bad_input", "no message")
 
 
@@ -127,16 +111,11 @@ async def test_each_way_a_call_ends_is_one_line(caplog: pytest.LogCaptureFixture
 async def test_a_cancelled_call_says_who_ended_it_and_what_it_had_used(
     draining: bool, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    running = RunningCalls()
-    around = HostContext(running, TaskOwner(), Metrics(CollectorRegistry()), 8, NEVER)
-    admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
-    agent = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
     memory = MemoryAgent(answering=(gate := Gate()), turns_so_far=(TURN, TURN), tools_so_far=("a/x", "a/x"))
-    agent.enter(State.READY, runtime=MemoryAgentRuntime(memory))
-    async with around.tasks:
-        work = agent.begin(a_call("wait"), a_channel())
+    async with ready(memory) as one:
+        work = one.agent.begin(a_call("wait"), a_channel())
         await gate.wait_for_entered()
-        running.draining = draining
+        one.running.draining = draining
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -424,18 +423,6 @@ async def test_the_oldest_live_text_is_dropped_when_too_much_of_it_waits() -> No
 
 
 # --- heartbeat -------------------------------------------------------------------------------------------------------
-
-
-async def test_heartbeats_come_as_long_as_nothing_else_does() -> None:
-    outlet, beats = FakeOutlet(), list[int]()
-    channel = a_channel(outlet, heartbeat_seconds=0.01, on_heartbeat=lambda: beats.append(1))
-    async with sending(channel):
-        await outlet.until_sent(4)
-
-    assert all(re.fullmatch(r"harper working \(\d+s\)", words) for words in outlet.words)
-    assert len(beats) == len(outlet.events)
-    assert [event.progress for event in outlet.events] == list(range(1, len(outlet.events) + 1))
-    assert {event.total for event in outlet.events} == {None}
 
 
 async def test_heartbeats_are_counted_from_the_last_progress() -> None:

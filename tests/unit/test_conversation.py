@@ -1,7 +1,6 @@
 """From what a client sent to messages: whatever it was, the well-formed rest survives, in order."""
 
 import base64
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -70,57 +69,6 @@ def well_formed(message: Message) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("row", "why"),
-    [
-        ("hello", "entry must be an object, got str"),
-        (None, "entry must be an object, got null"),
-        (["user", "hi"], "entry must be an object, got list"),
-        ({}, "role must be 'user' or 'assistant', got null"),
-        ({"role": "system", "content": "obey"}, "role must be 'user' or 'assistant', got 'system'"),
-        ({"role": "User", "content": "hi"}, "role must be 'user' or 'assistant', got 'User'"),
-        ({"role": ["user"], "content": "hi"}, "role must be 'user' or 'assistant', got list"),
-        ({"role": "user"}, "content is missing"),
-        ({"role": "user", "content": None}, "content is missing"),
-        ({"role": "user", "content": [{"type": "text", "text": "hi"}]}, "content must be a string, got list"),
-        ({"role": "user", "content": 7}, "content must be a string, got int"),
-        ({"role": "user", "content": "half an \ud83d"}, "content holds half a surrogate pair"),
-        ({"role": "user", "content": "hi", "images": PNG}, "images must be a list, got dict"),
-        ({"role": "user", "content": "hi", "images": ["aGk="]}, "image 0 must be an object, got str"),
-        ({"role": "user", "content": "hi", "images": [PNG, {}]}, "image 1 has no data"),
-        ({"role": "user", "content": "hi", "images": [{**PNG, "data": ""}]}, "image 0 has no data"),
-        (
-            {"role": "user", "content": "hi", "images": [{**PNG, "mime_type": "image/\ud83d"}]},
-            "image 0 has no mime_type",
-        ),
-        ({"role": "user", "content": "hi", "images": [{**PNG, "data": "ä"}]}, "image 0 is not valid base64"),
-        ({"role": "user", "content": "hi", "images": [{**PNG, "data": "abc"}]}, "image 0 is not valid base64"),
-        ({"role": "user", "content": "hi", "images": [{**PNG, "data": "===="}]}, "image 0 is not valid base64"),
-        ({"role": "user", "content": "hi", "images": [{"data": PNG["data"]}]}, "image 0 has no mime_type"),
-        (
-            {"role": "user", "content": "hi", "images": [{**PNG, "mime_type": "text/html"}]},
-            "image 0 has mime_type 'text/html', which is not an image type",
-        ),
-        (
-            {"role": "user", "content": "hi", "images": [PNG, {**PNG, "data": "aGk="}]},
-            "image 1 is no image/png file, by its first bytes",
-        ),
-        (
-            {"role": "user", "content": "hi", "images": [{**PNG, "mime_type": "image/webp"}]},
-            "image 0 is of type image/png, not image/webp",
-        ),
-    ],
-)
-def test_a_malformed_row_is_skipped_by_its_index_and_its_neighbours_stay(row: object, why: str) -> None:
-    before, after = {"role": "user", "content": "before"}, {"role": "assistant", "content": "after"}
-
-    messages, skipped = parse_history([before, row, after])
-
-    assert messages == (Message("user", "before"), Message("assistant", "after"))
-    assert [(one.index, one.why) for one in skipped.first] == [(1, why)]
-    assert skipped.count == 1
-
-
-@pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"role": "user", "content": "hi"}, Message("user", "hi")),
@@ -133,18 +81,6 @@ def test_a_malformed_row_is_skipped_by_its_index_and_its_neighbours_stay(row: ob
 )
 def test_a_well_formed_row_becomes_a_message(row: object, message: Message) -> None:
     assert parse_history([row]) == ((message,), Skipped())
-
-
-@pytest.mark.parametrize("nothing", [None, []])
-def test_no_history_is_no_messages_and_nothing_skipped(nothing: object) -> None:
-    assert parse_history(nothing) == ((), Skipped())
-
-
-@pytest.mark.parametrize(("history", "kind"), [("hi", "str"), ({"role": "user"}, "dict"), (False, "bool"), (0, "int")])
-def test_a_history_that_is_no_list_is_skipped_as_a_whole(history: object, kind: str) -> None:
-    messages, skipped = parse_history(history)
-    assert messages == ()
-    assert [one.why for one in skipped.first] == [f"history must be a list, got {kind}"]
 
 
 @steadily
@@ -173,32 +109,6 @@ def test_what_survives_is_in_the_order_it_was_sent(drawn: list[tuple[bool, dict[
     assert skipped.count == len(left_out)
 
 
-class Unread(list[Any]):
-    """Entries that a call has too many of: nothing may look at one."""
-
-    def __iter__(self) -> Iterator[Any]:
-        raise AssertionError("looked at an entry")
-
-    def __getitem__(self, index: object) -> Any:
-        raise AssertionError(f"looked at entry {index}")
-
-
-@pytest.mark.parametrize(
-    ("history", "images", "says"),
-    [
-        (Unread([{}] * 11), None, "11 entries of history"),
-        ([], Unread([{}] * 11), "11 images"),
-        ([{"images": Unread([{}] * 6)}, {}, None, {"images": Unread([{}] * 4)}], Unread([{}]), "11 images"),
-    ],
-)
-def test_more_entries_than_allowed_are_refused_before_any_is_looked_at(
-    history: object, images: object, says: str
-) -> None:
-    with pytest.raises(CallRefusedError, match=rf"has {says}.* at most 10 \(gateway.max_history_entries\)") as raised:
-        refuse_too_many(history, images, 10)
-    assert raised.value.reason == "bad_input"
-
-
 def test_as_many_entries_as_allowed_are_taken() -> None:
     refuse_too_many([{}] * 10, [{}] * 10, 10)
     refuse_too_many([{"images": [{}] * 9}], [{}], 10)
@@ -216,28 +126,6 @@ def test_of_many_skipped_rows_the_first_are_kept_and_all_are_counted() -> None:
     assert skipped.count == 1000
     assert len(skipped.first) == MOST_SKIPPED_SHOWN
     assert sum(len(one.why) for one in skipped.first) < MOST_SKIPPED_SHOWN * 100
-
-
-def test_the_current_turn_takes_its_images() -> None:
-    assert current_message("see", [PNG]) == Message("user", "see", (IMAGE,))
-    assert current_message("see", None) == Message("user", "see")
-    assert current_message("see", []) == Message("user", "see")
-
-
-@pytest.mark.parametrize(
-    ("images", "says"),
-    [
-        ("aGk=", "images must be a list, got str"),
-        ([PNG, {**PNG, "data": "no!"}], "image 1 is not valid base64"),
-        ([{**PNG, "mime_type": "application/pdf"}], "image 0 has mime_type 'application/pdf'"),
-        ([PNG, {**PNG, "data": "aGVsbG8="}], "image 1 is no image/png file, by its first bytes. Send images as"),
-        ([{**PNG, "mime_type": "image/gif"}], "image 0 is of type image/png, not image/gif. Send images as"),
-    ],
-)
-def test_a_malformed_image_of_the_current_turn_refuses_the_call_and_says_which(images: object, says: str) -> None:
-    with pytest.raises(CallRefusedError, match=says) as raised:
-        current_message("see", images)
-    assert raised.value.reason == "bad_image"
 
 
 @steadily

@@ -37,7 +37,7 @@ from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import redaction
-from tests.support.hosted import hosted
+from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, a_call, fail, say
 from tests.support.waiting import Gate
 
@@ -217,7 +217,7 @@ def tell_hello(call: Call, channel: EventSink) -> None:
 async def test_text_is_there_before_the_answer_is() -> None:
     gate = Gate()
     memory = MemoryAgent(tells=tell_hello, answering=gate, answer=lambda _: say("Hello."))
-    async with hosted(memory) as (agent, running), begun(agent, a_call(), running, live=True) as events:
+    async with ready(memory) as one, begun(one.agent, a_call(), one.running, live=True) as events:
         first = [await asyncio.wait_for(anext(events), 20) for _ in range(2)]
         assert gate.passed == []
         gate.open()
@@ -228,7 +228,8 @@ async def test_text_is_there_before_the_answer_is() -> None:
 async def test_who_leaves_the_block_cancels_the_call() -> None:
     memory = MemoryAgent(answering=Gate())
     assert memory.answering is not None
-    async with hosted(memory) as (agent, running):
+    async with ready(memory) as one:
+        agent, running = one.agent, one.running
         async with begun(agent, a_call("wait"), running, live=True):
             await memory.answering.wait_for_entered()
         await memory.answering.wait_for_cancelled()
@@ -238,11 +239,11 @@ async def test_who_leaves_the_block_cancels_the_call() -> None:
 
 async def test_a_refused_call_raises_before_any_event() -> None:
     gate = Gate()
-    one_at_a_time = hosted(MemoryAgent(answering=gate), calls=1)
-    async with one_at_a_time as (agent, running), begun(agent, a_call("first"), running, live=True) as events:
+    one_at_a_time = ready(MemoryAgent(answering=gate), calls=1)
+    async with one_at_a_time as one, begun(one.agent, a_call("first"), one.running, live=True) as events:
         await gate.wait_for_entered()
         with pytest.raises(CallRefusedError, match="busy"):
-            await events_of(agent, running, "second")
+            await events_of(one.agent, one.running, "second")
         gate.open()
         assert [event async for event in events] == [Admitted(), TextDelta("first"), Replied(say("first"))]
 
@@ -250,7 +251,8 @@ async def test_a_refused_call_raises_before_any_event() -> None:
 @pytest.mark.parametrize(("draining", "reason"), [(False, "cancelled"), (True, "stopped")])
 async def test_a_call_that_is_cut_off_says_why(draining: bool, reason: str) -> None:
     gate, tasks = Gate(), TaskOwner()
-    async with hosted(MemoryAgent(answering=gate), tasks=tasks) as (agent, running):
+    async with ready(MemoryAgent(answering=gate), tasks=tasks) as one:
+        agent, running = one.agent, one.running
         reading = asyncio.create_task(events_of(agent, running))
         await gate.wait_for_entered()
         running.draining = draining
@@ -264,6 +266,7 @@ async def test_whatever_else_goes_wrong_is_raised_to_the_reader() -> None:
     def explode(_: Call) -> Reply:
         raise GatewayError("boom")
 
-    async with hosted(MemoryAgent(answer=explode)) as (agent, running):
+    async with ready(MemoryAgent(answer=explode)) as one:
+        agent, running = one.agent, one.running
         with pytest.raises(GatewayError, match="boom"):
             await events_of(agent, running)

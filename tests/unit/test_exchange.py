@@ -9,22 +9,17 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
 from pallas_gateway.agent_server import stateless_call
 from pallas_gateway.agent_server.requests import McpRequest
 from pallas_gateway.agent_server.server import AgentServer, ServerInfo
-from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
-from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.health.verdict import Verdict
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.telemetry.metrics import Metrics
-from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, tell_a_turn
+from tests.support.hosted import ready
+from tests.support.memory_runtime import MemoryAgent, tell_a_turn
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -194,14 +189,9 @@ async def serving(agent: MemoryAgent, *, health_fails: bool = False) -> AsyncIte
             raise LookupError("nobody foresaw this")
         return Verdict("ok", None)
 
-    async with TaskOwner() as calls, TaskOwner() as serving:
-        running = RunningCalls()
-        around = HostContext(running, calls, Metrics(CollectorRegistry()), max_nesting=8, heartbeat_seconds=60)
-        admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
-        hosted = HostedAgent("echo", AgentSettings(module="agents.echo"), admission, around)
-        hosted.enter(State.READY, runtime=MemoryAgentRuntime(agent))
+    async with ready(agent, heartbeat_seconds=60) as one, TaskOwner() as serving:
         face = ServerInfo("1", (), ("send_message", "{agent}"))
-        server = AgentServer(hosted, face=face, running=running, check_health=check)
+        server = AgentServer(one.agent, face=face, running=one.running, check_health=check)
         serving.spawn(server.transport.run(), name="server")
         yield server
         server.transport.close()

@@ -54,19 +54,6 @@ def test_each_hop_appends_one_element_to_both_lists_and_changes_nothing_else(
     assert payload == received
 
 
-@given(depth=st.integers(0, 6), hops=st.integers(1, 10))
-def test_a_payload_goes_through_at_most_the_allowed_number_of_agents(depth: int, hops: int) -> None:
-    payload: dict[str, Any] | None = dict(CHUNK)
-    survived = 0
-    for number in range(hops):
-        payload = relayed(LOGGER, payload, PeerCall(f"s{number}", "send_message", f"c{number}"), max_depth=depth)
-        if payload is None:
-            break
-        survived += 1
-
-    assert survived == min(hops, depth)
-
-
 @pytest.mark.parametrize(
     "what",
     [

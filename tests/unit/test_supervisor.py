@@ -9,19 +9,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import HostContext, State
+from pallas_gateway.agents.agent_state import State
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.agents.supervisor import StandbyRuntime, Supervisor, retry_seconds
-from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.limits import LifeLimits
 from pallas_gateway.runtime.protocols import AgentSpec
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.telemetry.metrics import Metrics
+from tests.support.hosted import pending
 from tests.support.memory_runtime import (
     MemoryAgent,
     MemoryAgentRuntime,
@@ -37,7 +34,7 @@ NO_KEY = "agent failed to start: no key"
 
 
 @dataclass(frozen=True)
-class WorkerManager:
+class Supervised:
     """Hosted agents, how they behave, and their supervisor."""
 
     memory: dict[str, MemoryAgent]
@@ -58,15 +55,10 @@ def fleet(
     depends_on: Mapping[str, Sequence[str]] | None = None,
     after: asyncio.Task[None] | None = None,
     limits: LifeLimits | None = None,
-) -> WorkerManager:
-    around = HostContext(RunningCalls(), TaskOwner(), Metrics(CollectorRegistry()), max_nesting=8, heartbeat_seconds=15)
-    agents = {}
-    for name in memory:
-        settings = AgentSettings(module=f"agents.{name}", depends_on=tuple((depends_on or {}).get(name, ())))
-        admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
-        agents[name] = HostedAgent(name, settings, admission, around)
-
-    return WorkerManager(
+) -> Supervised:
+    needs = depends_on or {}
+    agents = {name: pending(name, depends_on=needs.get(name, ())).agent for name in memory}
+    return Supervised(
         dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), a_plan, after=after, limits=limits)
     )
 
@@ -96,21 +88,6 @@ async def test_agents_start_beside_each_other_and_are_left_in_the_end() -> None:
     assert [agent.leaves for agent in some.memory.values()] == [1, 1]
 
 
-async def test_an_agent_starts_after_those_it_depends_on() -> None:
-    gates = {name: Gate() for name in ("search", "research", "concierge")}
-    chain = fleet(
-        {name: MemoryAgent(starting=gate) for name, gate in reversed(gates.items())},
-        depends_on={"concierge": ["research"], "research": ["search"]},
-    )
-    async with chain.supervisor:
-        for number, gate in enumerate(gates.values(), start=1):
-            await gate.wait_for_entered()
-            await tick()
-            assert sum(agent.starts for agent in chain.memory.values()) == number
-            gate.open()
-        await chain.until(concierge="ready")
-
-
 async def test_an_agent_waits_for_each_of_its_dependencies() -> None:
     gates = {"a": Gate(), "b": Gate()}
     memory = {name: MemoryAgent(starting=gate) for name, gate in gates.items()}
@@ -130,14 +107,6 @@ async def test_an_agent_waits_for_a_slow_dependency_only_so_long(caplog: pytest.
     async with some.supervisor:
         await some.until(slow="starting", needy="ready")
     assert [vars(record)["agent"] for record in caplog.records if "dependencies" in record.message] == ["needy"]
-
-
-async def test_a_failed_agent_says_why_and_counts_as_tried() -> None:
-    some = fleet({"broken": failing(1), "well": MemoryAgent()})
-    async with some.supervisor as supervisor:
-        await asyncio.wait_for(supervisor.wait_until_tried(), 5)
-        assert some.states == {"broken": "failed", "well": "ready"}
-        assert some.agents["broken"].status.reason == NO_KEY
 
 
 async def test_a_failed_agent_is_retried_until_it_is_well_and_each_change_is_logged_once(
@@ -204,13 +173,6 @@ async def test_a_failed_agent_whose_files_changed_is_tried_again_at_once(caplog:
     assert changed == ["broken"]
 
 
-async def test_a_failed_agent_is_retried_while_nothing_changes() -> None:
-    agent = MemoryAgent(start_failures=[AgentStartError(NO_KEY, may_be_mended=lambda: False) for _ in range(3)])
-    some = fleet({"broken": agent}, limits=QUICK)
-    async with some.supervisor:
-        await some.until(broken="ready")
-
-
 async def test_no_agent_is_started_before_what_they_wait_for_and_its_failure_is_not_theirs() -> None:
     asking = Gate()
 
@@ -272,7 +234,7 @@ def use(agent: HostedAgent, text: str) -> "asyncio.Task[object]":
     return asyncio.create_task(agent.answer(a_call(text, agent=agent.name), a_channel()))
 
 
-def take(some: WorkerManager, successor: StandbyRuntime) -> None:
+def take(some: Supervised, successor: StandbyRuntime) -> None:
     agent = some.agents["a"]
     admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
     agent.update(agent.settings, admission, successor.runtime)

@@ -46,21 +46,6 @@ def test_unwanted_traces_are_off_inside_the_block_too() -> None:
         assert not traces.are_on()
 
 
-def test_a_call_without_a_collector_hands_on_what_it_came_with() -> None:
-    headers: dict[str, str] = {}
-    with traces.call("echo", {"traceparent": TRACEPARENT, "tracestate": "vendor=1"}):
-        assert traces.trace_id() == TRACE_ID
-        traces.hand_on(headers)
-    assert headers == {"traceparent": TRACEPARENT, "tracestate": "vendor=1"}
-    assert traces.trace_id() is None  # and not after the call either
-
-
-def test_a_request_without_a_header_joins_the_trace_of_its_meta() -> None:
-    """As the SDK's middleware leaves it in the context."""
-    with traces.call("outer", {"traceparent": TRACEPARENT}), traces.call("inner", {}):
-        assert traces.trace_id() == TRACE_ID
-
-
 def test_a_requests_header_wins_over_its_meta() -> None:
     other = f"00-{'a' * 32}-{'b' * 16}-00"
     with traces.call("outer", {"traceparent": other}), traces.call("inner", {"traceparent": TRACEPARENT}):

@@ -172,64 +172,10 @@ async def test_a_request_whose_client_leaves_is_dropped() -> None:
         await admitted(gateway_of(None), McpEndpoint("echo", "echo"), Request(scope, receive))
 
 
-async def test_a_caller_of_one_agent_finds_no_other_and_is_told_the_same_as_of_one_that_is_not_there() -> None:
-    gateway = with_keys()
-    hidden, unknown = [await ask(gateway, path=f"/agents/{name}/mcp", bearer="runner") for name in ("other", "absent")]
-    assert (hidden.status, unknown.status) == (404, 404)
-    assert str(hidden.body).replace("other", "absent") == str(unknown.body)
-    assert hidden.headers == {**unknown.headers, "content-length": hidden.headers["content-length"]}
-
-
-@pytest.mark.parametrize("path", ["/agents/echo/mcp", "/agents/none/mcp", "/agents/", "/agents/a/b/c"])
-async def test_without_a_token_every_path_of_the_agents_is_the_same_door(path: str) -> None:
-    asked = await ask(with_keys(), path=path)
-    assert (asked.status, asked.headers["www-authenticate"], asked.caller) == (401, BARE, None)
-
-
 async def test_two_tokens_are_one_too_many() -> None:
     asked = await ask(with_keys(), ("authorization", "Bearer viewer"), bearer="runner")
     assert asked.status == 401
     assert asked.body["error_description"] == "the request has more than one Authorization header"
-
-
-@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic cnVubmVyOg==", "runner", "Bearer\trunner"])
-async def test_a_header_without_a_bearer_token_is_none(header: str) -> None:
-    asked = await ask(with_keys(), ("authorization", header))
-    assert (asked.status, asked.headers["www-authenticate"]) == (401, BARE)
-
-
-@pytest.mark.parametrize(("grants", "status"), [(["view:agents"], 401), (["run:agents:echo"], 200)])
-async def test_callers_without_a_token_may_do_what_anonymous_says_and_a_token_may_help_with_the_rest(
-    grants: list[str], status: int
-) -> None:
-    gateway = with_keys(anonymous=grants)
-    assert (await ask(gateway)).status == status
-    assert (await ask(gateway, pieces=[json.dumps(HEALTH).encode()])).status == 200
-    assert (await ask(gateway, path="/agents/absent/mcp")).status == 401
-
-
-@pytest.mark.parametrize(
-    ("public_url", "path", "resource"),
-    [
-        (None, "/agents/echo/mcp", "http://localhost:24200/agents/echo/mcp"),
-        (None, "/agents/absent/mcp/", "http://localhost:24200/agents/absent/mcp"),
-        ("https://x.example.com/pallas", "/agents/echo/mcp", "https://x.example.com/pallas/agents/echo/mcp"),
-        ("https://x.example.com/pallas", "/pallas/agents/echo/mcp", "https://x.example.com/pallas/agents/echo/mcp"),
-    ],
-)
-def test_metadata_names_the_agent_as_clients_know_it(public_url: str | None, path: str, resource: str) -> None:
-    gateway = gateway_of({"jwt": JWT}, public_url=public_url)
-    response = protected_resource.respond(gateway, None, f"{protected_resource.WELL_KNOWN}{path}")
-    agent = resource.split("/")[-2]
-    assert json.loads(bytes(response.body)) == {
-        "resource": resource,
-        "authorization_servers": ["https://login.example.com"],
-        "scopes_supported": [f"run:agents:{agent}"],
-        "bearer_methods_supported": ["header"],
-    }
-    url = protected_resource.metadata_url(gateway, agent)
-    assert url is not None
-    assert url.endswith(f"/.well-known/oauth-protected-resource/agents/{agent}/mcp")
 
 
 @pytest.mark.parametrize(
@@ -253,20 +199,6 @@ def test_clients_are_told_to_ask_for_what_helps(jwt: dict[str, Any], scopes: lis
     path = f"{protected_resource.WELL_KNOWN}/agents/echo/mcp"
     document = json.loads(bytes(protected_resource.respond(gateway, None, path).body))
     assert document.get("scopes_supported") == scopes
-
-
-async def test_with_static_keys_alone_there_is_no_metadata_to_point_to() -> None:
-    gateway = with_keys()
-    path = f"{protected_resource.WELL_KNOWN}/agents/echo/mcp"
-    assert protected_resource.respond(gateway, None, path).status_code == 404
-    assert "resource_metadata" not in (await ask(gateway)).headers["www-authenticate"]
-
-
-def test_pages_of_any_origin_may_read_metadata() -> None:
-    response = protected_resource.preflight()
-    allowed = {name: value for name, value in response.headers.items() if name.startswith("access-control")}
-    assert (response.status_code, allowed["access-control-allow-origin"]) == (204, "*")
-    assert allowed["access-control-allow-headers"] == "*"
 
 
 async def test_a_call_of_somebody_who_may_only_view_is_counted_as_a_refused_one() -> None:
@@ -303,17 +235,6 @@ async def test_a_port_where_agents_are_elsewhere_does_not_tell_which_there_are()
             status, headers, _ = await get(table, 24200, path)
             seen.add((path.startswith("/agents"), status, headers.get("www-authenticate")))
     assert seen == {(True, 401, BARE), (False, 404, None)}
-
-
-@pytest.mark.parametrize("origins", [[], ["https://app.example.com"]])
-async def test_metadata_is_for_pages_of_every_origin(origins: list[str]) -> None:
-    gateway = gateway_of({"jwt": JWT}, allowed_origins=origins)
-    table = create_app(gateway, {24200: PortRoutes(agents_by_path=True)})
-    path = f"{protected_resource.WELL_KNOWN}/agents/echo/mcp"
-    status, headers, _ = await get(table, 24200, path, method="OPTIONS", origin="https://inspector.example.com")
-    assert (status, headers["access-control-allow-origin"]) == (204, "*")
-    status, headers, _ = await get(table, 24200, path, origin="https://inspector.example.com")
-    assert (status, headers["access-control-allow-origin"]) == (200, "*")
 
 
 async def test_per_port_there_are_not_all_agents_at_mcp_of_any_port() -> None:

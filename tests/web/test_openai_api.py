@@ -27,7 +27,7 @@ from pallas_gateway.web.openai import answers
 from pallas_gateway.web.openai.chat import ChatCompletion
 from pallas_gateway.web.openai.errors import ApiError, BadRequestError, InOpenAiForm
 from pallas_gateway.web.openai.requests import chat_request
-from tests.support.hosted import hosted
+from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, say
 from tests.support.waiting import Gate
 
@@ -209,7 +209,8 @@ def test_more_messages_or_parts_than_allowed_are_refused_whatever_they_are(messa
 async def chatted(memory: MemoryAgent, **changes: Any) -> Wire:
     """What the client of one request gets."""
     wire = Wire()
-    async with hosted(memory) as (agent, running):
+    async with ready(memory) as one:
+        agent, running = one.agent, one.running
         chat = ChatCompletion(agent, {**HI, **changes}, running, (dict(SCOPE), wire.receive, wire.send), 3600)
         await serve_call(Arrival(agent, ANONYMOUS, {}), chat.parse, chat.answer, chat.deliver)
     return wire
@@ -258,7 +259,8 @@ async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     headers = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
     document = {"messages": messages, "metadata": {"conversation_id": "c-1"}}
-    async with hosted(MemoryAgent()) as (agent, running):
+    async with ready(MemoryAgent()) as one:
+        agent, running = one.agent, one.running
         chat = ChatCompletion(agent, document, running, (dict(SCOPE), wire.receive, wire.send), 3600)
         arrival = Arrival(agent, ANONYMOUS, headers, "c-1", "request-1")
         with traces.using(provider.get_tracer("tests")):
