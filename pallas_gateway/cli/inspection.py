@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.loading.fastagent_file import FastAgentFile
     from pallas_gateway.config.yaml.source import UnsetVariable
+    from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts
     from pallas_gateway.runtime.runtime import FastAgentRuntime
 
@@ -56,10 +57,16 @@ class Findings:
             self.warnings.append(warning)
 
 
-def inspect(configuration: Configuration, known: Sequence[Problem], *, online: bool = False) -> Findings:
+def inspect(
+    configuration: Configuration,
+    known: Sequence[Problem],
+    *,
+    online: bool = False,
+    limits: RuntimeLimits | None = None,
+) -> Findings:
     """Return findings beyond the `known` problems of the files: variables, URLs, exposure, agents that fail to start.
 
-    With `online`, downstreams and providers are asked as well.
+    With `online`, downstreams and providers are asked as well. `limits` are those of the runtime.
     """
     fastagent = configuration.fastagent
     found = Findings([*_unset_variables(fastagent.unset), *_url_problems(fastagent), *_tls_problems(configuration)])
@@ -69,7 +76,7 @@ def inspect(configuration: Configuration, known: Sequence[Problem], *, online: b
     logging.disable(logging.CRITICAL)  # problems are printed with file and line
     try:
         with stdout_for_results_only():
-            asyncio.run(_start_all(configuration, {one.path for one in known}, found, online=online))
+            asyncio.run(_start_all(configuration, {one.path for one in known}, found, limits, online=online))
     finally:
         logging.disable(logging.NOTSET)
     return found
@@ -122,7 +129,9 @@ def _tls_problems(configuration: Configuration) -> list[Problem]:
     return []
 
 
-async def _start_all(configuration: Configuration, bad: set[str], found: Findings, *, online: bool) -> None:
+async def _start_all(
+    configuration: Configuration, bad: set[str], found: Findings, limits: RuntimeLimits | None, *, online: bool
+) -> None:
     """Start each agent as `serve` would and stop it at once, except those whose entries have problems."""
     from pallas_gateway.cli.online import online_checks  # noqa: PLC0415  as in `serve`
     from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
@@ -135,6 +144,7 @@ async def _start_all(configuration: Configuration, bad: set[str], found: Finding
         config_file=configuration.named_fastagent_file,
         folder=configuration.folder,
         on_slow_import=_print_slow_import,
+        limits=limits,
     )
     async with starting as runtime, opening as checks:
         providers = runtime.llm_providers()

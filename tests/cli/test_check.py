@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pallas_gateway.runtime.loading import importer
+from pallas_gateway.cli.inspection import inspect
+from pallas_gateway.cli.project import make_ready, read_project
+from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.limits import RuntimeLimits
 from tests.cli.program import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, Project, module_source, write_project
 
@@ -123,25 +126,24 @@ def test_every_module_that_would_not_start_is_a_line(run: Command, folder: Path)
 
 
 def test_a_module_that_is_slow_to_import_is_named_while_it_is_waited_for_and_the_others_are_checked(
-    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+    run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     over = threading.Event()
     monkeypatch.setattr(threading, "over_for_a_test", over, raising=False)
-    monkeypatch.setattr(importer, "IMPORT_TURN_SECONDS", 0.02)
-    monkeypatch.setattr(importer, "IMPORT_SECONDS", 0.05)
     agents = {
         "slow": Agent(source="import threading\nthreading.over_for_a_test.wait(30)\n"),
         "broken": Agent(source="raise ValueError('no key')\n"),
     }
     project = project_in(folder, agents)
-    ran = run("check")
+    configuration = read_project(None, Overrides()).configuration
+    assert configuration is not None
+    make_ready(configuration)
+    found = inspect(configuration, (), limits=RuntimeLimits(import_turn_seconds=0.02, import_seconds=0.05))
     over.set()
-    assert ran.code == 2
-    another = f"module '{project.package}.broken' is slow to import"  # on a busy machine, as it waits for its turn
-    waiting, slow, broken = (line for line in lines_of(ran.err) if not line.startswith(another))
-    assert waiting == f"module '{project.package}.slow' is slow to import, waiting up to 0.05 s"
-    assert slow.endswith(f"agents.slow.module: module '{project.package}.slow' is still importing after 0.05 s")
-    assert "agents.broken.module: " in broken
+    assert f"module '{project.package}.slow' is slow to import, waiting up to 0.05 s\n" in capsys.readouterr().err
+    slow, broken = found.problems
+    assert str(slow).endswith(f"agents.slow.module: module '{project.package}.slow' is still importing after 0.05 s")
+    assert broken.path == "agents.broken.module"
 
 
 def test_an_entry_whose_agent_is_not_clear_is_a_line_with_the_candidates_and_the_key(

@@ -21,11 +21,19 @@ if TYPE_CHECKING:
 
     from tests.support.gateway import Project
 
-LIBRARY = {
-    "command": sys.executable,
-    "args": ["-m", "pallas_gateway.example.downstream"],
-    "env": {"PYTHONPATH": str(Path(__file__).parents[2])},
-}
+# Imports nothing: one that takes seconds to start on a busy machine does not answer a probe in time.
+PROGRAM = """
+import json, sys
+server = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "l", "version": "1"}}
+answers = {"initialize": server, "tools/list": {"tools": [{"name": "search", "inputSchema": {"type": "object"}}]}}
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        method = request["method"]
+        answer = {"result": answers[method]} if method in answers else {"error": {"code": -32601, "message": "unknown"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
+"""
+LIBRARY = {"command": sys.executable, "args": ["-S", "-c", PROGRAM]}
 TALKS = {"instruction": "You talk."}
 
 
@@ -80,8 +88,7 @@ async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_pro
                 "absent": {"command": "no-such-command"},
             }
             project = declare_project(tmp_path, agents, servers=servers)
-            offline, ran = await checked(project), await checked(project, "--online")
-    assert offline.code == 0
+            ran = await checked(project, "--online")
     assert (ran.code, ran.out) == (2, "")
 
     def at(server: str) -> str:
@@ -129,8 +136,7 @@ async def test_a_key_that_is_refused_is_one_problem_at_the_default_model(tmp_pat
     async with refusing(401) as provider:
         fastagent = openai(provider.url)
         project = declare_project(tmp_path, {"one": TALKS, "two": TALKS}, fastagent=fastagent)
-        offline, ran = await checked(project), await checked(project, "--online")
-    assert offline.code == 0
+        ran = await checked(project, "--online")
     line = line_of(project, "fastagent.config.yaml", "default_model:")
     assert (ran.code, ran.err) == (
         2,
