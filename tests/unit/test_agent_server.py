@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
-from pallas_gateway.agent_server.message_calls import ClientNotifications, stream_options_of
+from pallas_gateway.agent_server.message_calls import stream_options_of
 from pallas_gateway.agent_server.requests import cancel_request
 from pallas_gateway.agent_server.server import AgentServer, ServerInfo
 from pallas_gateway.agent_server.tools import clamped_to_bytes
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 OLDER, MODERN = "2025-11-25", MODERN_VERSION
 LEVEL = "io.modelcontextprotocol/logLevel"
-PAYLOAD = {"kind": "assistant_chunk", "text": "hi"}
 
 
 class Session:
@@ -102,31 +101,6 @@ def test_a_client_is_told_what_its_request_asks_for(
     assert stream_options_of(request(version, meta)) == wishes
 
 
-@pytest.mark.parametrize(
-    ("version", "level", "told"),
-    [
-        ("2025-03-26", None, True),
-        (OLDER, None, True),
-        (OLDER, "error", True),
-        (MODERN, None, False),
-        (MODERN, "debug", True),
-        (MODERN, "info", True),
-        (MODERN, "notice", False),
-        (MODERN, "error", False),
-    ],
-)
-async def test_messages_are_for_older_clients_and_for_those_that_ask_for_their_level(
-    version: str, level: str | None, told: bool
-) -> None:
-    context = request(version, {LEVEL: level} if level else None)
-    await ClientNotifications(context).send_payload(PAYLOAD)
-    message = {
-        "method": "notifications/message",
-        "params": {"level": "info", "logger": "pallas.assistant_stream", "data": PAYLOAD},
-    }
-    assert context.session.sent == ([(message, 7)] if told else [])
-
-
 # The client's end
 
 
@@ -185,34 +159,6 @@ async def test_a_call_that_is_cancelled_by_others_is_a_sentence_that_says_why(
     assert result.is_error
     assert says in wire["content"][0]["text"]
     assert wire["_meta"]["pallas/call"]["stop_reason"] == stop_reason
-
-
-@pytest.mark.parametrize(
-    ("cancelled_by", "request_id", "works"),
-    [
-        ({"mcp_session_id": "s-1", "authorization": "Bearer anns"}, 7, True),
-        ({"mcp_session_id": "s-1", "authorization": "Bearer anns"}, 8, False),
-        ({"mcp_session_id": "s-2", "authorization": "Bearer anns"}, 7, False),
-        ({"mcp_session_id": "s-1", "authorization": "Bearer bobs"}, 7, False),
-        ({"mcp_session_id": "s-1"}, 7, False),
-        ({"authorization": "Bearer anns"}, 7, False),
-        ({"mcp_session_id": "s-1", "authorization": "Bearer anns"}, None, False),
-    ],
-)
-async def test_a_call_is_cancelled_by_its_own_session_and_caller_only(
-    cancelled_by: dict[str, str], request_id: int | None, works: bool
-) -> None:
-    serving = Serving()
-    async with serving.tasks:
-        context = request(OLDER, mcp_session_id="s-1", authorization="Bearer anns")
-        calling = asyncio.create_task(serving.call(context))
-        await serving.gate.wait_for_entered()
-        serving.cancel(request(OLDER, None, **cancelled_by), request_id)
-        serving.gate.open()
-        result = await asyncio.wait_for(calling, 20)
-
-    assert result.is_error is works
-    assert serving.gate.cancelled == (["wait"] if works else [])
 
 
 async def test_a_caller_whom_no_gate_should_have_let_through_is_refused_here() -> None:
@@ -275,15 +221,3 @@ async def test_a_call_refused_for_its_arguments_is_known_by_the_conversation_it_
         known = conversation_id if conversation_id == "talk" else None
         assert (result.meta or {})["pallas/call"]["conversation_id"] == known
         assert logged("call refused")[-1]["conversation_id"] == known
-
-
-async def test_a_cancelled_call_is_said_with_all_its_ids(logged: Logged) -> None:
-    serving = Serving()
-    async with serving.tasks:
-        calling = asyncio.create_task(serving.call(a_traced_request(), conversation_id="talk"))
-        await serving.gate.wait_for_entered()
-        serving.cancel(request(OLDER, None, **CALLERS_OWN), 7)
-        await asyncio.wait_for(calling, 20)
-    [ended], [cancelled] = logged("call ended"), logged("client cancelled a call")
-    for name in ("agent", "call_id", "conversation_id", "trace_id"):
-        assert cancelled[name] == ended[name]

@@ -228,18 +228,6 @@ async def test_what_a_call_says_while_its_last_notifications_leave_is_not_sent()
     assert outlet.words == ["in time"]
 
 
-async def test_progress_and_live_text_are_sent_only_to_those_who_asked() -> None:
-    outlet = FakeOutlet()
-    channel = a_channel(outlet, StreamOptions(), heartbeat_seconds=0.001)
-    async with sending(channel):
-        channel.progress("harper step 1 (llm)")
-        channel.live_text(HARPER, 1, "It")
-        await tick()  # several heartbeats long
-        channel.event(said("It is 3."))
-
-    assert outlet.words == ["It is 3."]
-
-
 # --- slow and broken clients -----------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from pallas_gateway.agents.agent_state import State, Status
-from pallas_gateway.calls.call import Call, Image, Reply, TurnUsage, Usage
+from pallas_gateway.calls.call import Call, Reply, TurnUsage, Usage
 from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.runtime.protocols import Downstream, ModelFacts
@@ -28,7 +28,6 @@ from tests.support.memory_runtime import (
 from tests.support.sending import sending
 from tests.support.waiting import Gate, tick
 
-IMAGE, GIF = Image("iVBORw0KGgo=", "image/png"), Image("R0lGODlh", "image/gif")
 SEEING = ModelFacts("eyes", frozenset({"image/png", "image/webp"}))
 
 

@@ -82,13 +82,6 @@ async def test_the_line_is_the_deepest_of_the_projects_own(write: Write) -> None
     assert re.search(r"\(\S+helper\.py:4\)$", str(error))
 
 
-@pytest.mark.parametrize("missing", ["no_such_package_anywhere.agent", "no_such_module_anywhere"])
-async def test_a_module_that_is_not_there_is_missing(missing: str) -> None:
-    error = await failure(missing)
-    assert error.reason == "module_missing"
-    assert str(error) == f"no module '{missing}' in {Path.cwd()}, and none is installed"
-
-
 async def test_a_missing_module_says_every_folder_it_was_looked_for_in(write: Write, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     with pytest.raises(AgentStartError, match=re.escape(f" in {Path.cwd()} or {elsewhere}, and none")):
@@ -139,14 +132,6 @@ async def test_of_several_agent_programs_one_has_to_be_called_fast(write: Write)
     assert (error.reason, str(error)) == ("no_fast", says)
 
 
-@pytest.mark.parametrize("broken", ["raise ValueError('no key')", "fast = None", "def broken(:"])
-async def test_a_mended_module_is_read_anew(write: Write, broken: str) -> None:
-    module = write("agent", broken)
-    await failure(module)
-    write("agent", GOOD)
-    assert (await Imports().load_fast(module)).name == "good"
-
-
 @dataclass
 class Hanging:
     """A module whose import does not end before the test does, and how often it began."""
@@ -166,12 +151,6 @@ def hanging(write: Write, monkeypatch: pytest.MonkeyPatch) -> Generator[Hanging]
     monkeypatch.setattr(threading, "hang_for_a_test", hang, raising=False)
     yield one
     over.set()
-
-
-async def test_an_import_that_hangs_is_given_up(hanging: Hanging) -> None:
-    error = await failure(hanging.module, RuntimeLimits(import_turn_seconds=0.02, import_seconds=0.05))
-    assert error.reason == "import_failed"
-    assert str(error).startswith(f"module '{hanging.module}' is still importing after")
 
 
 async def test_an_import_that_hangs_is_waited_for_once(hanging: Hanging) -> None:

@@ -21,7 +21,7 @@ from pallas_gateway.limits import HealthLimits
 from pallas_gateway.runtime.protocols import LlmProvider
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
-from tests.support.listener import black_hole, reserved_port
+from tests.support.listener import reserved_port
 from tests.support.waiting import Gate
 
 KEY = "sk-hunter2"
@@ -266,21 +266,10 @@ async def test_a_provider_that_does_not_answer_is_told(provider: LlmProvider, fa
     assert str(result.error).startswith(error)
 
 
-async def test_nobody_listening_is_told() -> None:
-    with reserved_port() as port:
-        assert (await outcome(replace(OPENAI, url=f"http://127.0.0.1:{port}/v1"))).error == "connection refused"
-
-
 def test_a_name_nobody_knows_is_told() -> None:
     unknown = httpx.ConnectError("[Errno -2] Name or service not known")
     unknown.__cause__ = socket.gaierror(-2, "Name or service not known")
     assert http_errors.sentence(unknown) == "host name not found"
-
-
-async def test_a_silent_provider_costs_a_bounded_time() -> None:
-    with black_hole() as url:
-        for provider in (replace(CLAUDE, url=url), replace(OPENAI, url=url)):
-            assert (await outcome(provider, 0.1)).error == "no answer within 0.1 s"
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://[::1", "ftp://models.example"])

@@ -61,12 +61,6 @@ async def error_of(program: StdioProgram | None, limits: HealthLimits = PATIENT)
         return result.error
 
 
-async def test_a_program_that_answers_is_reachable() -> None:
-    async with probed(python(WELL)) as result:
-        assert (result.error, result.protocol) == (None, "initialize")
-        assert result.seconds > 0
-
-
 async def test_a_program_of_the_modern_era_alone_is_asked_to_discover() -> None:
     source = 'assert answer(error={"code": -32601}) == "initialize"\nassert answer(result={}) == "server/discover"'
     async with probed(python(source)) as result:
@@ -111,11 +105,6 @@ async def test_a_program_that_does_not_answer_is_told(source: str, says: str) ->
 async def test_a_program_that_hangs_costs_the_time_of_one_probe(source: str) -> None:
     limits = HealthLimits(probe_seconds=1, leave_seconds=0.1)
     assert await error_of(python(source), limits) == "started, but no answer within 1 s"
-
-
-async def test_a_command_that_is_not_there_is_told() -> None:
-    assert await error_of(StdioProgram("no-such-command")) == "command 'no-such-command' not found"
-    assert await error_of(None) == "no command is configured"
 
 
 async def test_a_command_that_is_no_program_is_told(folder: Path) -> None:
