@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Send
 
-PING_SECONDS = 15.0
-"""Between two comments on a silent stream, which keep proxies from taking it for dead."""
 _VERSION_HEADER = "mcp-protocol-version"
 _HEADERS = [
     (b"cache-control", b"no-cache, no-transform"),
@@ -62,8 +60,14 @@ def may_be_call(request: Request) -> bool:
     )
 
 
-async def answer(
-    server: Server[Any], call: JSONRPCRequest, request: Request, send: Send, answering: asyncio.Task[Any]
+async def answer(  # noqa: PLR0913  the server, and what one request is made of
+    server: Server[Any],
+    call: JSONRPCRequest,
+    request: Request,
+    send: Send,
+    answering: asyncio.Task[Any],
+    *,
+    ping_seconds: float,
 ) -> None:
     """Answer a call on its response stream, which begins at once.
 
@@ -73,9 +77,10 @@ async def answer(
         request: with a `receive` that tells when the client has gone.
         send: takes the response.
         answering: the current task, cancelled when the client goes.
+        ping_seconds: silence after which the client is sent a comment, so that proxies keep the connection.
     """
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-    client, context = _Client(request.receive, send), _Context(call, request, send)
+    client, context = _Client(request.receive, send, ping_seconds), _Context(call, request, send)
     watching = asyncio.create_task(client.watch(answering), name="client of a call")
     version = request.headers.get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
     connection = Connection.from_envelope(version, None, None)
@@ -113,7 +118,8 @@ def _error(failure: Exception) -> ErrorData:
 class _Client:
     """Who waits for an answer: sent a comment when nothing else would be, and watched for leaving."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, ping_seconds: float) -> None:
+        self._ping_seconds = ping_seconds
         self.has_left = False
         self._receive = receive
         self._send = send
@@ -121,7 +127,7 @@ class _Client:
     async def watch(self, answering: asyncio.Task[Any]) -> None:
         """Cancel `answering` when the client leaves, or can be watched no longer: nobody else would end its call."""
         try:
-            while not await self._leaves_within(PING_SECONDS):
+            while not await self._leaves_within(self._ping_seconds):
                 comment = f": ping - {datetime.now(UTC)}\r\n\r\n".encode()
                 await self._send({"type": "http.response.body", "body": comment, "more_body": True})
         except OSError:

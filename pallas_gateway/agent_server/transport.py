@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 
 class Transport:
-    """Answers HTTP requests by an MCP server, which may change between two requests."""
+    """Answers HTTP requests by an MCP server, which may change between two requests.
+
+    Attributes:
+        ping_seconds: silence after which a call's stream is sent a comment, so that proxies keep the connection.
+    """
+
+    ping_seconds = 15.0
 
     def __init__(self, server: Server[Any]) -> None:
         # The body of each request has been read, within the gateway's own limit.
@@ -75,7 +81,8 @@ class Transport:
         answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
         self._answering.add(answering)
         try:
-            await stateless_call.answer(self._manager.app, call, request.http, send, answering)
+            app, ping_seconds = self._manager.app, self.ping_seconds
+            await stateless_call.answer(app, call, request.http, send, answering, ping_seconds=ping_seconds)
         finally:
             self._answering.discard(answering)
         return True

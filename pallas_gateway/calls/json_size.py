@@ -11,19 +11,19 @@ MOST_VALUES = 500_000
 TOO_MANY_VALUES = f"The request body holds more than {MOST_VALUES} JSON values; send fewer and longer ones."
 
 
-def has_too_many_values(body: bytes) -> bool:
-    """Return whether a JSON text may hold more than `MOST_VALUES` values.
+def has_too_many_values(body: bytes, most: int = MOST_VALUES) -> bool:
+    """Return whether a JSON text may hold more than `most` values.
 
     Exact where it matters: what stands inside of strings counts only in texts that are not UTF-8.
     """
-    if _structural(body) <= MOST_VALUES:
+    if _structural(body) <= most:
         return False
     if b"\0" in body:  # UTF-16 or UTF-32, which json.loads takes; its strings cannot be told from the rest here
         return True
     unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    if unescaped.count(b'"') > 2 * MOST_VALUES:
+    if unescaped.count(b'"') > 2 * most:
         return True
-    return sum(_structural(outside) for outside in unescaped.split(b'"')[::2]) > MOST_VALUES
+    return sum(_structural(outside) for outside in unescaped.split(b'"')[::2]) > most
 
 
 def _structural(text: bytes) -> int:

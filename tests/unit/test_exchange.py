@@ -86,11 +86,11 @@ async def test_client_that_leaves_cancels_its_call_and_hears_no_more() -> None:
     ids=lambda value: type(value).__name__,
 )
 async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
-    trouble: Exception, said: list[str], way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    trouble: Exception, said: list[str], way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(stateless_call, "PING_SECONDS", 0.01 if way == "send" else 3600)
     agent = MemoryAgent(answering=Gate())
     async with serving(agent) as server:
+        server.transport.ping_seconds = 0.01 if way == "send" else 3600
         http = Http({**CALL, "params": HELLO}, {})
         answering = asyncio.create_task(http.answered_by(server))
         assert agent.answering is not None
@@ -108,10 +108,10 @@ async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
     assert [record.exc_info[1] for record in failures if record.exc_info] == [trouble for _ in said]
 
 
-async def test_silent_stream_is_kept_alive_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stateless_call, "PING_SECONDS", 0.01)
+async def test_silent_stream_is_kept_alive_with_comments() -> None:
     agent = MemoryAgent(answering=Gate())
     async with serving(agent) as server:
+        server.transport.ping_seconds = 0.01
         http = Http({**CALL, "params": HELLO}, {})
         answering = asyncio.create_task(http.answered_by(server))
         await eventually(lambda: len(http.sent) > 2, what="two comments")
