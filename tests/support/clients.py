@@ -332,10 +332,6 @@ class RawClient:
             self.url, content=content, headers=self.headers_of("") if headers is None else headers
         )
 
-    async def end_session(self) -> httpx.Response:
-        """DELETE the session."""
-        return await self.http.delete(self.url, headers=self.headers_of(""))
-
     def headers_of(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, str]:
         """Headers this protocol version demands for `method`, the client's own included."""
         headers = {
