@@ -287,7 +287,7 @@ def test_only_servers_that_get_the_callers_own_token_are_warned_about(
         write_project(folder / "project", {"echo": Agent()}, servers=servers, gateway={"auth": {"jwt": jwt}})
         monkeypatch.chdir(folder / "project")
         run("serve", "--port", taken.getsockname()[1])
-    warnings = [line for line in stderr.getvalue().splitlines() if "are handed on to another server" in line]
+    warnings = [line for line in stderr.getvalue().splitlines() if "are forwarded to another server" in line]
     assert [line.rpartition("server=")[2] for line in warnings] == ["handed"]
 
 

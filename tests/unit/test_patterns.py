@@ -33,6 +33,8 @@ OPERATORS_ONLY = {
     "pallas_gateway.runtime.patches:_BRACED_DEFAULT": "fastagent.config.yaml",
 }
 """Quadratic patterns, and the text that they see: it is the operator's own."""
+WRAPPERS = {("pallas_gateway.config.model.values", "_fits"): "fullmatch"}
+"""Functions of a module that apply a parameter called `pattern`, and how."""
 
 
 @dataclass
@@ -75,7 +77,10 @@ def uses() -> list[Use]:
 def uses_in(module: str, tree: ast.Module) -> Iterator[Use]:
     named = {id(node.value): node.targets[0] for node in tree.body if isinstance(node, ast.Assign)}
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and is_of_re(node.func)):
+        if isinstance(node, ast.Call) and (wrapper := (module, str(last_name(node.func)))) in WRAPPERS:
+            yield Use(module, node.args[0], WRAPPERS[wrapper])
+            continue
+        if not (isinstance(node, ast.Call) and is_of_re(node.func)) or last_name(node.args[0]) == "pattern":
             continue
         if isinstance(name := named.get(id(node)), ast.Name):
             used = ast.copy_location(ast.Name(name.id, ast.Load()), name)

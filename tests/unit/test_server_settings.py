@@ -101,7 +101,7 @@ def test_the_resource_of_a_peer_is_its_documented_address() -> None:
             "Forwarding: in token_exchange.client_secret, environment variable S3CRET is not set",
         ),
         ({"forward_inbound_auth": "s3cret"}, "Forwarding: in forward_inbound_auth, "),
-        ({"forward_inbound_auth": False, "token_exchange": {"token_endpoint": ENDPOINT}}, "token_exchange needs "),
+        ({"forward_inbound_auth": False, "token_exchange": {"token_endpoint": ENDPOINT}}, "token_exchange requires "),
         (
             {"headers": {"Authorization": "s3cret"}, "token_exchange": {"token_endpoint": ENDPOINT}},
             "token_exchange is ",
