@@ -221,3 +221,15 @@ async def test_a_call_refused_for_its_arguments_is_known_by_the_conversation_it_
         known = conversation_id if conversation_id == "talk" else None
         assert (result.meta or {})["pallas/call"]["conversation_id"] == known
         assert logged("call refused")[-1]["conversation_id"] == known
+
+
+async def test_the_log_line_of_a_cancellation_has_all_ids_of_its_call(logged: Logged) -> None:
+    serving = Serving()
+    async with serving.tasks:
+        calling = asyncio.create_task(serving.call(a_traced_request(), conversation_id="talk"))
+        await serving.gate.wait_for_entered()
+        serving.cancel(request(OLDER, None, **CALLERS_OWN), 7)
+        await asyncio.wait_for(calling, 20)
+    [ended], [cancelled] = logged("call ended"), logged("client cancelled a call")
+    for name in ("agent", "call_id", "conversation_id", "trace_id"):
+        assert cancelled[name] == ended[name]

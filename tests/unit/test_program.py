@@ -107,6 +107,10 @@ async def test_a_program_that_hangs_costs_the_time_of_one_probe(source: str) -> 
     assert await error_of(python(source), limits) == "started, but no answer within 1 s"
 
 
+async def test_a_server_without_a_command_is_told() -> None:
+    assert await error_of(None) == "no command is configured"
+
+
 async def test_a_command_that_is_no_program_is_told(folder: Path) -> None:
     (folder / "plain").write_text("text")
     assert await error_of(StdioProgram("./plain")) == "command './plain' may not be run"
