@@ -178,6 +178,23 @@ async def test_two_tokens_are_one_too_many() -> None:
     assert asked.body["error_description"] == "the request has more than one Authorization header"
 
 
+@pytest.mark.parametrize("prefix", ["", "/pallas"], ids=["prefix removed by the proxy", "prefix kept"])
+def test_metadata_of_a_public_url_with_a_path_names_the_agent_as_clients_know_it(prefix: str) -> None:
+    gateway = gateway_of({"jwt": JWT}, public_url="https://x.example.com/pallas")
+    response = protected_resource.respond(gateway, None, f"{protected_resource.WELL_KNOWN}{prefix}/agents/echo/mcp")
+    assert json.loads(bytes(response.body))["resource"] == "https://x.example.com/pallas/agents/echo/mcp"
+    url = f"https://x.example.com/pallas{protected_resource.WELL_KNOWN}/agents/echo/mcp"
+    assert protected_resource.metadata_url(gateway, "echo") == url
+
+
+async def test_a_preflight_lets_pages_of_any_origin_read_metadata() -> None:
+    table = create_app(gateway_of({"jwt": JWT}), {24200: PortRoutes(agents_by_path=True)})
+    path = f"{protected_resource.WELL_KNOWN}/agents/echo/mcp"
+    status, headers, _ = await get(table, 24200, path, method="OPTIONS", origin="https://inspector.example.com")
+    assert (status, headers["access-control-allow-origin"]) == (204, "*")
+    assert headers["access-control-allow-headers"] == "*"
+
+
 @pytest.mark.parametrize(
     "path", ["", "/", "/agents/a b/mcp", "/agents/echo", "/mcp/x", "/agents//mcp", '/agents/"/mcp']
 )
