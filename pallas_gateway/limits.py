@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    type OnDeadline = Callable[[asyncio.Timeout], object]
+
 
 @dataclass(slots=True, kw_only=True)
 class LifeLimits:
@@ -136,10 +138,18 @@ class ListingLimits:
     keep_alive_seconds: float = 1.5
 
 
-async def ends_within(task: asyncio.Task[object], seconds: float) -> bool:
-    """Wait for the end of `task`, `seconds` at most; whether it has ended."""
-    done, _ = await asyncio.wait({task}, timeout=seconds)
-    return bool(done)
+async def ends_within(task: asyncio.Task[object], seconds: float, on_begin: OnDeadline = lambda _: None) -> bool:
+    """Wait for the end of `task`, `seconds` at most; return False if it has not ended.
+
+    `on_begin` receives the deadline, which may be suspended.
+    """
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            on_begin(deadline)
+            await asyncio.wait({task})
+    except TimeoutError:
+        return task.done()
+    return True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,6 +178,6 @@ class RuntimeLimits:
     attach_seconds_after_timeout: float = 1.0
     outage_seconds: float = 60.0
     listings: ListingLimits = field(default_factory=ListingLimits)
-    ends_within: Callable[[asyncio.Task[object], float], Awaitable[bool]] = ends_within
+    ends_within: Callable[[asyncio.Task[object], float, OnDeadline], Awaitable[bool]] = ends_within
     dispose_seconds: float = 10.0
     give_up_seconds: float = 120.0

@@ -48,7 +48,7 @@ class AllAgentsServer:
         """`servers` says which agents are hosted now, by name; their calls are in `running`."""
         self._servers = servers
         self._running = running
-        self.transport = Transport(self._server(deployment))
+        self.transport = Transport(self._server(deployment), ALL_AGENTS, running.answers)
 
     def present(self, deployment: Deployment) -> None:
         """Go by other settings from the next request on."""

@@ -15,12 +15,14 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from pallas_gateway.agent_server.asking import StreamAsker
 from pallas_gateway.agent_server.requests import caller_of, headers_of, key_of
 from pallas_gateway.agent_server.tools import call_result, conversation_id_of, parse_call
 from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.calls.questions import CANNOT_ASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.channel import NotificationSender
     from pallas_gateway.calls.nesting import Parent, RunningCalls
     from pallas_gateway.calls.progress import ProgressEvent
+    from pallas_gateway.calls.questions import Asker
     from pallas_gateway.identity.caller import Caller
 
 _LEVELS_THAT_SHOW_INFO = ("debug", "info")
@@ -51,6 +54,7 @@ class ToolRequest:
         headers: of the HTTP request, or those that continue the trace of the parent.
         sender: takes the notifications.
         options: the notifications to send.
+        asker: puts questions to the caller.
         key: identifies the request when its client cancels it from another one; None if that is not possible.
         parent: the call that makes the request, None for a client.
     """
@@ -59,6 +63,7 @@ class ToolRequest:
     headers: Mapping[str, str]
     sender: NotificationSender
     options: StreamOptions
+    asker: Asker = CANNOT_ASK
     key: RequestKey | None = None
     parent: Parent | None = None
 
@@ -70,6 +75,7 @@ class ToolRequest:
             headers_of(context),
             ClientNotifications(context),
             stream_options_of(context),
+            StreamAsker(context),
             key_of(context, endpoint, context.request_id),
         )
 
@@ -91,7 +97,7 @@ async def answer_message(
 
     async def answer(call: Call) -> Reply:
         """Return the agent's reply, after all notifications were sent."""
-        channel = agent.channel(request.sender, request.options)
+        channel = agent.channel(request.sender, request.options, request.asker)
         work = agent.begin(call, channel)
         with running.cancellations.listening(request.key, call, work.cancel):
             try:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     type Context = ServerRequestContext[Any, Request]
 
 SESSION_HEADER = "mcp-session-id"
+LONGEST_ANSWER = 64 * 1024
+"""Bytes of a client's answer to a question; a longer one is ignored."""
 _NOBODY = Caller(grants=NOTHING)
 _log = logging.getLogger("pallas.agent_server")
 
@@ -62,6 +64,22 @@ class McpRequest:
     def initializes(self) -> bool:
         """True for an `initialize` request."""
         return b'"initialize"' in self.body and _method_of(self._envelope) == "initialize"
+
+    @property
+    def capabilities(self) -> object:
+        """What the client of an `initialize` request declares; unchecked."""
+        params = self._envelope.get("params")
+        return params.get("capabilities") if isinstance(params, dict) else None
+
+    @property
+    def response(self) -> Mapping[str, Any] | None:
+        """A JSON-RPC response, that is a client's answer to a question; None if the body is anything else."""
+        if len(self.body) > LONGEST_ANSWER or (b'"result"' not in self.body and b'"error"' not in self.body):
+            return None
+        message = self._envelope
+        if not isinstance(message, dict) or "method" in message or not isinstance(message.get("id"), str):
+            return None
+        return message if "result" in message or "error" in message else None
 
     @property
     def call(self) -> JSONRPCRequest | None:
@@ -127,6 +145,14 @@ def key_of(context: Context, endpoint: str, request_id: str | int | None) -> Req
     if session is None or request_id is None:
         return None
     return RequestKey.of(endpoint, session, request_bearer(context), request_id)
+
+
+def key_of_answer(request: Request, endpoint: str, id_: str) -> RequestKey | None:
+    """Return the key of a client's answer to the gateway's request `id_`; None for a client without a session."""
+    session = request.headers.get(SESSION_HEADER)
+    if session is None:
+        return None
+    return RequestKey.of(endpoint, session, bearer_of(request.headers.get("authorization")), id_)
 
 
 def listen_to_the_initialize_era(server: Server[Any], endpoint: str, cancellations: Cancellations) -> None:

@@ -75,7 +75,7 @@ class AgentServer:
         self._check_health = check_health
         self._history_prompt = f"{agent.name}_history"
         self._show(face)
-        self.transport = Transport(self._server(face))
+        self.transport = Transport(self._server(face), agent.name, running.answers)
 
     def present(self, face: ServerInfo) -> None:
         """Show the agent by its present settings from the next request on; those being answered stay as they began."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+from mcp import MCPError
 from mcp.server.connection import Connection
 from mcp.server.runner import serve_one
 from mcp.server.streamable_http import check_accept_headers
@@ -23,6 +25,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     DEFAULT_NEGOTIATED_VERSION,
+    INTERNAL_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCNotification,
@@ -31,13 +34,18 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from pallas_gateway.agent_server.requests import SESSION_HEADER
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from mcp.server.lowlevel import Server
     from mcp.shared.dispatcher import CallOptions
     from starlette.requests import Request
     from starlette.types import Receive, Send
+
+    type Expect = Callable[[Request, str], AbstractContextManager[asyncio.Future[Mapping[str, Any]]]]
 
 _VERSION_HEADER = "mcp-protocol-version"
 _HEADERS = [
@@ -65,7 +73,7 @@ async def answer(  # noqa: PLR0913  the server, and what one request is made of
     call: JSONRPCRequest,
     request: Request,
     send: Send,
-    answering: asyncio.Task[Any],
+    expect: Expect,
     *,
     ping_seconds: float,
 ) -> None:
@@ -76,11 +84,12 @@ async def answer(  # noqa: PLR0913  the server, and what one request is made of
         call: the envelope of `request`, whose body has been read.
         request: with a `receive` that tells when the client has gone.
         send: takes the response.
-        answering: the current task, cancelled when the client goes.
+        expect: waits for the client's answer to a request of the gateway with this id.
         ping_seconds: silence after which the client is sent a comment, so that proxies keep the connection.
     """
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-    client, context = _Client(request.receive, send, ping_seconds), _Context(call, request, send)
+    client, context = _Client(request.receive, send, ping_seconds), _Context(call, request, send, expect)
+    answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
     watching = asyncio.create_task(client.watch(answering), name="client of a call")
     version = request.headers.get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
     connection = Connection.from_envelope(version, None, None)
@@ -153,10 +162,11 @@ class _Context:
     """What the SDK's handlers know of a request and send to its client: a `DispatchContext`."""
 
     transport = _TRANSPORT
-    can_send_request = False
 
-    def __init__(self, call: JSONRPCRequest, request: Request, send: Send) -> None:
+    def __init__(self, call: JSONRPCRequest, request: Request, send: Send, expect: Expect) -> None:
         self.is_open = True
+        self.can_send_request = SESSION_HEADER in request.headers  # without, an answer could be anyone's
+        self._expect = expect
         self.request = request
         self.request_id = call.id
         self.message_metadata = ServerMessageMetadata(request_context=request, can_send_request=False)
@@ -175,13 +185,27 @@ class _Context:
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> NoReturn:
-        """Refuse: a client's answer would have nowhere to go to without a session."""
-        del params, opts
-        raise NoBackChannelError(method)
+    ) -> dict[str, Any]:
+        """Send a request to the client and return its result.
+
+        Raises:
+            NoBackChannelError: the client has no session, or its request has been answered.
+            MCPError: the client answered with an error.
+        """
+        del opts
+        if not self.can_send_request or not self.is_open:
+            raise NoBackChannelError(method)
+        id_ = f"question-{secrets.token_urlsafe(16)}"
+        message = JSONRPCRequest(jsonrpc="2.0", id=id_, method=method, params=dict(params) if params else None)
+        with self._expect(self.request, id_) as response:
+            await self._send({"type": "http.response.body", "body": _event(message), "more_body": True})
+            answer = await response
+        if isinstance(result := answer.get("result"), dict):
+            return result
+        raise MCPError(INTERNAL_ERROR, "The client answered with an error.")
 
 
-def _event(message: JSONRPCResponse | JSONRPCError | JSONRPCNotification) -> bytes:
+def _event(message: JSONRPCResponse | JSONRPCError | JSONRPCNotification | JSONRPCRequest) -> bytes:
     return (
         b"event: message\r\ndata: " + message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\r\n\r\n"
     )

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import NoBackChannelError
+from starlette.responses import Response
 
+from pallas_gateway.agent_server.requests import key_of_answer
 from pallas_gateway.runtime.fast_paths import STATELESS_CALLS
 from pallas_gateway.tasks import UseCount
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from mcp.server.lowlevel import Server
+    from starlette.requests import Request
     from starlette.types import Send
 
     from pallas_gateway.agent_server.requests import McpRequest
+    from pallas_gateway.calls.client_answers import ClientAnswers
 
 
 class Transport:
     """Answers HTTP requests by an MCP server, which may change between two requests.
+
+    Args:
+        server: the first one.
+        endpoint: names the server in the keys of its requests.
+        answers: of clients, to questions of calls.
 
     Attributes:
         ping_seconds: silence after which a call's stream is sent a comment, so that proxies keep the connection.
@@ -29,7 +41,9 @@ class Transport:
 
     ping_seconds = 15.0
 
-    def __init__(self, server: Server[Any]) -> None:
+    def __init__(self, server: Server[Any], endpoint: str, answers: ClientAnswers) -> None:
+        self._endpoint = endpoint
+        self._answers = answers
         # The body of each request has been read, within the gateway's own limit.
         self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=sys.maxsize)
         self._requests = UseCount()
@@ -68,7 +82,9 @@ class Transport:
         """Answer one request: a call of the initialize era here, everything else by the SDK."""
         with self._requests.one_more():
             await self._opened.wait()
-            if not (self._takes_calls and await self._answer_call(request, send)):
+            if (response := request.response) is not None:
+                await self._take_answer(request.http, response)(request.http.scope, request.receive, send)
+            elif not (self._takes_calls and await self._answer_call(request, send)):
                 await self._manager.handle_request(request.http.scope, request.receive, send)
 
     async def _answer_call(self, request: McpRequest, send: Send) -> bool:
@@ -82,7 +98,21 @@ class Transport:
         self._answering.add(answering)
         try:
             app, ping_seconds = self._manager.app, self.ping_seconds
-            await stateless_call.answer(app, call, request.http, send, answering, ping_seconds=ping_seconds)
+            await stateless_call.answer(app, call, request.http, send, self._expect, ping_seconds=ping_seconds)
         finally:
             self._answering.discard(answering)
         return True
+
+    def _take_answer(self, request: Request, answer: Mapping[str, Any]) -> Response:
+        """Give a client's answer to the call that waits for it, in whichever process."""
+        key = key_of_answer(request, self._endpoint, answer["id"])
+        if key is not None and not self._answers.deliver(key, answer):
+            self._answers.hand_on(key, answer)
+        return Response(status_code=HTTPStatus.ACCEPTED)
+
+    def _expect(self, request: Request, id_: str) -> AbstractContextManager[asyncio.Future[Mapping[str, Any]]]:
+        """Wait for the answer to a request with this id, from the client that sent `request`."""
+        key = key_of_answer(request, self._endpoint, id_)
+        if key is None:
+            raise NoBackChannelError("elicitation/create")
+        return self._answers.expecting(key)

@@ -45,6 +45,26 @@ class Limits:
         return known
 
 
+class Slots:
+    """The slots of one call."""
+
+    def __init__(self, limits: tuple[Limit, ...], held: AsyncExitStack) -> None:
+        self._limits = limits
+        self._held = held
+
+    async def take(self) -> None:
+        """Wait for a slot of each limit."""
+        for limit in self._limits:
+            await self._held.enter_async_context(limit.slot())
+
+    @asynccontextmanager
+    async def released(self) -> AsyncIterator[None]:
+        """Hold no slot in the block. After it the call waits for its slots, unless it is about to end."""
+        await self._held.aclose()
+        yield
+        await self.take()
+
+
 class Admission:
     """Admits calls of one agent: the agent's own limit first, then the gateway's.
 
@@ -58,19 +78,18 @@ class Admission:
         self.queue_seconds = queue_seconds
 
     @asynccontextmanager
-    async def slot(self, *, nested: bool) -> AsyncIterator[None]:
+    async def slot(self, *, nested: bool) -> AsyncIterator[Slots]:
         """Hold the slots a call needs; a nested call takes none of the gateway's, its parent holds one already.
 
         Raises:
             CallRefusedError: `busy`, after `queue_seconds` of waiting.
         """
         async with AsyncExitStack() as held:
+            slots = Slots((self._own,) if nested else (self._own, self._gateway), held)
             try:
                 async with asyncio.timeout(self.queue_seconds):
-                    await held.enter_async_context(self._own.slot())
-                    if not nested:
-                        await held.enter_async_context(self._gateway.slot())
+                    await slots.take()
             except TimeoutError:
                 message = "The agent is busy, try again in a moment."
                 raise CallRefusedError(message, reason="busy") from None
-            yield
+            yield slots

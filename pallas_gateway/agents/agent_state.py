@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from pallas_gateway.calls.questions import AskRules
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.tasks import UseCount
 from pallas_gateway.telemetry.redaction import shortened, without_numbers
@@ -62,6 +63,7 @@ class HostContext:
     heartbeat_seconds: float
     max_history_entries: int = 10_000
     llm_pass_through: bool = True
+    ask_rules: AskRules = field(default_factory=AskRules)
     on_state: Callable[[AgentState], None] = lambda _: None
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from pallas_gateway.agents.accounting import accounting
 from pallas_gateway.agents.agent_state import AgentState
 from pallas_gateway.agents.fitting import fitted, told_of_changes
+from pallas_gateway.agents.question_watch import QuestionEvents
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.credentials import Credentials
-from pallas_gateway.calls.questions import Questions, asked_by
+from pallas_gateway.calls.questions import CANNOT_ASK, Questions
 from pallas_gateway.errors import CallRefusedError, GatewayError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.agent_state import AgentVersion
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.channel import EventSink, NotificationSender, StreamOptions
+    from pallas_gateway.calls.questions import Asker
     from pallas_gateway.runtime.protocols import Instance
 
 
@@ -45,11 +47,13 @@ class HostedAgent(AgentState):
             self._refuse_too_deep(call)
             version = await self.version_for_call()
             sent = fitted(call, version)
+            questions = self._questions(version, channel)
             with version.uses.one_more():
                 async with (
-                    version.admission.slot(nested=call.is_nested),
-                    self._instance(version, sent, channel, account) as instance,
+                    version.admission.slot(nested=call.is_nested) as slots,
+                    self._instance(version, sent, channel, questions, account) as instance,
                 ):
+                    questions.pausing(slots.released)
                     reply = await instance.generate(sent, timeout_seconds=version.settings.call_timeout_seconds)
                 account.reply = told_of_changes(reply, call, sent)
                 return account.reply
@@ -62,12 +66,13 @@ class HostedAgent(AgentState):
         """
         return self._around.tasks.spawn(self.answer(call, channel), name=f"call {call.call_id}")
 
-    def channel(self, outlet: NotificationSender, wishes: StreamOptions) -> Channel:
-        """Return the channel by which the notifications of one call reach its client."""
+    def channel(self, outlet: NotificationSender, wishes: StreamOptions, asker: Asker = CANNOT_ASK) -> Channel:
+        """Return the channel by which the notifications and questions of one call reach its client."""
         return Channel(
             self.name,
             outlet,
             wishes,
+            asker,
             heartbeat_seconds=self._around.heartbeat_seconds,
             on_heartbeat=self._around.metrics.heartbeats.labels(self.name).inc,
         )
@@ -79,21 +84,22 @@ class HostedAgent(AgentState):
 
     @asynccontextmanager
     async def _instance(
-        self, version: AgentVersion, call: Call, channel: EventSink, account: Account
+        self, version: AgentVersion, call: Call, channel: EventSink, questions: Questions, account: Account
     ) -> AsyncIterator[Instance]:
         """Open an instance for an admitted call."""
         channel.admitted()
-        bearer, metrics = call.caller.bearer, self._around.metrics
-        with (
-            asked_by(Questions(self.name, lambda *what: metrics.questions.labels(self.name, *what).inc())),
-            self._around.running.one_more(),
-            metrics.calls_in_flight.labels(self.name).track_inprogress(),
-        ):
+        bearer, in_flight = call.caller.bearer, self._around.metrics.calls_in_flight
+        with self._around.running.one_more(), in_flight.labels(self.name).track_inprogress():
             llm_bearer = bearer if self._around.llm_pass_through else None
             credentials = Credentials(bearer, llm_bearer)
-            async with version.runtime.open(call, credentials, channel) as instance:
+            async with version.runtime.open(call, credentials, channel, questions) as instance:
                 with account.of(instance):
                     yield instance
+
+    def _questions(self, version: AgentVersion, channel: EventSink) -> Questions:
+        asker = channel.asker if version.settings.ask_caller else CANNOT_ASK
+        watch = QuestionEvents(self.name, channel, self._around.metrics)
+        return Questions(self.name, asker, self._around.ask_rules, watch)
 
     def _refuse_too_deep(self, call: Call) -> None:
         if call.nesting > self._around.max_nesting:

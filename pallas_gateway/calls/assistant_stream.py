@@ -19,6 +19,7 @@ SCHEMA_VERSION = 2
 CHUNK = "assistant_chunk"
 RESULTS = "assistant_chunk_results"
 DELTA = "assistant_delta"
+QUESTION, ANSWER = "question", "answer"
 LONGEST_RESULT = 4000
 """Characters of a tool result that go into a payload."""
 
@@ -101,7 +102,31 @@ class FromPeer:
         return self.data
 
 
-type AssistantEvent = TurnEnded | ToolsEnded | FromPeer
+@dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    """The caller is asked a question: `question`."""
+
+    id: str
+    message: str
+
+    def payload(self) -> Payload:
+        """Return the form of `notifications/message`."""
+        return {"kind": QUESTION, "schema_version": SCHEMA_VERSION, "id": self.id, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswered:
+    """The caller's question is closed: `answer`; its `action` is `accept`, `decline` or `cancel`."""
+
+    id: str
+    action: str
+
+    def payload(self) -> Payload:
+        """Return the form of `notifications/message`."""
+        return {"kind": ANSWER, "schema_version": SCHEMA_VERSION, "id": self.id, "action": self.action}
+
+
+type AssistantEvent = TurnEnded | ToolsEnded | QuestionAsked | QuestionAnswered | FromPeer
 
 
 def delta(emitter: Emitter, iteration: int, text: str) -> Payload:

@@ -16,14 +16,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway.calls import assistant_stream, progress
-from pallas_gateway.calls.assistant_stream import FromPeer
+from pallas_gateway.calls.assistant_stream import ToolsEnded, TurnEnded
 from pallas_gateway.calls.progress import ProgressCounter, ProgressEvent
+from pallas_gateway.calls.questions import CANNOT_ASK
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter, Payload
+    from pallas_gateway.calls.questions import Asker
 
 LONGEST_BACKLOG = 1000
 """Notifications that may wait for a slow client."""
@@ -62,6 +64,10 @@ class EventSink(Protocol):
     def wishes(self) -> StreamOptions:
         """What they want to hear."""
 
+    @property
+    def asker(self) -> Asker:
+        """Return what puts the questions of the call to its caller."""
+
     def admitted(self) -> None:
         """The call has its place and runs: from here on it is not refused any more."""
 
@@ -92,12 +98,14 @@ class Channel:
         agent: str,
         outlet: NotificationSender,
         wishes: StreamOptions,
+        asker: Asker = CANNOT_ASK,
         *,
         heartbeat_seconds: float,
         on_heartbeat: Callable[[], None] = lambda: None,
         flush_seconds: float = FLUSH_SECONDS,
         delta_seconds: float = DELTA_SECONDS,
     ) -> None:
+        self.asker = asker
         self._flush_seconds = flush_seconds
         self._delta_seconds = delta_seconds
         self._agent = agent
@@ -128,7 +136,7 @@ class Channel:
 
     def event(self, event: AssistantEvent) -> None:
         """Notify the client of what an assistant said or its tools brought."""
-        if not isinstance(event, FromPeer):
+        if isinstance(event, (TurnEnded, ToolsEnded)):
             self._flush_live((event.emitter.agent, event.iteration))
         self._put(event.payload())
 

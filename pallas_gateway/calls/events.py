@@ -15,6 +15,7 @@ from mcp_types import TextContent
 
 from pallas_gateway.calls.assistant_stream import LONGEST_RESULT, ToolsEnded, TurnEnded
 from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.calls.questions import CANNOT_ASK
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class EventChannel:
 
     def __init__(self, *, live: bool) -> None:
         self.wishes = StreamOptions(deltas=live)
+        self.asker = CANNOT_ASK
         self._said = _Said()
         self._waiting: deque[list[str] | Event] = deque()
         self._something = asyncio.Event()

@@ -7,21 +7,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import Cancellations
+from pallas_gateway.calls.client_answers import ClientAnswers
+from pallas_gateway.calls.questions import NO_QUESTIONS, WaitingCalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.channel import EventSink, NotificationSender
+    from pallas_gateway.calls.questions import Asker, Questions
     from pallas_gateway.identity.secret import Secret
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parent:
-    """The call that makes a nested call, and the sink that leads to its client."""
+    """The call that makes a nested call, the sink that leads to its client, and its questions."""
 
     call: Call
     sink: EventSink
+    questions: Questions = NO_QUESTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +36,25 @@ class NestedRequest:
         parent: the running call.
         bearer: the token that the other agent may use.
         sender: takes the notifications of the other agent.
+        asker: takes its questions.
     """
 
     parent: Parent
     bearer: Secret | None
     sender: NotificationSender
+    asker: Asker = NO_QUESTIONS
 
 
 class RunningCalls:
-    """The calls of this process: how many run, which their clients can cancel, and whether they are the last ones."""
+    """The calls of this process: how many run, which their clients can cancel, and whether they are the last ones.
+
+    `answers` are those that clients send in requests of their own; `waiting` counts the calls that wait for one.
+    """
 
     def __init__(self) -> None:
         self.cancellations = Cancellations()
+        self.answers = ClientAnswers()
+        self.waiting = WaitingCalls()
         self.draining = False
         self._count = 0
 

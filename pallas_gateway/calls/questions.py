@@ -1,22 +1,27 @@
 """Questions that arise in a call, for the caller of that call and no one else.
 
-The gateway answers no question for a person: a question that cannot be put to the caller is declined at once.
+The gateway answers no question for a person: a question that cannot be put to the caller is declined at once. While a
+question is open, its call holds no slot and its deadline is suspended.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+import secrets
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from contextlib import AbstractAsyncContextManager
 
+type Mode = Literal["form", "url"]
 type Kind = Literal["form", "url", "approval", "human_input"]
 type Action = Literal["accept", "decline", "cancel"]
 type Outcome = Literal["accepted", "declined", "cancelled", "expired", "unaskable"]
@@ -36,6 +41,8 @@ class Question:
         server: the downstream that asks; None if an agent asks.
         schema: JSON Schema of the answer's content; None for a page to open.
         url: the page to open; None for a form.
+        agent: the agent in whose work the question arose, as clients know it; None for the one that was called.
+        id: unique.
     """
 
     kind: Kind
@@ -43,6 +50,20 @@ class Question:
     server: str | None = None
     schema: Mapping[str, Any] | None = field(default=None, repr=False)
     url: str | None = field(default=None, repr=False)
+    agent: str | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def mode(self) -> Mode:
+        """Return the mode of elicitation."""
+        return "form" if self.url is None else "url"
+
+    def text_for(self, called: str) -> str:
+        """Return the message for the client that called the agent `called`: it begins with the name of the asker."""
+        agent = self.agent or called
+        asker = self.server or agent
+        on_behalf = f", for {agent}" if self.server and agent != called else ""
+        return f"{asker}{on_behalf}: {self.message}"
 
     def not_asked(self) -> str:
         """Return what the model reads when the caller could not be asked: of a URL, the host alone."""
@@ -73,26 +94,130 @@ class Answer:
 
 
 UNASKABLE = Answer("unaskable")
+EXPIRED = Answer("expired")
+
+
+class Asker(Protocol):
+    """Puts questions to the caller of a call: an API, or the `Questions` of the call that made a nested one.
+
+    An API receives messages that begin with the name of the asker.
+    """
+
+    @property
+    def modes(self) -> Collection[Mode]:
+        """Return the modes of questions that the caller takes; empty if it cannot be asked."""
+
+    async def put(self, question: Question) -> Answer:
+        """Return the caller's answer, however long it takes."""
+
+
+class _CannotAsk:
+    """The `Asker` of a caller that cannot be asked."""
+
+    modes: Collection[Mode] = ()
+
+    async def put(self, question: Question) -> Answer:
+        del question
+        return UNASKABLE
+
+
+CANNOT_ASK: Asker = _CannotAsk()
+
+
+class WaitingCalls:
+    """The number of calls of this process that wait for answers of their clients."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AskRules:
+    """The limits of questions: seconds for an answer, and the calls of this process that may wait for one."""
+
+    seconds: float = 300.0
+    most_waiting: int = 256
+    waiting: WaitingCalls = field(default_factory=WaitingCalls)
+
+
+class QuestionWatch(Protocol):
+    """Told of the questions of a call."""
+
+    def asked(self, question: Question) -> None:
+        """A question has arisen, and the caller can be asked."""
+
+    def answered(self, question: Question, answer: Answer) -> None:
+        """A question has its answer; one that was declined at once was not asked."""
+
+
+class _Unwatched:
+    def asked(self, question: Question) -> None:
+        """Ignore it."""
+
+    def answered(self, question: Question, answer: Answer) -> None:
+        """Ignore it."""
 
 
 class Questions:
-    """The questions of one call.
+    """The questions of one call of `agent`; itself the `Asker` of nested calls."""
 
-    `count` is called with the kind and the outcome of each question.
-    """
-
-    def __init__(self, agent: str, count: Callable[[Kind, Outcome], object] = lambda *_: None) -> None:
-        self._agent = agent
-        self._count = count
+    def __init__(
+        self,
+        agent: str,
+        asker: Asker = CANNOT_ASK,
+        rules: AskRules | None = None,
+        watch: QuestionWatch | None = None,
+    ) -> None:
+        self.agent = agent
+        self._asker = asker
+        self._rules = rules or AskRules()
+        self._watch = watch or _Unwatched()
+        self._is_outermost = not isinstance(asker, Questions)  # its limits hold for the whole path
         self._not_asked: dict[str, list[str]] = {}
+        self._pauses: list[Callable[[], AbstractAsyncContextManager[None]]] = []
+        self._paused = AsyncExitStack()
+        self._changing = asyncio.Lock()
+        self._open = 0
+
+    @property
+    def modes(self) -> Collection[Mode]:
+        """Return the modes of questions that the caller takes."""
+        return self._asker.modes
 
     async def ask(self, question: Question) -> Answer:
-        """Return the caller's answer."""
+        """Return the caller's answer to a question that has arisen in this call."""
+        question = replace(question, agent=question.agent or self.agent)
+        if question.mode in self.modes:
+            self._watch.asked(question)
         answer = UNASKABLE
-        self._count(question.kind, answer.outcome)
-        ids = {"agent": self._agent, "server": question.server, "kind": question.kind, "outcome": answer.outcome}
-        _log.info("question answered", extra=ids)
+        try:
+            answer = await self.put(question)
+        finally:  # also when the call ends meanwhile
+            self._watch.answered(question, answer)
+        ids = {"agent": question.agent, "server": question.server, "kind": question.kind, "outcome": answer.outcome}
+        _log.info("question answered", extra={**ids, "question": question.id})
         return answer
+
+    async def put(self, question: Question) -> Answer:
+        """Return the caller's answer to a question of this call, or of a nested one."""
+        waiting, is_outermost = self._rules.waiting, self._is_outermost
+        is_full = is_outermost and self._open == 0 and waiting.count >= self._rules.most_waiting
+        if is_full or question.mode not in self.modes:
+            return UNASKABLE
+        async with self._waiting():
+            try:
+                async with asyncio.timeout(self._rules.seconds if is_outermost else None):
+                    return await self._asker.put(self._named(question))
+            except TimeoutError:
+                return EXPIRED
+
+    def _named(self, question: Question) -> Question:
+        """Return the question with the name of the asker, which the outermost call adds for its client."""
+        return replace(question, message=question.text_for(self.agent)) if self._is_outermost else question
+
+    def pausing(self, pause: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        """Enter `pause()` while questions are open: from the first one that opens until the last one is answered."""
+        self._pauses.append(pause)
 
     def tell_model(self, tool_call_id: str, text: str) -> None:
         """Have the model read `text` in the result of a tool call."""
@@ -102,21 +227,37 @@ class Questions:
         """Return and forget the texts that the model has to read in the result of a tool call."""
         return self._not_asked.pop(tool_call_id, [])
 
+    @asynccontextmanager
+    async def _waiting(self) -> AsyncIterator[None]:
+        self._open += 1
+        self._rules.waiting.count += self._is_outermost and self._open == 1
+        try:
+            async with self._changing:
+                if self._open == 1:
+                    for pause in self._pauses:
+                        await self._paused.enter_async_context(pause())
+            yield
+        finally:
+            self._open -= 1
+            self._rules.waiting.count -= self._is_outermost and self._open == 0
+            async with self._changing:
+                if self._open == 0:
+                    await self._paused.__aexit__(*sys.exc_info())
 
-_OUTSIDE_CALLS = Questions("")
-_questions: ContextVar[Questions] = ContextVar("pallas_questions", default=_OUTSIDE_CALLS)
+
+NO_QUESTIONS = Questions("")
+"""Outside of calls: all are declined."""
 
 
-def questions_of_the_call() -> Questions:
-    """Return the questions of the running call; outside calls, some that are all declined."""
-    return _questions.get()
-
-
-@contextmanager
-def asked_by(questions: Questions) -> Iterator[None]:
-    """Questions that arise in the block, and in tasks started in it, belong to this call."""
-    token = _questions.set(questions)
+@asynccontextmanager
+async def not_counting(deadline: asyncio.Timeout) -> AsyncIterator[None]:
+    """Suspend a deadline for the block."""
+    loop, at = asyncio.get_running_loop(), deadline.when()
+    began = loop.time()
+    deadline.reschedule(None)
     try:
         yield
     finally:
-        _questions.reset(token)
+        if at is not None:
+            with suppress(RuntimeError):  # the call has ended meanwhile, and its deadline with it
+                deadline.reschedule(loop.time() + at - began)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.assistant_stream import CHUNK, LOGGER, RESULTS, Payload
+from pallas_gateway.calls.assistant_stream import ANSWER, CHUNK, LOGGER, QUESTION, RESULTS, Payload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RELAY_VERSION = 3
 OLDEST_VERSION = 2
-_KINDS = (CHUNK, RESULTS)
+_KINDS = (CHUNK, RESULTS, QUESTION, ANSWER)
 
 
 @dataclass(frozen=True, slots=True)

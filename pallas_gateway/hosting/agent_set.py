@@ -19,6 +19,7 @@ from pallas_gateway.agents.admission import Admission, Limits
 from pallas_gateway.agents.agent_state import AgentState, HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.agents.supervisor import Supervisor
+from pallas_gateway.calls.questions import AskRules
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.verdict import Life, judge
@@ -243,6 +244,7 @@ class AgentSet:
             settings.heartbeat_seconds,
             settings.max_history_entries,
             llm_pass_through=settings.auth is None or settings.auth.llm_pass_through,
+            ask_rules=AskRules(settings.ask_seconds, settings.max_open_questions, shared.running.waiting),
             on_state=self._note_state,
         )
 

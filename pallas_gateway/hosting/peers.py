@@ -48,7 +48,7 @@ class PeerCalls:
         headers: dict[str, str] = {}
         traces.hand_on(headers)
         wishes = StreamOptions(progress=parent.sink.wishes.progress)
-        request = ToolRequest(caller, headers, nested.sender, wishes, parent=parent)
+        request = ToolRequest(caller, headers, nested.sender, wishes, nested.asker, parent=parent)
         work = server.call_tool(tool, arguments, request)
         # In an empty context: in that of the parent, its credentials, log fields and settings would go along.
         return await Context().run(self._gateway.answers.spawn, work, name=f"nested call of {peer}")

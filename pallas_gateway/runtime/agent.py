@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
 from pallas_gateway.calls.nesting import Parent
+from pallas_gateway.calls.questions import NO_QUESTIONS
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call_scope import CallScope, Operations, Presented, entered
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.calls.credentials import Credentials
+    from pallas_gateway.calls.questions import Questions
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.files import Files
@@ -168,7 +170,9 @@ class FastAgentHost:
             await self._answers.cancel_all()
 
     @asynccontextmanager
-    async def open(self, call: Call, credentials: Credentials, channel: EventSink) -> AsyncIterator[FastAgentInstance]:
+    async def open(
+        self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS
+    ) -> AsyncIterator[FastAgentInstance]:
         """A fresh instance for `call`; see `AgentRuntime.open`."""
         creation = self._obtain(call.call_id)
         self._live += 1
@@ -177,7 +181,7 @@ class FastAgentHost:
             # Shielded: cancelled half-way, an instance would stay in the harness's books for ever.
             session = await asyncio.shield(creation)
             observer = Observer(call, channel, self._plan, self._served)
-            connect = partial(self._connections.connect, peers=self._peers.of_call(Parent(call, channel)))
+            connect = partial(self._connections.connect, peers=self._peers.of_call(Parent(call, channel, questions)))
             limits = self._connections.limits
             instance = FastAgentInstance(session, self._served, connect, observer, self._answers, limits=limits)
         except BaseException:
@@ -189,6 +193,7 @@ class FastAgentHost:
             connect=instance.connect_one,
             presented=Presented(credentials, self._downstreams, self._exchanger),
             operations=self._operations,
+            questions=questions,
             on_llm_repeat=WeakMethod(observer.note_repeat),
         )
         with entered(scope), self._harness.request_context(bearer_token=for_llm), engine.asking_for_logs():

@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.calls.questions import NO_QUESTIONS
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
     from weakref import WeakMethod
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
     from pallas_gateway.calls.credentials import Credentials
+    from pallas_gateway.calls.questions import Questions
     from pallas_gateway.calls.relay import PeerCall
     from pallas_gateway.errors import TokenExchangeError
     from pallas_gateway.identity.token_exchanger import TokenExchanger
@@ -78,6 +81,7 @@ class CallScope:
         connect: connects aggregators; None leaves it to fast-agent.
         presented: the call's credentials.
         operations: receives reports of downstream operations.
+        questions: of the call, for its caller.
         on_llm_repeat: is called with an LLM that is about to repeat a request.
         llm: runs the current turn.
         requests: those of the current turn.
@@ -88,9 +92,10 @@ class CallScope:
 
     created_for: str | None = None
     connect: Connect | None = None
-    # The call. A question to its caller needs its field here.
+    # The call
     presented: Presented | None = None
     operations: Operations | None = None
+    questions: Questions = NO_QUESTIONS
     on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
     # One LLM turn
     llm: Any = None

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 
+from pallas_gateway.calls.questions import not_counting
 from pallas_gateway.runtime.call.messages import (
     deadline_reply,
     failed,
@@ -24,6 +26,7 @@ from pallas_gateway.runtime.call.messages import (
     workflow_failure,
 )
 from pallas_gateway.runtime.call.parameters import AppliedParameters
+from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.connecting import attach
 from pallas_gateway.runtime.downstreams.credentials import token_endpoint_waited_for
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
@@ -190,7 +193,7 @@ class FastAgentInstance:
         """Answer the call; see `Instance.generate`."""
         self._generation = self._tasks.spawn(self._answer(call), name=f"generate {call.call_id}")
         try:
-            is_over = await self._limits.ends_within(self._generation, timeout_seconds)
+            is_over = await self._limits.ends_within(self._generation, timeout_seconds, _suspend_while_asking)
         except asyncio.CancelledError:
             self._generation.cancel()
             raise
@@ -248,6 +251,10 @@ class FastAgentInstance:
             raise
         finally:
             slow.cancel()
+
+
+def _suspend_while_asking(deadline: asyncio.Timeout) -> None:
+    current_scope.get().questions.pausing(partial(not_counting, deadline))
 
 
 def _say_slow() -> None:

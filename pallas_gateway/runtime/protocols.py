@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from pallas_gateway.calls.questions import NO_QUESTIONS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.calls.nesting import NestedRequest
+    from pallas_gateway.calls.questions import Questions
     from pallas_gateway.config.model.schema import ModelCapabilities
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
@@ -235,8 +238,13 @@ class AgentRuntime(Protocol):
     def is_current(self, plan: AgentSpec) -> bool:
         """Whether a start by `plan` would make the same agent: neither the plan nor a file behind it has changed."""
 
-    def open(self, call: Call, credentials: Credentials, channel: EventSink) -> AbstractAsyncContextManager[Instance]:
-        """A fresh instance for `call` that tells `channel` what happens; disposed of after the block in any case."""
+    def open(
+        self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS
+    ) -> AbstractAsyncContextManager[Instance]:
+        """A fresh instance for `call` that tells `channel` what happens; disposed of after the block in any case.
+
+        Questions that arise in the call go to `questions`.
+        """
 
 
 class Runtime(Protocol):

@@ -131,6 +131,9 @@ class Metrics:
         self.questions = self._counter(
             "pallas_questions_total", "Questions that arose in calls.", "agent", "kind", "outcome"
         )
+        self.questions_open = self._gauge(
+            "pallas_questions_open", "Questions that wait for an answer.", "agent", across="livesum"
+        )
         self.heartbeats = self._counter("pallas_heartbeats_total", "Heartbeats sent to waiting clients.", "agent")
         self.health_status = self._gauge(
             "pallas_agent_health_status",
@@ -183,6 +186,7 @@ class Metrics:
         self.send_message_seconds.labels(agent)
         for outcome in OUTCOMES:
             self.send_message.labels(agent, outcome)
+        self.questions_open.labels(agent)
         for kind, outcome in product(QUESTION_KINDS, QUESTION_OUTCOMES):
             self.questions.labels(agent, kind, outcome)
         for reason in HALTS:

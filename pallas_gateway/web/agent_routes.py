@@ -7,12 +7,12 @@ ingress) the scheme.
 from __future__ import annotations
 
 import re
-import secrets
 from typing import TYPE_CHECKING
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import MutableHeaders
 
+from pallas_gateway.agent_server.asking import modes_in, new_session_id
 from pallas_gateway.agent_server.requests import SESSION_HEADER, McpRequest
 from pallas_gateway.urls import ALL_AGENTS
 from pallas_gateway.web import refusals
@@ -60,17 +60,19 @@ def is_agent_path(path: str, *, on_own_port: bool) -> bool:
 def _with_session_id(request: McpRequest, send: Send) -> Send:
     """Add an opaque session id to the response to `initialize`.
 
-    Nothing is stored for it, and any id is accepted later: it only connects a client's `notifications/cancelled`, which
-    comes in another request, to its call.
+    Nothing is stored for it, and any id is accepted later. It connects what a client sends in another request (a
+    cancellation, the answer to a question) to its call, and holds the modes of questions that the client declared.
     """
     headers = request.http.headers
     is_modern = headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS
     if SESSION_HEADER in headers or is_modern or not request.initializes:
         return send
 
+    session = new_session_id(modes_in(request.capabilities))
+
     async def stamp(message: Message) -> None:
         if message["type"] == "http.response.start":
-            MutableHeaders(scope=message)[SESSION_HEADER] = secrets.token_urlsafe(16)
+            MutableHeaders(scope=message)[SESSION_HEADER] = session
         await send(message)
 
     return stamp

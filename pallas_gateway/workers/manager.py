@@ -16,7 +16,7 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
-from pallas_gateway.workers.messages import Cancelled, Close, Closed, NotReloaded, Ready, Stopped
+from pallas_gateway.workers.messages import Answered, Cancelled, Close, Closed, NotReloaded, Ready, Stopped
 from pallas_gateway.workers.process import Ended, WorkerProcess
 from pallas_gateway.workers.restarts import restart_seconds
 
@@ -206,7 +206,7 @@ class WorkerManager:
         match message:
             case Ready(announcement):
                 self._note_ready(worker, announcement)
-            case Cancelled():
+            case Cancelled() | Answered():
                 for other in self._workers.values():
                     if other is not worker:
                         other.send(message)

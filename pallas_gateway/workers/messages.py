@@ -66,6 +66,30 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """From the worker that got it, and on to the others: a client's answer to a question of a call that is not its own.
+
+    `response` is the JSON of the client's message; a longer one than `LONGEST_TEXT` was not taken.
+    """
+
+    endpoint: str
+    session: str
+    bearer: str | None
+    request_id: str
+    response: str
+
+    @classmethod
+    def of(cls, key: RequestKey, response: Mapping[str, Any]) -> Answered:
+        """Return the message for the answer to a request."""
+        return cls(key.endpoint, key.session, key.bearer, key.request_id, json.dumps(response, ensure_ascii=False))
+
+    @property
+    def key(self) -> RequestKey:
+        """Return the request that is answered."""
+        return RequestKey(self.endpoint, self.session, self.bearer, self.request_id)
+
+
+@dataclass(frozen=True, slots=True)
 class NotReloaded:
     """To a worker: a reload failed in the parent, which has logged the reason."""
 
@@ -90,12 +114,12 @@ class Unreadable:
     """An unreadable line was received. Never sent; `messages_on` yields it and stops."""
 
 
-type Message = Ready | Alive | Failed | Cancelled | NotReloaded | Stopped | Close | Closed
+type Message = Ready | Alive | Failed | Cancelled | Answered | NotReloaded | Stopped | Close | Closed
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Ready, Alive, Failed, Cancelled, NotReloaded, Stopped, Close, Closed)
+    kind.__name__: kind for kind in (Ready, Alive, Failed, Cancelled, Answered, NotReloaded, Stopped, Close, Closed)
 }
 
-_MAY_BE_LOST = (Alive, Cancelled, NotReloaded)
+_MAY_BE_LOST = (Alive, Cancelled, Answered, NotReloaded)
 
 
 def line_of(message: Message) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.workers.messages import (
     LONGEST_LINE,
     Alive,
+    Answered,
     Cancelled,
     Close,
     Closed,
@@ -56,6 +58,7 @@ class WorkerSide:
         for descriptor in start.descriptors:  # child processes of agents must not inherit them
             os.set_inheritable(descriptor, False)
         self._running.cancellations.hand_on = lambda key: self.send(Cancelled.of(key))
+        self._running.answers.hand_on = lambda key, response: self.send(Answered.of(key, response))
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:
@@ -112,6 +115,8 @@ class WorkerSide:
             match message:
                 case Cancelled():
                     end_cancelled(self._running.cancellations, message.key)
+                case Answered():
+                    self._running.answers.deliver(message.key, json.loads(message.response))
                 case NotReloaded():
                     if self._gateway is not None:
                         self._gateway.note_reload(successful=False)

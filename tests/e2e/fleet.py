@@ -96,6 +96,9 @@ class WorkerManager:
                 os.kill(other, signal.SIGCONT)
 
 
+QUESTION = {"message": "Who?", "fields": [{"name": "name", "type": "text"}]}
+
+
 @asynccontextmanager
 async def fleet(path: Path, *arguments: str, **gateway: Any) -> AsyncGenerator[WorkerManager]:
     """Serve `root`, which may call its peer `peer`, with two workers; ready when the block begins."""
@@ -108,7 +111,7 @@ async def fleet(path: Path, *arguments: str, **gateway: Any) -> AsyncGenerator[W
             folder,
             {
                 "root": Agent(servers=["peer"], settings={"port": ports["root"], "depends_on": ["peer"]}),
-                "peer": Agent(settings={"port": ports["peer"]}),
+                "peer": Agent(settings={"port": ports["peer"]}, decorator="human_input=True"),
             },
             llm_url=llm.base_url,
             servers={"peer": {"transport": "http", "url": f"http://localhost:{ports['peer']}/mcp"}},
@@ -128,6 +131,9 @@ def _script(request: LlmRequest, gate: Gate) -> Turn:
     told = request.last_user_text
     if told.startswith("hang"):
         return hang(gate, say("just in time"))
+    if told == "ask":
+        answers = list(request.tool_results.values())
+        return say(answers[0]) if answers else call_tools([("__human_input", QUESTION)])
     if request.tool_results:
         return say("delegated")
     if told.startswith("delegate "):

@@ -75,6 +75,7 @@ TABLE = {
     "pallas_fast_path": row("gauge", "name"),
     "pallas_worker_restarts_total": row("counter"),
     "pallas_heartbeats_total": row("counter", "agent", agent=HOSTED),
+    "pallas_questions_open": row("gauge", "agent", agent=HOSTED),
     "pallas_questions_total": row(
         *("counter", "agent", "kind", "outcome"),
         agent=HOSTED,
@@ -89,6 +90,7 @@ STAYS_AT_0 = {
     "pallas_calls_in_flight",
     "pallas_config_reloads_total",
     "pallas_instances_live",
+    "pallas_questions_open",
     "pallas_questions_total",
     "pallas_worker_restarts_total",
 }

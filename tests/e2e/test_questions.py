@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult, TextContent
 
+from pallas_gateway.runtime.fast_paths import STATELESS_CALLS
 from tests.e2e.calling import ask
-from tests.support.asking import FORM, URL, URL_MESSAGE, asking_downstream, stdio_settings
+from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 from tests.support.terminal import CTRL_C, at_terminal
+from tests.support.waiting import Changes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from mcp.client.session import LoggingFnT
+    from mcp_types import ElicitRequestParams, LoggingMessageNotificationParams
 
     from tests.support.downstreams import Era
     from tests.support.gateway import Project, Running
@@ -29,21 +40,31 @@ HUMAN = ("__human_input", {"message": FORM, "fields": [{"name": "name", "type": 
 
 
 def calls_the_tool_it_is_told(request: LlmRequest) -> Turn:
-    """Call the tools that the message names, then repeat what they brought."""
+    """Call the tools that the message names (after `PEER: `, let that agent do it), then repeat what they brought."""
     if request.tool_results:
         return say(" | ".join(text for _, text in sorted(request.tool_results.items())))
+    peer, _, message = request.last_user_text.partition(": ")
+    if message:
+        return call_tools([(f"{peer}__send_message", {"message": message})])
     calls = [HUMAN if word == "human" else (f"asking__{word}", {}) for word in request.last_user_text.split()]
     return call_tools(calls)
 
 
-def project_of(path: Path, llm: ScriptedLlm, server: dict[str, Any], agent: Agent | None = None) -> Project:
+def project_of(
+    path: Path, llm: ScriptedLlm, server: dict[str, Any], agent: Agent | None = None, **project: Any
+) -> Project:
     agents = {"user": agent or Agent(["asking"])}
-    return write_project(path, agents, llm_url=llm.base_url, servers={"asking": server})
+    return write_project(path, agents, llm_url=llm.base_url, servers={"asking": server}, **project)
 
 
 @asynccontextmanager
-async def gateway_of(path: Path, server: dict[str, Any], agent: Agent | None = None) -> AsyncIterator[Running]:
-    async with scripted_llm(calls_the_tool_it_is_told) as llm, running(project_of(path, llm, server, agent)) as served:
+async def gateway_of(
+    path: Path, server: dict[str, Any], agent: Agent | None = None, **project: Any
+) -> AsyncIterator[Running]:
+    async with (
+        scripted_llm(calls_the_tool_it_is_told) as llm,
+        running(project_of(path, llm, server, agent, **project)) as served,
+    ):
         yield served
         await until_idle(served)
 
@@ -143,3 +164,293 @@ async def test_a_gateway_at_a_terminal_prompts_nobody_there(tmp_path: Path) -> N
             shown = await terminal.shows("stopping")
     assert FORM not in shown
     assert URL_MESSAGE not in shown
+
+
+# --- the initialize era ----------------------------------------------------------------------------------------------
+
+
+class Person:
+    """A caller that can be asked: `replies` are played in turn, None waits for `answer_now`; `asked` was shown."""
+
+    def __init__(self, *replies: ElicitResult | None) -> None:
+        self.replies = list(replies)
+        self.asked: list[ElicitRequestParams] = []
+        self.changes = Changes()
+        self._later: asyncio.Future[ElicitResult] = asyncio.get_running_loop().create_future()
+
+    async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
+        del context
+        self.asked.append(params)
+        self.changes.announce()
+        reply = self.replies.pop(0)
+        return reply if reply is not None else await self._later
+
+    def answer_now(self, reply: ElicitResult) -> None:
+        self._later.set_result(reply)
+
+    async def wait_for(self, count: int) -> None:
+        await self.changes.until(lambda: len(self.asked) >= count, 20, what=f"{count} questions")
+
+
+def accept(**content: Any) -> ElicitResult:
+    return ElicitResult(action="accept", content=content or None)
+
+
+DECLINE = ElicitResult(action="decline")
+
+
+@asynccontextmanager
+async def client_of(
+    url: str, person: Person, mode: str = "legacy", on_log: LoggingFnT | None = None
+) -> AsyncIterator[Client]:
+    async with httpx2.AsyncClient(timeout=30) as http:
+        transport = streamable_http_client(url, http_client=http)
+        async with Client(transport, mode=mode, elicitation_callback=person, logging_callback=on_log) as client:
+            yield client
+
+
+async def told(client: Client, message: str, tool: str = "send_message") -> str:
+    result = await client.call_tool(tool, {"message": message})
+    return "".join(block.text for block in result.content if isinstance(block, TextContent))
+
+
+@EACH_ERA
+async def test_a_form_and_a_page_are_put_to_the_client_of_the_call(era: Era, tmp_path: Path) -> None:
+    person = Person(accept(name="Ada", age=36), accept(), DECLINE)
+    async with asking_downstream(era) as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        async with client_of(served.url("user"), person) as client:
+            assert "Ada" in await told(client, "name")
+            await told(client, "pay")
+            await told(client, "name")
+        form, page, _ = person.asked
+        assert isinstance(form, ElicitRequestFormParams)
+        assert (form.message, form.requested_schema) == (f"asking: {FORM}", SCHEMA)
+        assert isinstance(page, ElicitRequestURLParams)
+        assert (page.message, page.url) == (f"asking: {URL_MESSAGE}", URL)
+        assert [one["action"] for one in downstream.answers] == ["accept", "accept", "decline"]
+        assert questions(served, "form", "accepted") == questions(served, "form", "declined") == 1
+        assert questions(served, "url", "accepted") == 1
+        assert served.metric("pallas_questions_open", agent="user") == 0
+
+
+async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(tmp_path: Path) -> None:
+    person = Person(accept(name=["Ada"]), accept(age=3), accept(name="Ada"))
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        async with client_of(served.url("user"), person) as client:
+            await told(client, "name")
+        assert "must be of type string" in person.asked[1].message
+        assert "'name' is missing" in person.asked[2].message
+        assert downstream.answers == [{"action": "accept", "content": {"name": "Ada"}}]
+
+
+async def test_parallel_tools_ask_at_once_and_each_gets_its_own_answer(tmp_path: Path) -> None:
+    class Both(Person):
+        """Answers once both questions are there."""
+
+        async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
+            self.asked.append(params)
+            self.changes.announce()
+            await self.wait_for(2)
+            return accept(name="Ada") if isinstance(params, ElicitRequestFormParams) else DECLINE
+
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        async with client_of(served.url("user"), Both()) as client:
+            form, page = (await told(client, "name pay")).split(" | ")
+        assert '"Ada"' in form
+        assert "decline" in page
+
+
+async def test_an_agent_with_human_input_asks_the_caller(tmp_path: Path) -> None:
+    person = Person(accept(name="Ada"), DECLINE)
+    agent = Agent(decorator="human_input=True")
+    async with (
+        gateway_of(tmp_path, {"url": "http://127.0.0.1:9/mcp"}, agent) as served,
+        client_of(served.url("user"), person) as client,
+    ):
+        assert await told(client, "human") == '{"name": "Ada"}'
+        assert "declined" in await told(client, "human")
+    assert person.asked[0].message == f"user: {FORM}"
+
+
+async def test_a_waiting_call_holds_no_slot(tmp_path: Path) -> None:
+    person, agent = Person(None), Agent(["asking"], settings={"max_in_flight": 1})
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
+        client_of(served.url("user"), person) as client,
+    ):
+        asking = asyncio.create_task(told(client, "name"))
+        await person.wait_for(1)
+        assert served.metric("pallas_questions_open", agent="user") == 1
+        assert "decline" in (await ask(served.url("user"), "name")).text
+        person.answer_now(accept(name="Ada"))
+        assert "Ada" in await asking
+
+
+async def test_a_question_without_an_answer_in_time_is_cancelled_and_the_agent_goes_on(tmp_path: Path) -> None:
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, gateway={"ask_seconds": 0.2}) as served,
+    ):
+        async with client_of(served.url("user"), Person(None)) as client:
+            assert '"action": "cancel"' in await told(client, "name")
+        assert questions(served, "form", "expired") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "gateway"), [({"ask_caller": False}, {}), ({}, {"max_open_questions": 0})], ids=["agent", "limit"]
+)
+async def test_questions_may_be_switched_off(settings: dict[str, Any], gateway: dict[str, Any], tmp_path: Path) -> None:
+    person, agent = Person(), Agent(["asking"], settings=settings)
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent, gateway=gateway) as served,
+        client_of(served.url("user"), person) as client,
+    ):
+        assert "cannot be asked" in await told(client, "name")
+    assert not person.asked
+
+
+async def test_a_client_that_leaves_while_it_is_asked_ends_its_call(tmp_path: Path) -> None:
+    person = Person(None)
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        async with client_of(served.url("user"), person) as client:
+            asking = asyncio.create_task(told(client, "name"))
+            await person.wait_for(1)
+            asking.cancel()
+        await until_idle(served)
+        assert (len(served.gateway.running.answers), served.gateway.running.waiting.count) == (0, 0)
+        assert served.metric("pallas_questions_open", agent="user") == 0
+
+
+async def test_an_answer_of_another_session_or_bearer_is_not_taken(tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        headers = {"mcp-protocol-version": "2025-11-25", "accept": "application/json, text/event-stream"}
+        url, session = served.url("user"), {"mcp-session-id": "made-up.f", "authorization": "Bearer mine"}
+        call = {"name": "send_message", "arguments": {"message": "name"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=30) as http,
+            http.stream("POST", url, json=body, headers=session) as stream,
+        ):
+            lines = stream.aiter_lines()
+            asked = await message_with("elicitation/create", lines)
+            for others in ({"mcp-session-id": "another.f"}, {"authorization": "Bearer other"}):
+                await answer_to(asked, {"name": "Eve"}, http, url, {**session, **others})
+            assert (await answer_to(asked, {"name": "Ada"}, http, url, session)).status_code == 202
+            assert "Ada" in str(await message_with('"id":1', lines))
+        assert downstream.answers == [{"action": "accept", "content": {"name": "Ada"}}]
+
+
+async def message_with(text: str, lines: AsyncIterator[str]) -> dict[str, Any]:
+    async for line in lines:
+        if text in line:
+            return dict(json.loads(line.removeprefix("data: ")))
+    raise AssertionError(text)
+
+
+async def answer_to(
+    asked: dict[str, Any], content: dict[str, Any], http: httpx2.AsyncClient, url: str, headers: dict[str, str]
+) -> httpx2.Response:
+    result = {"action": "accept", "content": content}
+    return await http.post(url, json={"jsonrpc": "2.0", "id": asked["id"], "result": result}, headers=headers)
+
+
+async def test_a_client_of_the_stream_hears_of_questions_and_answers(tmp_path: Path) -> None:
+    heard: list[Any] = []
+
+    async def on_log(params: LoggingMessageNotificationParams) -> None:
+        heard.append(params.data)
+
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}) as served,
+        client_of(served.url("user"), Person(accept(name="Ada")), on_log=on_log) as client,
+    ):
+        await told(client, "name")
+    question, answer = (one for one in heard if one["kind"] in {"question", "answer"})
+    assert question == {"kind": "question", "schema_version": 2, "id": question["id"], "message": f"asking: {FORM}"}
+    assert answer == {"kind": "answer", "schema_version": 2, "id": question["id"], "action": "accept"}
+
+
+# --- agents that call agents -----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def chain_of_agents(path: Path, url: str, **settings: dict[str, Any]) -> AsyncIterator[Running]:
+    """`top` calls `boss`, which calls `user`, whose downstream asks."""
+    agents = {
+        "top": Agent(["boss"], settings={"depends_on": ["boss"], **settings.get("top", {})}),
+        "boss": Agent(["user"], settings={"depends_on": ["user"], **settings.get("boss", {})}),
+        "user": Agent(["asking"], settings=settings.get("user", {}), decorator="human_input=True"),
+    }
+    async with scripted_llm(calls_the_tool_it_is_told) as llm:
+        project = write_project(path, agents, llm_url=llm.base_url, servers={"asking": {"url": url}})
+        async with running(project) as served:
+            yield served
+            await until_idle(served)
+
+
+@pytest.mark.parametrize(("called", "message"), [("boss", "user: "), ("top", "boss: user: ")])
+async def test_a_nested_agents_question_goes_to_the_outermost_caller(called: str, message: str, tmp_path: Path) -> None:
+    person = Person(accept(name="Ada"), DECLINE, accept(name="Bob"))
+    async with asking_downstream("modern") as downstream, chain_of_agents(tmp_path, downstream.url) as served:
+        async with client_of(served.url(called), person) as client:
+            assert "Ada" in await told(client, f"{message}name")
+            assert "decline" in await told(client, f"{message}pay")
+            assert "Bob" in await told(client, f"{message}human")
+        assert questions(served, "form", "accepted") == questions(served, "human_input", "accepted") == 1
+    shown = [one.message for one in person.asked]
+    assert shown == [f"asking, for user: {FORM}", f"asking, for user: {URL_MESSAGE}", f"user: {FORM}"]
+
+
+async def test_all_agents_of_a_path_give_back_their_slots_and_suspend_their_deadlines(tmp_path: Path) -> None:
+    limits, person = {"max_in_flight": 1, "call_timeout_seconds": 5}, Person(None)
+    async with (
+        asking_downstream("modern") as downstream,
+        chain_of_agents(tmp_path, downstream.url, top=limits, boss=limits, user=limits) as served,
+        client_of(served.url("top"), person) as client,
+    ):
+        asking = asyncio.create_task(told(client, "boss: user: name"))
+        await person.wait_for(1)
+        assert "decline" in (await ask(served.url("top"), "boss: user: name")).text
+        assert served.gateway.running.waiting.count == 1
+        person.answer_now(accept(name="Ada"))
+        assert "Ada" in await asking
+
+
+@pytest.mark.parametrize("closed", ["user", "boss", "top"])
+async def test_one_agent_of_a_path_that_asks_nothing_keeps_its_caller_from_questions(
+    closed: str, tmp_path: Path
+) -> None:
+    person = Person()
+    async with (
+        asking_downstream("modern") as downstream,
+        chain_of_agents(tmp_path, downstream.url, **{closed: {"ask_caller": False}}) as served,
+        client_of(served.url("top"), person) as client,
+    ):
+        assert "cannot be asked" in await told(client, "boss: user: name")
+    assert not person.asked
+
+
+async def test_at_the_endpoint_of_all_agents_the_agent_called_is_not_named(tmp_path: Path) -> None:
+    person = Person(accept(name="Ada"))
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}) as served,
+        client_of(f"{served.base_url}/mcp", person) as client,
+    ):
+        assert "Ada" in await told(client, "name", tool="agent-user")
+    assert [one.message for one in person.asked] == [f"asking: {FORM}"]
+
+
+async def test_a_client_of_the_sdks_own_transport_counts_as_one_that_cannot_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(vars(STATELESS_CALLS), "is_on", False)
+    person = Person()
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        async with client_of(served.url("user"), person) as client:
+            assert "cannot be asked" in await told(client, "name")
+        assert questions(served, "form", "unaskable") == 1
+    assert not person.asked

@@ -205,6 +205,24 @@ async def test_a_call_is_cancelled_whichever_worker_hears_of_it(
     await served.gate.wait_for_cancelled(len(served.gate.entered) - len(served.gate.passed))
 
 
+@pytest.mark.parametrize("answered", [0, 1])
+async def test_a_question_is_answered_whichever_worker_hears_the_answer(answered: int, served: WorkerManager) -> None:
+    pids, asked = sorted(served.pids), {"name": "send_message", "arguments": {"message": "ask"}}
+    async with AsyncExitStack() as stack:
+        with served.only(pids[0]):
+            client = await stack.enter_async_context(raw_client(served.url("peer"), protocol_version="2025-11-25"))
+            await client.initialize()
+            client.session_id = "made-up.f"
+            call = await stack.enter_async_context(client.in_flight("tools/call", asked))
+            questions = await call.wait_for_notifications(3)
+        question = next(one for one in questions if one["method"] == "elicitation/create")
+        answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"name": "Ada"}}}
+        with served.only(pids[answered]):
+            async with httpx.AsyncClient(headers={"mcp-session-id": "made-up.f"}) as http:
+                assert (await http.post(served.url("peer"), json=answer)).status_code == 202
+        assert answer_of(await call.reply()).text == '{"name": "Ada"}'
+
+
 async def test_the_metrics_are_those_of_a_single_process(served: WorkerManager) -> None:
     exposition = await served.metrics()
     alone = text_string_to_metric_families(generate_latest(Metrics().registry).decode())

@@ -62,19 +62,19 @@ def _heard(answers: list[dict[str, Any]], answer: ElicitResult) -> str:
 
 
 def _ask_in_requests(server: MCPServer, answers: list[dict[str, Any]]) -> None:
-    @server.tool()
+    @server.tool(structured_output=False)
     async def name(ctx: Context, message: str = FORM) -> str:
         """Ask by a form."""
         session, id_ = ctx.request_context.session, ctx.request_context.request_id
         return _heard(answers, await session.elicit_form(message, SCHEMA, related_request_id=id_))
 
-    @server.tool()
+    @server.tool(structured_output=False)
     async def pay(ctx: Context) -> str:
         """Ask by a page."""
         session, id_ = ctx.request_context.session, ctx.request_context.request_id
         return _heard(answers, await session.elicit_url(URL_MESSAGE, URL, "e-1", related_request_id=id_))
 
-    @server.tool()
+    @server.tool(structured_output=False)
     async def sample(ctx: Context) -> str:
         """Ask for a model."""
         said = SamplingMessage(role="user", content=TextContent(type="text", text="sampled"))
@@ -92,17 +92,17 @@ def _ask_in_results(server: MCPServer, answers: list[dict[str, Any]]) -> None:
         answer = responses["q"]
         return _heard(answers, answer) if isinstance(answer, ElicitResult) else str(answer)
 
-    @server.tool()
+    @server.tool(structured_output=False)
     def name(ctx: Context, message: str = FORM) -> str | InputRequiredResult:
         """Ask by a form."""
         return asked(ctx, ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=SCHEMA)))
 
-    @server.tool()
+    @server.tool(structured_output=False)
     def pay(ctx: Context) -> str | InputRequiredResult:
         """Ask by a page."""
         return asked(ctx, ElicitRequest(params=ElicitRequestURLParams(message=URL_MESSAGE, url=URL)))
 
-    @server.tool()
+    @server.tool(structured_output=False)
     def sample(ctx: Context) -> str | InputRequiredResult:
         """Ask for a model."""
         said = SamplingMessage(role="user", content=TextContent(type="text", text="sampled"))

@@ -15,6 +15,7 @@ from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
 from pallas_gateway.calls.channel import Channel, EventSink, StreamOptions
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.calls.progress import ProgressEvent, agent_step
+from pallas_gateway.calls.questions import NO_QUESTIONS, Questions
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.files import Files
 from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider, ModelFacts
@@ -217,7 +218,9 @@ class MemoryAgentRuntime:
         return ()
 
     @asynccontextmanager
-    async def open(self, call: Call, credentials: Credentials, channel: EventSink) -> AsyncGenerator["MemoryInstance"]:
+    async def open(
+        self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS
+    ) -> AsyncGenerator["MemoryInstance"]:
         """An instance that lives as long as the block."""
         self.agent.credentials.append(credentials)
         with self._counted():

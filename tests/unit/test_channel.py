@@ -6,7 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -77,7 +77,7 @@ def a_channel(
     *,
     heartbeat_seconds: float = NEVER,
     on_heartbeat: Callable[[], None] = lambda: None,
-    **limits: float,
+    **limits: Any,
 ) -> Channel:
     return Channel("harper", outlet, wishes, heartbeat_seconds=heartbeat_seconds, on_heartbeat=on_heartbeat, **limits)
 

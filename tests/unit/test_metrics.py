@@ -34,6 +34,7 @@ DOCUMENTED = {
     "pallas_calls_refused_total": ("counter", ("agent", "reason")),
     "pallas_agent_loop_aborted_total": ("counter", ("agent", "reason")),
     "pallas_heartbeats_total": ("counter", ("agent",)),
+    "pallas_questions_open": ("gauge", ("agent",)),
     "pallas_questions_total": ("counter", ("agent", "kind", "outcome")),
     "pallas_fast_path": ("gauge", ("name",)),
     "pallas_worker_restarts_total": ("counter", ()),

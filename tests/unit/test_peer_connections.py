@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from mcp_types import CallToolResult, TextContent
 from pallas_gateway.agent_server.tools import health_tool, message_tool
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.nesting import Parent
+from pallas_gateway.calls.questions import Answer, Question, Questions
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches
@@ -25,13 +27,15 @@ from pallas_gateway.runtime.instance import Connections
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from pallas_gateway.urls import ALL_AGENTS
 from tests.support.memory_runtime import a_channel, a_plan
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from mcp_types import Tool
 
     from pallas_gateway.calls.nesting import NestedRequest
+    from pallas_gateway.calls.questions import Mode
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 
@@ -123,3 +127,49 @@ async def test_a_listing_is_made_once() -> None:
     other = servers.listing(downstreams["peer"], ANONYMOUS)
     assert other is not None
     assert [tool.namespaced_tool_name for tool in other.tools] == ["peer__get_health"]
+
+
+class Person:
+    """An asker that answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.modes: Collection[Mode] = ["form"]
+        self.is_asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def put(self, question: Question) -> Answer:
+        """Wait for the test."""
+        del question
+        self.is_asked.set()
+        await self.go.wait()
+        return Answer("accepted", {})
+
+
+class PeerThatAsks(OnePeer):
+    """A peer that asks its caller and answers with the outcome."""
+
+    async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
+        """Ask twice at once."""
+        del peer, tool, arguments
+        questions = Questions("research", nested.asker)
+        answers = await asyncio.gather(*(questions.ask(Question("form", "Who?", schema={})) for _ in range(2)))
+        return CallToolResult(content=[TextContent(type="text", text=one.outcome) for one in answers])
+
+
+async def ignore_progress(progress: float, total: float | None, message: str | None) -> None:
+    """Ignore it."""
+
+
+async def test_the_time_that_a_peer_may_take_does_not_count_while_the_caller_is_asked() -> None:
+    server = MCPServerSettings(transport="http", url=URL)
+    peers = prepare_servers(Settings(mcp=MCPSettings(servers={"peer": server})), {URL: "research"})
+    peers = {"peer": replace(peers["peer"], read_timeout_seconds=0.2)}
+    servers = PeerServers(replace(a_plan("parent"), peer_calls=PeerThatAsks()), peers, DownstreamLog("parent"))
+    person, loop = Person(), asyncio.get_running_loop()
+    parent = Parent(Call("parent", Message("user", "go")), a_channel(), Questions("parent", person))
+    connection = servers.of_call(parent)["peer"]
+    calling = asyncio.create_task(connection.call_tool("send_message", {}, progress_callback=ignore_progress))
+    began = loop.time()
+    await person.is_asked.wait()
+    await eventually(lambda: loop.time() > began + 0.3)
+    person.go.set()
+    assert [block.text for block in (await calling).content if isinstance(block, TextContent)] == ["accepted"] * 2

@@ -15,6 +15,7 @@ from pallas_gateway.workers.messages import (
     LONGEST_LINE,
     LONGEST_TEXT,
     MOST_UNREAD,
+    Answered,
     Cancelled,
     Close,
     Failed,
@@ -50,6 +51,13 @@ def test_a_cancellation_comes_out_as_it_went_in() -> None:
 def test_a_cancellation_is_as_short_as_ever_whatever_a_client_takes_for_an_id(request_id: str | int) -> None:
     line = line_of(Cancelled.of(RequestKey.of("root", "s" * 100_000, Secret("t" * 100_000), request_id)))
     assert len(line) == len(line_of(Cancelled.of(KEY))) < 1000
+
+
+def test_an_answer_comes_out_as_it_went_in_however_it_is_written() -> None:
+    response = {"id": "question-1", "result": {"action": "accept", "content": {"text": "\ud800é" * 20_000}}}
+    answered = message_of(line_of(Answered.of(KEY, response)))
+    assert isinstance(answered, Answered)
+    assert (answered.key, json.loads(answered.response)) == (KEY, response)
 
 
 @pytest.mark.parametrize("kind", [Ready, Failed])

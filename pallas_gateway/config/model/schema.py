@@ -134,6 +134,10 @@ and each agent used as a tool, has this limit for its own loop."""
     max_in_flight: Count | None = None
     """Calls of this agent at once, per worker process. Default: only the gateway's limit."""
 
+    ask_caller: Flag = True
+    """Whether questions that arise in the agent's calls are put to the caller; otherwise they are declined. See \
+[asking.md](asking.md)."""
+
     default_params: DefaultParameters = Field(default_factory=DefaultParameters)
     """Parameters of calls that do not set them."""
 
@@ -233,6 +237,12 @@ call with more is refused."""
 
     heartbeat_seconds: Seconds = 15.0
     """Interval of heartbeats in a call without other progress, if the client requests progress."""
+
+    ask_seconds: Seconds = 300.0
+    """How long a question to a caller stays open; after that it counts as cancelled. See [asking.md](asking.md)."""
+
+    max_open_questions: CountOrZero = 256
+    """Calls that may wait for answers of their callers at once, per worker process; further questions are declined."""
 
     drain_seconds: SecondsOrZero = 30.0
     """How long running calls may continue when the gateway stops."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from fast_agent.mcp.common import create_namespaced_name
@@ -13,6 +14,7 @@ from mcp_types import ListToolsResult, ServerCapabilities, ToolsCapability
 from pallas_gateway.calls import relay
 from pallas_gateway.calls.assistant_stream import LOGGER, FromPeer
 from pallas_gateway.calls.nesting import NestedRequest
+from pallas_gateway.calls.questions import Questions, not_counting
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.runtime.call_scope import current_scope
@@ -115,9 +117,11 @@ class PeerConnection:
         sender = _ToParent(
             self._parent, current_scope.get().peer_call, self._servers.max_relay_depth, progress_callback
         )
-        nested, seconds = NestedRequest(self._parent, bearer, sender), self._peer.read_timeout_seconds
+        asker, seconds = Questions(self._peer.name, self._parent.questions), self._peer.read_timeout_seconds
+        nested = NestedRequest(self._parent, bearer, sender, asker)
         try:
             async with asyncio.timeout(seconds) as waiting:
+                asker.pausing(partial(not_counting, waiting))
                 return await self._servers.calls.call(str(self._peer.peer), name, arguments or {}, nested)
         except TimeoutError:
             if not waiting.expired():

@@ -17,17 +17,24 @@ from fast_agent.mcp.elicitation_handlers import auto_cancel_elicitation_handler
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.tools import elicitation
 from mcp.client.session import ClientSession
-from mcp_types import ElicitRequestURLParams, ElicitResult
+from mcp_types import (
+    ElicitationCapability,
+    ElicitRequestURLParams,
+    ElicitResult,
+    FormElicitationCapability,
+    UrlElicitationCapability,
+)
 
-from pallas_gateway.calls.questions import Question, questions_of_the_call
+from pallas_gateway.calls.questions import Question
 from pallas_gateway.runtime.call.tool_events import ToolEvents
 from pallas_gateway.runtime.call_scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from mcp_types import ClientCapabilities, ElicitRequestParams
 
+    from pallas_gateway.calls.questions import Mode
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
     type Elicit = Callable[[Any, ElicitRequestParams], Awaitable[ElicitResult]]
@@ -39,6 +46,7 @@ RELIED_ON: ReliedOn = (
     *((MCPClientCallbackRuntime, name, ()) for name in ("custom_elicitation_handler", "aggregator", "server_config")),
     (MCPAggregator, "_tool_handler", ()),
     (ClientSession, "_build_capabilities", ("self", "version")),
+    (ClientSession, "_elicitation_callback", ()),
     (mcp_agent, "run_elicitation_form", ("arguments", "agent_name")),
     (elicitation, "run_elicitation_form", ("arguments", "agent_name")),
     (elicitation, "_coerce_elicitation_arguments", ("arguments",)),
@@ -56,19 +64,31 @@ def prepare() -> None:
     def resolve_elicitation_handler(self: MCPClientCallbackRuntime) -> Elicit | None:
         if self.custom_elicitation_handler is not None:
             _say_ignored(self.agent_name or "unknown")
-            return _elicit(self)
+            return _PutToCaller(self)
         configured = resolve(self)
         if configured is None:  # `elicitation: {mode: none}`
             return None
-        return _cancel if configured is auto_cancel_elicitation_handler else _elicit(self)
+        return _cancel if configured is auto_cancel_elicitation_handler else _PutToCaller(self)
 
     @wraps(build)
     def build_capabilities(self: ClientSession, version: str) -> ClientCapabilities:
-        return build(self, version).model_copy(update={"elicitation": None})
+        declared = build(self, version)
+        if not isinstance(self._elicitation_callback, _PutToCaller):
+            return declared
+        return declared.model_copy(update={"elicitation": _capability(current_scope.get().questions.modes)})
 
     MCPClientCallbackRuntime._resolve_elicitation_handler = resolve_elicitation_handler  # type: ignore[method-assign,assignment]
     ClientSession._build_capabilities = build_capabilities  # type: ignore[method-assign]
     elicitation.run_elicitation_form = mcp_agent.run_elicitation_form = _human_input  # type: ignore[attr-defined]
+
+
+def _capability(modes: Collection[Mode]) -> ElicitationCapability | None:
+    if not modes:
+        return None
+    return ElicitationCapability(
+        form=FormElicitationCapability() if "form" in modes else None,
+        url=UrlElicitationCapability() if "url" in modes else None,
+    )
 
 
 def _say_ignored(agent: str) -> None:
@@ -83,23 +103,24 @@ async def _cancel(context: Any, params: ElicitRequestParams) -> ElicitResult:
     return ElicitResult(action="cancel")
 
 
-def _elicit(runtime: MCPClientCallbackRuntime) -> Elicit:
-    """Return the callback of one connection."""
+class _PutToCaller:
+    """The elicitation callback of one connection."""
 
-    async def elicit(context: Any, params: ElicitRequestParams) -> ElicitResult:
+    def __init__(self, runtime: MCPClientCallbackRuntime) -> None:
+        self._runtime = runtime
+
+    async def __call__(self, context: Any, params: ElicitRequestParams) -> ElicitResult:
         del context
-        questions, server = questions_of_the_call(), runtime.server_name or "unknown"
+        questions, server = current_scope.get().questions, self._runtime.server_name or "unknown"
         if isinstance(params, ElicitRequestURLParams):
             question = Question("url", params.message, server, url=params.url)
         else:
             question = Question("form", params.message, server, schema=params.requested_schema)
         answer = await questions.ask(question)
         if answer.outcome == "unaskable":
-            for tool_call_id in _tool_calls(runtime, server):
+            for tool_call_id in _tool_calls(self._runtime, server):
                 questions.tell_model(tool_call_id, question.not_asked())
         return ElicitResult(action=answer.action, content=dict(answer.content) if answer.content else None)
-
-    return elicit
 
 
 def _tool_calls(runtime: MCPClientCallbackRuntime, server: str) -> Iterable[str]:
@@ -126,7 +147,7 @@ async def _human_input(arguments: dict[str, Any] | str, agent_name: str | None =
     elicitation._validate_elicitation_schema_field_limit(form.schema)
     message = form.message or form.schema.get("title") or "Please complete this form:"
     question = Question("human_input", message, schema=form.schema)
-    answer = await questions_of_the_call().ask(question)
+    answer = await current_scope.get().questions.ask(question)
     if answer.outcome == "unaskable":
         return question.not_asked()
     return _NOT_GIVEN.get(answer.action) or json.dumps(dict(answer.content or {}))

@@ -12,7 +12,6 @@ from fast_agent.mcp.tool_execution_handler import NoOpToolExecutionHandler
 from mcp_types import TextContent
 
 from pallas_gateway.calls import progress
-from pallas_gateway.calls.questions import questions_of_the_call
 from pallas_gateway.calls.relay import PeerCall
 from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.credentials import why_without_token
@@ -87,7 +86,7 @@ def explain_result(call: ToolCall, result: CallToolResult) -> None:
 
 def _explain_unasked_questions(call: ToolCall, result: CallToolResult) -> None:
     """Add to the result of a call the questions that could not be put to the caller."""
-    if not (texts := questions_of_the_call().texts_for(call.id)):
+    if not (texts := current_scope.get().questions.texts_for(call.id)):
         return
     if result.structured_content is not None:  # of a result with both, fast-agent shows the model no text
         texts = [*([] if result.content else [json.dumps(result.structured_content)]), *texts]

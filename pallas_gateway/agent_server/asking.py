@@ -1,0 +1,85 @@
+"""Questions to clients of the initialize era: a request on the stream of the call, answered by a request of the client.
+
+The client's capability to be asked stands in the opaque session id that the gateway gives out, so nothing is stored.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mcp import MCPError
+from mcp.shared.exceptions import NoBackChannelError
+from pydantic import ValidationError
+
+from pallas_gateway.agent_server.requests import SESSION_HEADER, headers_of
+from pallas_gateway.calls.forms import misfit
+from pallas_gateway.calls.questions import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from mcp_types import ElicitResult
+
+    from pallas_gateway.agent_server.requests import Context
+    from pallas_gateway.calls.questions import Mode, Outcome, Question
+
+MOST_ATTEMPTS = 3
+"""Times that a form is sent whose answers do not fit."""
+_FLAGS: Mapping[Mode, str] = {"form": "f", "url": "u"}
+_SINCE: Mapping[Mode, str] = {"form": "2025-06-18", "url": "2025-11-25"}
+_OUTCOMES: Mapping[str, Outcome] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
+
+
+def modes_in(capabilities: object) -> list[Mode]:
+    """Return the modes of `capabilities.elicitation` as a client sent it; an empty object means forms."""
+    declared = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
+    if not isinstance(declared, dict):
+        return []
+    return [mode for mode in _FLAGS if isinstance(declared.get(mode), dict)] or ([] if declared else ["form"])
+
+
+def new_session_id(modes: Collection[Mode]) -> str:
+    """Return an opaque session id for a client that can be asked in these modes."""
+    return f"{secrets.token_urlsafe(16)}.{''.join(_FLAGS[mode] for mode in modes)}"
+
+
+def modes_of_session(session: str | None, version: str) -> list[Mode]:
+    """Return the modes in which the client of a session can be asked, in this version of the protocol."""
+    flags = (session or "").rpartition(".")[2] if session and "." in session else ""
+    return [mode for mode, flag in _FLAGS.items() if flag in flags and version >= _SINCE[mode]]
+
+
+class StreamAsker:
+    """The `Asker` of a call whose client has a stream for requests of the gateway."""
+
+    def __init__(self, context: Context) -> None:
+        session = headers_of(context).get(SESSION_HEADER)
+        # False where the SDK answers the request: it sends nothing that a client would answer in another POST.
+        may_ask = context.session.can_send_request
+        self.modes: Collection[Mode] = modes_of_session(session, context.protocol_version) if may_ask else ()
+        self._context = context
+
+    async def put(self, question: Question) -> Answer:
+        """Return the client's answer; a form that does not fit its schema is asked for again."""
+        for _ in range(MOST_ATTEMPTS):
+            try:
+                result = await self._elicit(question)
+            except NoBackChannelError:
+                return Answer("unaskable")
+            except (MCPError, ValidationError):  # an error, or no answer to an elicitation
+                return Answer("cancelled")
+            answer = Answer(_OUTCOMES[result.action], result.content)
+            why = misfit(question.schema, result.content) if result.action == "accept" and question.schema else None
+            if why is None:
+                return answer
+            question = replace(question, message=f"{question.message} (The answer did not fit: {why}.)")
+        return Answer("cancelled")
+
+    async def _elicit(self, question: Question) -> ElicitResult:
+        session, text, request_id = self._context.session, question.message, self._context.request_id
+        if question.url is not None:
+            return await session.elicit_url(text, question.url, question.id, related_request_id=request_id)
+        schema: dict[str, Any] = dict(question.schema or {"type": "object", "properties": {}})
+        return await session.elicit_form(text, schema, related_request_id=request_id)

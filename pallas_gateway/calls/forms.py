@@ -1,0 +1,82 @@
+"""Forms: whether an answer fits the schema of its question. Pure.
+
+MCP restricts these schemas to flat objects of texts, numbers, booleans and choices. A schema is a downstream's text, so
+it is read by hand: no pattern, no reference and no nesting of it is evaluated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.telemetry.redaction import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "array": (list,),
+}
+
+
+def misfit(schema: Mapping[str, Any], content: Mapping[str, Any] | None) -> str | None:
+    """Return why a filled form does not fit, as a clause that names the field; None if it fits."""
+    content, fields = content or {}, _mapping(schema.get("properties"))
+    for name in schema.get("required") or ():
+        if isinstance(name, str) and name not in content:
+            return f"{quoted(name)} is missing"
+    for name, value in content.items():
+        if name not in fields:
+            return f"{quoted(name)} is not asked for"
+        if (why := _misfit(_mapping(fields[name]), value)) is not None:
+            return f"{quoted(name)} {why}"
+    return None
+
+
+def _misfit(field: Mapping[str, Any], value: Any) -> str | None:
+    kind = field.get("type")
+    if isinstance(kind, str) and kind in _TYPES:
+        is_bool = isinstance(value, bool)
+        if not isinstance(value, _TYPES[kind]) or (is_bool and kind != "boolean"):
+            return f"must be of type {kind}"
+    if isinstance(value, list):
+        choices = choices_of(_mapping(field.get("items")))
+        return _out_of(field, "Items", len(value), "choices") or _all_in(value, choices)
+    if isinstance(value, str):
+        return _out_of(field, "Length", len(value), "characters") or _all_in([value], choices_of(field))
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _beyond(field, value) or _all_in([value], choices_of(field))
+    return None
+
+
+def choices_of(field: Mapping[str, Any]) -> list[Any] | None:
+    """Return the values that a field may have; None if it is free."""
+    if isinstance(field.get("enum"), list):
+        return list(field["enum"])
+    titled = field.get("oneOf") or field.get("anyOf")
+    return [_mapping(one).get("const") for one in titled] if isinstance(titled, list) else None
+
+
+def _all_in(values: list[Any], choices: list[Any] | None) -> str | None:
+    return None if choices is None or all(value in choices for value in values) else "is not one of the choices"
+
+
+def _out_of(field: Mapping[str, Any], what: str, size: int, unit: str) -> str | None:
+    least, most = field.get(f"min{what}"), field.get(f"max{what}")
+    if isinstance(least, int) and size < least:
+        return f"must have at least {least} {unit}"
+    return f"must have at most {most} {unit}" if isinstance(most, int) and size > most else None
+
+
+def _beyond(field: Mapping[str, Any], value: float) -> str | None:
+    least, most = field.get("minimum"), field.get("maximum")
+    if isinstance(least, (int, float)) and value < least:
+        return f"must be at least {least}"
+    return f"must be at most {most}" if isinstance(most, (int, float)) and value > most else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

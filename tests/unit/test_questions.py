@@ -1,0 +1,179 @@
+"""Questions of one call: who is asked, what waits meanwhile, and which answers fit a form."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pallas_gateway.agent_server.asking import modes_in, modes_of_session, new_session_id
+from pallas_gateway.calls.client_answers import ClientAnswers
+from pallas_gateway.calls.forms import misfit
+from pallas_gateway.calls.questions import UNASKABLE, Answer, AskRules, Question, Questions, not_counting
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+
+    from pallas_gateway.calls.questions import Mode
+
+
+class Held:
+    """An asker whose answers come when the test says so."""
+
+    def __init__(self) -> None:
+        self.modes: Collection[Mode] = ["form"]
+        self.asked: list[Question] = []
+        self.go = asyncio.Event()
+
+    async def put(self, question: Question) -> Answer:
+        """Wait for the test."""
+        self.asked.append(question)
+        await self.go.wait()
+        return Answer("accepted", {"name": "Ada"})
+
+
+def a_question(server: str | None = "notes") -> Question:
+    return Question("form", "Who?", server, schema={})
+
+
+async def test_a_nested_question_goes_up_the_path_with_the_name_of_the_agent_that_asks() -> None:
+    top = Held()
+    top.go.set()
+    research = Questions("research", Questions("boss", top))
+    assert (await research.ask(a_question())).action == "accept"
+    await research.ask(a_question(server=None))
+    assert [one.message for one in top.asked] == ["notes, for research: Who?", "research: Who?"]
+    await Questions("boss", top).ask(a_question())
+    assert top.asked[-1].message == "notes: Who?"
+
+
+async def test_pauses_are_entered_once_for_questions_that_are_open_together() -> None:
+    asker, pauses = Held(), []
+
+    @asynccontextmanager
+    async def pause() -> AsyncIterator[None]:
+        pauses.append("begun")
+        yield
+        pauses.append("ended")
+
+    questions = Questions("user", asker)
+    questions.pausing(pause)
+    async with asyncio.TaskGroup() as group:
+        asking = [group.create_task(questions.ask(a_question())) for _ in range(2)]
+        await eventually(lambda: len(asker.asked) == 2)
+        assert pauses == ["begun"]
+        asker.go.set()
+    assert {one.result().outcome for one in asking} == {"accepted"}
+    assert pauses == ["begun", "ended"]
+
+
+async def test_a_deadline_does_not_count_the_time_in_which_the_caller_is_asked() -> None:
+    asker, loop = Held(), asyncio.get_running_loop()
+    questions = Questions("user", asker)
+    async with asyncio.timeout(0.2) as deadline:
+        questions.pausing(partial(not_counting, deadline))
+        asking = asyncio.create_task(questions.ask(a_question()))
+        began = loop.time()
+        await eventually(lambda: loop.time() > began + 0.3)
+        asker.go.set()
+        await asking
+        left = deadline.when()
+        assert left is not None
+        assert left - loop.time() <= 0.2
+
+
+async def test_at_most_so_many_calls_wait_and_a_path_of_nested_calls_counts_once() -> None:
+    asker, rules = Held(), AskRules(most_waiting=1)
+    nested = Questions("research", Questions("boss", asker, rules), rules)
+    waiting = asyncio.create_task(nested.ask(a_question()))
+    await eventually(lambda: asker.asked)
+    assert rules.waiting.count == 1
+    assert await Questions("other", Held(), rules).ask(a_question()) == UNASKABLE
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert rules.waiting.count == 0
+
+
+async def test_a_mode_that_the_caller_does_not_take_is_not_asked() -> None:
+    asker = Held()
+    assert await Questions("user", asker).ask(Question("url", "Pay", "shop", url="https://a.example")) == UNASKABLE
+    assert not asker.asked
+
+
+FIELD: dict[str, Any] = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ({"type": "string", "maxLength": 2}, "abc", "must have at most 2 characters"),
+        ({"type": "string", "minLength": 4}, "abc", "must have at least 4 characters"),
+        ({"type": "string", "pattern": "(a+)+$", "format": "email"}, "a" * 10_000, None),
+        ({"type": "string", "enum": ["a", "b"]}, "c", "is not one of the choices"),
+        ({"type": "string", "oneOf": [{"const": "a", "title": "A"}]}, "b", "is not one of the choices"),
+        ({"type": "string", "oneOf": [{"const": "a", "title": "A"}]}, "a", None),
+        ({"type": "integer"}, 1.5, "must be of type integer"),
+        ({"type": "integer"}, True, "must be of type integer"),
+        ({"type": "number", "minimum": 1}, 0, "must be at least 1"),
+        ({"type": "number", "maximum": 1}, 2, "must be at most 1"),
+        ({"type": "number"}, 2, None),
+        ({"type": "boolean"}, "true", "must be of type boolean"),
+        ({"type": "boolean"}, False, None),
+        ({"type": "array", "items": {"enum": ["a"]}}, ["a", "b"], "is not one of the choices"),
+        (
+            {"type": "array", "items": {"anyOf": [{"const": "a"}]}, "maxItems": 1},
+            ["a", "a"],
+            "must have at most 1 choices",
+        ),
+        ({"type": ["string"], "enum": 7, "minLength": "x"}, "a", None),
+        ("hostile", "a", None),
+    ],
+)
+def test_an_answer_fits_its_field_or_not(field: Any, value: object, why: str | None) -> None:
+    found = misfit({"properties": {"it": field}}, {"it": value})
+    assert found == (f"'it' {why}" if why else None)
+
+
+def test_an_answer_has_the_required_fields_and_no_others() -> None:
+    schema = {"properties": {"name": FIELD}, "required": ["name", 7]}
+    assert misfit(schema, None) == "'name' is missing"
+    assert misfit(schema, {"name": "a", "more": 1}) == "'more' is not asked for"
+    assert misfit({"properties": []}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("elicitation", "modes"),
+    [
+        ({}, ["form"]),
+        ({"form": {}}, ["form"]),
+        ({"url": {}}, ["url"]),
+        ({"url": {}, "form": {}}, ["form", "url"]),
+        (7, []),
+    ],
+)
+def test_a_clients_capability_survives_in_its_session_id(elicitation: object, modes: list[str]) -> None:
+    declared = modes_in({"elicitation": elicitation})
+    assert declared == modes
+    assert modes_of_session(new_session_id(declared), "2025-11-25") == modes
+    assert modes_of_session(new_session_id(declared), "2025-06-18") == [mode for mode in modes if mode == "form"]
+    assert modes_of_session(new_session_id(declared), "2025-03-26") == []
+
+
+@pytest.mark.parametrize("session", [None, "", "made-up", "made.x"])
+def test_an_id_of_another_form_declares_nothing(session: str | None) -> None:
+    assert modes_of_session(session, "2025-11-25") == []
+    assert modes_in(None) == modes_in({}) == []
+
+
+async def test_an_answer_that_no_call_waits_for_is_not_delivered() -> None:
+    answers, key = ClientAnswers(), object()
+    assert not answers.deliver(key, {})  # type: ignore[arg-type]  # any key does
+    with answers.expecting(key) as answer:  # type: ignore[arg-type]
+        assert answers.deliver(key, {"result": 1})  # type: ignore[arg-type]
+        assert answers.deliver(key, {"result": 2})  # type: ignore[arg-type]
+        assert await answer == {"result": 1}
+    assert len(answers) == 0
