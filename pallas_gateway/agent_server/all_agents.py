@@ -15,6 +15,7 @@ from mcp_types import INVALID_PARAMS, ListToolsResult
 
 from pallas_gateway.agent_server.message_calls import ToolRequest
 from pallas_gateway.agent_server.requests import caller_of, listen_to_the_initialize_era
+from pallas_gateway.agent_server.rounds import sealing
 from pallas_gateway.agent_server.server import AgentServer
 from pallas_gateway.agent_server.tools import GET_HEALTH, HEALTH_SCHEMA, health_result, health_tool, in_brief
 from pallas_gateway.agent_server.transport import Transport
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolRequestParams, CallToolResult, PaginatedRequestParams, Tool
 
+    from pallas_gateway.agent_server.message_calls import ToolResult
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.model.schema import Deployment
@@ -64,6 +66,7 @@ class AllAgentsServer:
             on_call_tool=self._call_tool,
         )
         listen_to_the_initialize_era(server, ALL_AGENTS, self._running.cancellations)
+        server.middleware.append(sealing(self._running.open_calls, ALL_AGENTS))
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -82,11 +85,11 @@ class AllAgentsServer:
         """Those that may be called, by their tool, in the order of the configuration."""
         return {f"{_TOOL_PREFIX}{name}": one for name, one in self._servers().items() if grants.may_run(name)}
 
-    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
-        request = ToolRequest.over_http(context, ALL_AGENTS)
+    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> ToolResult:
+        request = ToolRequest.over_http(context, params, ALL_AGENTS)
         return await self.call_tool(params.name, params.arguments or {}, request)
 
-    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> CallToolResult:
+    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> ToolResult:
         """Return the result of one of the tools.
 
         Raises:

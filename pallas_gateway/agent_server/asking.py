@@ -29,7 +29,7 @@ MOST_ATTEMPTS = 3
 """Times that a form is sent whose answers do not fit."""
 _FLAGS: Mapping[Mode, str] = {"form": "f", "url": "u"}
 _SINCE: Mapping[Mode, str] = {"form": "2025-06-18", "url": "2025-11-25"}
-_OUTCOMES: Mapping[str, Outcome] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
+OUTCOMES: Mapping[str, Outcome] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 
 
 def modes_in(capabilities: object) -> list[Mode]:
@@ -70,7 +70,7 @@ class StreamAsker:
                 return Answer("unaskable")
             except (MCPError, ValidationError):  # an error, or no answer to an elicitation
                 return Answer("cancelled")
-            answer = Answer(_OUTCOMES[result.action], result.content)
+            answer = Answer(OUTCOMES[result.action], result.content)
             why = misfit(question.schema, result.content) if result.action == "accept" and question.schema else None
             if why is None:
                 return answer

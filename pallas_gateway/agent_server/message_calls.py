@@ -17,30 +17,35 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.agent_server.asking import StreamAsker
 from pallas_gateway.agent_server.requests import caller_of, headers_of, key_of
+from pallas_gateway.agent_server.rounds import FIRST_ROUND, Round, call_of, questions_result, refuse_lost
 from pallas_gateway.agent_server.tools import call_result, conversation_id_of, parse_call
 from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
+from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.calls.open_calls import OpenCall
 from pallas_gateway.calls.questions import CANNOT_ASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mcp.server.context import ServerRequestContext
-    from mcp_types import CallToolResult
+    from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.agents.answering import Answered
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.assistant_stream import Payload
-    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.cancellation import RequestKey
     from pallas_gateway.calls.channel import NotificationSender
     from pallas_gateway.calls.nesting import Parent, RunningCalls
     from pallas_gateway.calls.progress import ProgressEvent
     from pallas_gateway.calls.questions import Asker
     from pallas_gateway.identity.caller import Caller
+
+type ToolResult = CallToolResult | InputRequiredResult
 
 _LEVELS_THAT_SHOW_INFO = ("debug", "info")
 
@@ -56,6 +61,7 @@ class ToolRequest:
         options: the notifications to send.
         asker: puts questions to the caller.
         key: identifies the request when its client cancels it from another one; None if that is not possible.
+        round: its place in a call that asks its client.
         parent: the call that makes the request, None for a client.
     """
 
@@ -65,10 +71,11 @@ class ToolRequest:
     options: StreamOptions
     asker: Asker = CANNOT_ASK
     key: RequestKey | None = None
+    round: Round = FIRST_ROUND
     parent: Parent | None = None
 
     @classmethod
-    def over_http(cls, context: Context, endpoint: str) -> Self:
+    def over_http(cls, context: Context, params: CallToolRequestParams, endpoint: str) -> Self:
         """Return the request that came in at `endpoint`."""
         return cls(
             caller_of(context),
@@ -77,46 +84,86 @@ class ToolRequest:
             stream_options_of(context),
             StreamAsker(context),
             key_of(context, endpoint, context.request_id),
+            Round.of(context, params),
         )
 
 
 async def answer_message(
     agent: HostedAgent, running: RunningCalls, arguments: dict[str, Any], request: ToolRequest
-) -> CallToolResult:
-    """Return the agent's answer, or a result that says why there is none.
+) -> ToolResult:
+    """Return the agent's answer, or a result with the reason why there is none, or the questions of the call.
 
     Args:
         agent: answers.
         running: calls of this process.
         arguments: of the tool, unchecked.
         request: who asks, and where notifications go meanwhile.
+
+    Raises:
+        MCPError: the request repeats a call with a state or answers that cannot be used.
     """
+    repeated = call_of(running.open_calls, request.round, agent.name)
+    waiting: list[OpenCall] = []
 
     async def parse(asked: Call) -> Call:
+        if repeated is not None:
+            return repeated.call
+        refuse_lost(running.open_calls, request.round)
         return parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries)
 
     async def answer(call: Call) -> Reply:
-        """Return the agent's reply, after all notifications were sent."""
-        channel = agent.channel(request.sender, request.options, request.asker)
-        work = agent.begin(call, channel)
-        with running.cancellations.listening(request.key, call, work.cancel):
-            try:
-                await channel.send_until(work)
-            except asyncio.CancelledError:
-                work.cancel()
-                raise
-        if work.cancelled():
-            raise cut_off(stopping=running.draining)
-        return work.result()
+        open_call = repeated or (OpenCall(call, request.round.modes) if request.round.modes else None)
+        reply = await _reply(agent, running, call, request, open_call)
+        if reply is None and open_call is not None:
+            waiting.append(open_call)
+        return reply or Reply((), "input_required")
 
-    async def deliver(answered: Answered) -> CallToolResult:
+    async def deliver(answered: Answered) -> ToolResult:
+        if waiting:
+            return questions_result(waiting[0], running.open_calls.detach(waiting[0]))
         return call_result(answered)
 
-    conversation = conversation_id_of(arguments)
     arrival = Arrival(
-        agent, request.caller, request.headers, conversation, mcp_method="tools/call", parent=request.parent
+        agent,
+        request.caller,
+        request.headers,
+        conversation_id_of(arguments),
+        call_id=repeated.call.call_id if repeated is not None else None,
+        mcp_method="tools/call",
+        parent=request.parent,
     )
     return await serve_call(arrival, parse, answer, deliver)
+
+
+async def _reply(
+    agent: HostedAgent, running: RunningCalls, call: Call, request: ToolRequest, open_call: OpenCall | None
+) -> Reply | None:
+    """Return the agent's reply, after all notifications were sent; None if the call asks and waits for a next request.
+
+    Raises:
+        CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
+    """
+    channel = agent.channel(request.sender, request.options, request.asker)
+    if open_call is None:
+        work = agent.begin(call, channel)
+        until: asyncio.Task[Any] = work
+    else:
+        open_call.attach(channel)
+        work = open_call.work = open_call.work or agent.begin(call, open_call)
+        until = open_call.until_asked(work)
+    with running.cancellations.listening(request.key, call, work.cancel):
+        try:
+            await channel.send_until(until)
+        except asyncio.CancelledError:
+            until.cancel()
+            work.cancel()
+            raise
+    if open_call is not None and not work.done():
+        open_call.leave()
+        return None
+    if work.cancelled():
+        raise cut_off(stopping=running.draining)
+    return work.result()
 
 
 class ClientNotifications:

@@ -16,6 +16,7 @@ from mcp_types import INVALID_PARAMS, GetPromptResult, Icon, ListPromptsResult, 
 
 from pallas_gateway.agent_server.message_calls import ToolRequest, answer_message
 from pallas_gateway.agent_server.requests import listen_to_the_initialize_era
+from pallas_gateway.agent_server.rounds import sealing
 from pallas_gateway.agent_server.tools import (
     GET_HEALTH,
     LONGEST_TITLE,
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
 
     from mcp_types import (
         CallToolRequestParams,
-        CallToolResult,
         GetPromptRequestParams,
         PaginatedRequestParams,
         Tool,
     )
 
+    from pallas_gateway.agent_server.message_calls import ToolResult
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.nesting import RunningCalls
@@ -95,12 +96,12 @@ class AgentServer:
         description = self._agent.settings.description or f"Send a message to {title} and get its answer."
         return message_tool(name, title=title, description=description, params=params)
 
-    async def answer(self, arguments: dict[str, Any], request: ToolRequest) -> CallToolResult:
+    async def answer(self, arguments: dict[str, Any], request: ToolRequest) -> ToolResult:
         """Return the result of a call of the message tool that did not come in by `transport`."""
         with self.transport.in_use():
             return await answer_message(self._agent, self._running, arguments, request)
 
-    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> CallToolResult:
+    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> ToolResult:
         """Return the result of one of the tools.
 
         Raises:
@@ -142,14 +143,15 @@ class AgentServer:
             on_get_prompt=self._get_prompt,
         )
         listen_to_the_initialize_era(server, self._agent.name, self._running.cancellations)
+        server.middleware.append(sealing(self._running.open_calls, self._agent.name))
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         del context, params
         return ListToolsResult(tools=self._tools)
 
-    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
-        request = ToolRequest.over_http(context, self._agent.name)
+    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> ToolResult:
+        request = ToolRequest.over_http(context, params, self._agent.name)
         return await self.call_tool(params.name, params.arguments or {}, request)
 
     async def _list_prompts(self, context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:

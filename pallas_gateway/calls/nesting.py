@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.client_answers import ClientAnswers
+from pallas_gateway.calls.open_calls import OpenCalls
 from pallas_gateway.calls.questions import NO_QUESTIONS, WaitingCalls
 
 if TYPE_CHECKING:
@@ -49,12 +50,14 @@ class RunningCalls:
     """The calls of this process: how many run, which their clients can cancel, and whether they are the last ones.
 
     `answers` are those that clients send in requests of their own; `waiting` counts the calls that wait for one.
+    `open_calls` wait for a repeated request; their states are sealed by `state_key` unless the configuration has keys.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, state_key: bytes | None = None) -> None:
         self.cancellations = Cancellations()
         self.answers = ClientAnswers()
         self.waiting = WaitingCalls()
+        self.open_calls = OpenCalls(state_key)
         self.draining = False
         self._count = 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -61,6 +62,7 @@ def serve_with_workers(configuration: Configuration, count: int, rereading: Rere
             log=-1,
             metrics=Path(folder),
             restarts=0,
+            state_key=secrets.token_bytes(32),
         )
         asyncio.run(_run(Plan(count, COMMAND, _environ, start, sockets)))
 

@@ -79,6 +79,7 @@ class Gateway:
         self.authenticator = self._authenticator()
         self.threads = _threads(configuration, limits.threads)
         tasks = (self._calls, self._background)
+        self._seal()
         shared = GatewayServices(
             runtime, self.metrics, self.running, *tasks, self._http, self._preflight, PeerCalls(self), limits
         )
@@ -144,8 +145,13 @@ class Gateway:
                 self.authenticator.begin()
         if self._runtime.llm_providers() != self._providers:
             self._ask_providers()
+        self._seal()
         self.all_agents.present(configuration.deployment)
         return self._roster.apply(prepared)
+
+    def _seal(self) -> None:
+        gateway = self.configuration.deployment.gateway
+        self.running.open_calls.seal_with(gateway.state_keys, gateway.ask_seconds)
 
     def note_reload(self, *, successful: bool) -> None:
         """Count a reload and its outcome."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pallas_gateway.agent_server.message_calls import ToolRequest
 from pallas_gateway.calls.channel import StreamOptions
@@ -49,9 +49,12 @@ class PeerCalls:
         traces.hand_on(headers)
         wishes = StreamOptions(progress=parent.sink.wishes.progress)
         request = ToolRequest(caller, headers, nested.sender, wishes, nested.asker, parent=parent)
-        work = server.call_tool(tool, arguments, request)
+
+        async def work() -> CallToolResult:
+            return cast("CallToolResult", await server.call_tool(tool, arguments, request))  # it has no rounds
+
         # In an empty context: in that of the parent, its credentials, log fields and settings would go along.
-        return await Context().run(self._gateway.answers.spawn, work, name=f"nested call of {peer}")
+        return await Context().run(self._gateway.answers.spawn, work(), name=f"nested call of {peer}")
 
     def _server(self, peer: str, grants: Grants) -> AgentServer | AllAgentsServer:
         if peer == ALL_AGENTS:

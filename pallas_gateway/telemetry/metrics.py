@@ -50,6 +50,7 @@ REFUSALS = (
     "bad_input",
     "bad_params",
     "busy",
+    "call_again",
     "images_unsupported",
     "insufficient_scope",
     "nesting_too_deep",

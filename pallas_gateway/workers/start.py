@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -42,6 +42,7 @@ class Start:
         channel: descriptor of the socket for messages.
         log: descriptor of the pipe for log lines.
         metrics: the folder in which workers share their metrics.
+        state_key: seals the states of open questions where `gateway.state_keys` has none; the same for all workers.
         restarts: ended workers that no worker has counted yet.
     """
 
@@ -53,6 +54,7 @@ class Start:
     log: int
     metrics: Path
     restarts: int
+    state_key: bytes | None = field(default=None, repr=False)
 
     @property
     def descriptors(self) -> tuple[int, ...]:

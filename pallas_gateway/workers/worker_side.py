@@ -52,7 +52,7 @@ class WorkerSide:
         self._reload = reload
         self._may_close = asyncio.Event()
         self.is_orphan = False
-        self._running = RunningCalls()
+        self._running = RunningCalls(start.state_key)
         self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # child processes of agents must not inherit them

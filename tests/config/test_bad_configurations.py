@@ -263,6 +263,11 @@ MISTAKES = [
         ["agents.yaml:6: gateway.queue_seconds: must be a number"],
     ),
     Mistake(
+        "short key for states",
+        GATEWAY + "  state_keys: [short]\n",
+        ["agents.yaml:6: gateway.state_keys.0: must have at least 32 bytes, such as those of `openssl rand -hex 32`"],
+    ),
+    Mistake(
         "endless seconds",
         GATEWAY + "  drain_seconds: .inf\n",
         ["agents.yaml:6: gateway.drain_seconds: must be a finite number"],

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult, TextContent
 
 from pallas_gateway.runtime.fast_paths import STATELESS_CALLS
-from tests.e2e.calling import ask
+from tests.e2e.calling import answer_of, ask
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
+from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 from tests.support.terminal import CTRL_C, at_terminal
@@ -29,13 +31,15 @@ if TYPE_CHECKING:
     from mcp.client.session import LoggingFnT
     from mcp_types import ElicitRequestParams, LoggingMessageNotificationParams
 
+    from tests.support.clients import RawReply
     from tests.support.downstreams import Era
     from tests.support.gateway import Project, Running
-    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+    from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
 ROOT = Path(__file__).parents[2]
 EACH_ERA = pytest.mark.parametrize("era", ["initialize", "modern"])
+EACH_MODE = pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
 HUMAN = ("__human_input", {"message": FORM, "fields": [{"name": "name", "type": "text", "required": True}]})
 
 
@@ -53,18 +57,20 @@ def calls_the_tool_it_is_told(request: LlmRequest) -> Turn:
 def project_of(
     path: Path, llm: ScriptedLlm, server: dict[str, Any], agent: Agent | None = None, **project: Any
 ) -> Project:
-    agents = {"user": agent or Agent(["asking"])}
+    agents = project.pop("agents", None) or {"user": agent or Agent(["asking"])}
     return write_project(path, agents, llm_url=llm.base_url, servers={"asking": server}, **project)
 
 
 @asynccontextmanager
 async def gateway_of(
-    path: Path, server: dict[str, Any], agent: Agent | None = None, **project: Any
+    path: Path,
+    server: dict[str, Any],
+    agent: Agent | None = None,
+    *,
+    script: Script = calls_the_tool_it_is_told,
+    **project: Any,
 ) -> AsyncIterator[Running]:
-    async with (
-        scripted_llm(calls_the_tool_it_is_told) as llm,
-        running(project_of(path, llm, server, agent, **project)) as served,
-    ):
+    async with scripted_llm(script) as llm, running(project_of(path, llm, server, agent, **project)) as served:
         yield served
         await until_idle(served)
 
@@ -391,11 +397,14 @@ async def chain_of_agents(path: Path, url: str, **settings: dict[str, Any]) -> A
             await until_idle(served)
 
 
+@EACH_MODE
 @pytest.mark.parametrize(("called", "message"), [("boss", "user: "), ("top", "boss: user: ")])
-async def test_a_nested_agents_question_goes_to_the_outermost_caller(called: str, message: str, tmp_path: Path) -> None:
+async def test_a_nested_agents_question_goes_to_the_outermost_caller(
+    called: str, message: str, mode: str, tmp_path: Path
+) -> None:
     person = Person(accept(name="Ada"), DECLINE, accept(name="Bob"))
     async with asking_downstream("modern") as downstream, chain_of_agents(tmp_path, downstream.url) as served:
-        async with client_of(served.url(called), person) as client:
+        async with client_of(served.url(called), person, mode) as client:
             assert "Ada" in await told(client, f"{message}name")
             assert "decline" in await told(client, f"{message}pay")
             assert "Bob" in await told(client, f"{message}human")
@@ -404,12 +413,13 @@ async def test_a_nested_agents_question_goes_to_the_outermost_caller(called: str
     assert shown == [f"asking, for user: {FORM}", f"asking, for user: {URL_MESSAGE}", f"user: {FORM}"]
 
 
-async def test_all_agents_of_a_path_give_back_their_slots_and_suspend_their_deadlines(tmp_path: Path) -> None:
+@EACH_MODE
+async def test_all_agents_of_a_path_give_back_slots_and_suspend_deadlines(mode: str, tmp_path: Path) -> None:
     limits, person = {"max_in_flight": 1, "call_timeout_seconds": 5}, Person(None)
     async with (
         asking_downstream("modern") as downstream,
         chain_of_agents(tmp_path, downstream.url, top=limits, boss=limits, user=limits) as served,
-        client_of(served.url("top"), person) as client,
+        client_of(served.url("top"), person, mode) as client,
     ):
         asking = asyncio.create_task(told(client, "boss: user: name"))
         await person.wait_for(1)
@@ -433,17 +443,6 @@ async def test_one_agent_of_a_path_that_asks_nothing_keeps_its_caller_from_quest
     assert not person.asked
 
 
-async def test_at_the_endpoint_of_all_agents_the_agent_called_is_not_named(tmp_path: Path) -> None:
-    person = Person(accept(name="Ada"))
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}) as served,
-        client_of(f"{served.base_url}/mcp", person) as client,
-    ):
-        assert "Ada" in await told(client, "name", tool="agent-user")
-    assert [one.message for one in person.asked] == [f"asking: {FORM}"]
-
-
 async def test_a_client_of_the_sdks_own_transport_counts_as_one_that_cannot_be_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,3 +453,152 @@ async def test_a_client_of_the_sdks_own_transport_counts_as_one_that_cannot_be_a
             assert "cannot be asked" in await told(client, "name")
         assert questions(served, "form", "unaskable") == 1
     assert not person.asked
+
+
+# --- 2026-07-28 ------------------------------------------------------------------------------------------------------
+
+
+@EACH_ERA
+async def test_a_call_of_2026_ends_with_its_questions_and_goes_on_with_the_answers(era: Era, tmp_path: Path) -> None:
+    person = Person(accept(name="Ada"), accept(), DECLINE)
+    async with asking_downstream(era) as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        async with client_of(served.url("user"), person, MODERN_VERSION) as client:
+            assert "Ada" in await told(client, "name")
+            await told(client, "pay")
+            await told(client, "name")
+        assert [one.message for one in person.asked] == [f"asking: {one}" for one in (FORM, URL_MESSAGE, FORM)]
+        assert [one["action"] for one in downstream.answers] == ["accept", "accept", "decline"]
+        assert served.metric("pallas_send_message_total", agent="user", outcome="ok") == 3
+        assert len(served.gateway.running.open_calls) == 0
+
+
+CAN_BE_ASKED: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+INVALID_PARAMS = -32602
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call of 2026-07-28 that has ended with one question."""
+
+    url: str
+    state: str
+    id: str
+
+    async def repeat(
+        self,
+        answer: dict[str, Any] | None = None,
+        *,
+        state: str | None = None,
+        url: str | None = None,
+        message: str = "name",
+        bearer: str | None = "mine",
+    ) -> RawReply:
+        """Repeat the call with an answer, changed in one way or another."""
+        responses = {self.id: answer or {"action": "accept", "content": {"name": "Ada"}}}
+        params = {"name": "send_message", "arguments": {"message": message}}
+        more = {"requestState": self.state if state is None else state, "inputResponses": responses}
+        async with raw_client(url or self.url, protocol_version=MODERN_VERSION, bearer=bearer) as client:
+            return await client.request("tools/call", {**params, **more}, meta=CAN_BE_ASKED)
+
+
+async def asked_at(url: str) -> Asked:
+    async with raw_client(url, protocol_version=MODERN_VERSION, bearer="mine") as client:
+        arguments = {"message": "name"}
+        result = (await client.call_tool("send_message", arguments, meta=CAN_BE_ASKED)).result
+    assert result["resultType"] == "input_required"
+    (id_,) = result["inputRequests"]
+    return Asked(url, result["requestState"], id_)
+
+
+def altered(state: str, at: int) -> str:
+    return state[:at] + ("A" if state[at] != "A" else "B") + state[at + 1 :]
+
+
+async def test_a_state_is_good_for_its_own_call_once(tmp_path: Path) -> None:
+    agents = {"user": Agent(["asking"]), "other": Agent(["asking"])}
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agents=agents) as served,
+    ):
+        asked = await asked_at(served.url("user"))
+        # In the prefix, the key's fingerprint, the nonce, the sealed text and its tag.
+        places = (0, 4, 12, len(asked.state) // 2, len(asked.state) - 8)
+        refused = [
+            *[await asked.repeat(state=altered(asked.state, at)) for at in places],
+            await asked.repeat(state="x" * 1_000_000),
+            await asked.repeat(state=""),
+            await asked.repeat(bearer="other"),
+            await asked.repeat(bearer=None),
+            await asked.repeat(url=served.url("other")),
+            await asked.repeat(message="name "),
+        ]
+        assert {one.error["code"] for one in refused} == {INVALID_PARAMS}
+        assert "Ada" in answer_of(await asked.repeat()).text
+        assert (await asked.repeat()).error["code"] == INVALID_PARAMS
+        assert len(downstream.answers) == 1
+
+
+async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        asked = await asked_at(served.url("user"))
+        answers: list[dict[str, Any]] = [{"action": "accept", "content": {"name": 7}}, {"roots": []}]
+        for answer in answers:
+            refused = await asked.repeat(answer)
+            assert refused.error["code"] == INVALID_PARAMS
+        assert "Ada" in answer_of(await asked.repeat()).text
+
+
+async def test_a_call_whose_client_never_returns_ends_after_ask_seconds(tmp_path: Path) -> None:
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, gateway={"ask_seconds": 0.3}) as served,
+    ):
+        asked = await asked_at(served.url("user"))
+        await until_idle(served)
+        assert (len(served.gateway.running.open_calls), served.gateway.running.waiting.count) == (0, 0)
+        assert (await asked.repeat()).error["code"] == INVALID_PARAMS
+
+
+async def test_a_state_of_another_process_asks_the_client_to_call_again(tmp_path: Path) -> None:
+    keys = {"state_keys": ["k" * 32]}
+    async with asking_downstream("modern") as downstream:
+        async with gateway_of(tmp_path / "one", {"url": downstream.url}, gateway=keys) as first:
+            asked = await asked_at(first.url("user"))
+            (served_call,) = first.gateway.running.open_calls.works()
+            served_call.cancel()
+        async with gateway_of(tmp_path / "two", {"url": downstream.url}, gateway=keys) as second:
+            result = answer_of(await asked.repeat(url=second.url("user")))
+            assert result.is_error
+            assert "Call the tool again" in result.text
+            assert second.metric("pallas_calls_refused_total", agent="user", reason="call_again") == 1
+
+
+async def test_all_agents_at_once_ask_as_well(tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        for mode in ("legacy", MODERN_VERSION):
+            person = Person(accept(name="Ada"))
+            async with client_of(f"{served.base_url}/mcp", person, mode) as client:
+                assert "Ada" in await told(client, "name", "agent-user")
+            assert [one.message for one in person.asked] == [f"asking: {FORM}"]
+
+
+@EACH_MODE
+async def test_a_question_of_a_nested_call_reaches_the_caller_at_the_top(mode: str, tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        if request.tool_results:
+            return say(" | ".join(text for _, text in sorted(request.tool_results.items())))
+        nested = ("research__send_message", {"message": request.last_user_text})
+        return call_tools([nested, nested] if "user" in request.messages[0]["content"] else [("asking__name", {})])
+
+    agents = {"user": Agent(["research"], settings={"depends_on": ["research"]}), "research": Agent(["asking"])}
+    person = Person(accept(name="Ada"), accept(name="Bob"))
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agents=agents, script=script) as served,
+    ):
+        async with client_of(served.url("user"), person, mode) as client:
+            answer = await told(client, "go")
+        assert "Ada" in answer
+        assert "Bob" in answer
+        assert all("asking" in one.message and "research" in one.message for one in person.asked)
+        assert sorted(one["content"]["name"] for one in downstream.answers) == ["Ada", "Bob"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
+from mcp_types import CallToolRequestParams, CallToolResult
 
 from pallas_gateway.agent_server.message_calls import stream_options_of
 from pallas_gateway.agent_server.requests import cancel_request
@@ -28,7 +29,6 @@ from tests.support.waiting import Gate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from mcp_types import CallToolResult
 
 OLDER, MODERN = "2025-11-25", MODERN_VERSION
 LEVEL = "io.modelcontextprotocol/logLevel"
@@ -36,6 +36,8 @@ LEVEL = "io.modelcontextprotocol/logLevel"
 
 class Session:
     """A client's response stream."""
+
+    can_send_request = False
 
     def __init__(self) -> None:
         """Nothing sent yet."""
@@ -122,8 +124,10 @@ class Serving:
 
     async def call(self, context: Any, **arguments: Any) -> CallToolResult:
         sent = {"message": "wait", **arguments}
-        params = cast("Any", SimpleNamespace(name="send_message", arguments=sent))
-        return await self.server._call_tool(context, params)
+        params = CallToolRequestParams(name="send_message", arguments=sent)
+        result = await self.server._call_tool(context, params)
+        assert isinstance(result, CallToolResult)
+        return result
 
     def cancel(self, context: Any, request_id: str | int | None) -> None:
         cancel_request(context, "echo", request_id, self.running.cancellations)

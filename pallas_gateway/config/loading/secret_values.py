@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 # At the end of a name: `max_tokens`, `token_url` and `DB_PASSWORD_FILE` hold none. `PWD` is the working directory.
 _SECRET_NAME = re.compile(
     r"(?:password|passwd|passphrase|passcode|secret|token|api_?key|credentials?|bearer|authorization|cookie"
-    r"|aws_bearer_token_bedrock|_pwd|(?:^|_)(?:key|auth|dsn|sig|signature))$"
+    r"|aws_bearer_token_bedrock|state_keys|_pwd|(?:^|_)(?:key|auth|dsn|sig|signature))$"
 )
 _LONGEST_END = 32
 """Characters at the end of a name that are looked at; names from clients may have any length."""

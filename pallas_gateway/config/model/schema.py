@@ -25,6 +25,7 @@ from pallas_gateway.config.model.values import (
     PublicUrl,
     Seconds,
     SecondsOrZero,
+    StateKey,
     Text,
     ThreadsUrl,
     ToolNames,
@@ -243,6 +244,10 @@ call with more is refused."""
 
     max_open_questions: CountOrZero = 256
     """Calls that may wait for answers of their callers at once, per worker process; further questions are declined."""
+
+    state_keys: tuple[StateKey, ...] = Field(default=(), repr=False)
+    """Secrets of at least 32 bytes by which the states of open questions (2026-07-28) are sealed: the first one \
+seals, all open. Without any: a key of the gateway's own, lost with its process. See [asking.md](asking.md)."""
 
     drain_seconds: SecondsOrZero = 30.0
     """How long running calls may continue when the gateway stops."""

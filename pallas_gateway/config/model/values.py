@@ -12,6 +12,7 @@ MAX_ICON_SRC_CHARACTERS = 255
 TOOL_NAME = re.compile(r"(?:[A-Za-z0-9_.-]|\{agent\})+")
 VERSION_RANGE = re.compile(r"[\^~<>=*|]|\s-\s|(?:^|\.)[xX](?:\.|$)")
 HEALTH_TOOL = "get_health"
+SHORTEST_STATE_KEY = 32
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_LEEWAY_SECONDS = 300  # more would extend the life of every token
 MAX_HISTORY_ENTRIES = 50_000  # each is at least 3 of the 500,000 JSON values that a body may hold
@@ -131,6 +132,12 @@ def _authorization_url(value: str) -> str:
     return value
 
 
+def _state_key(value: str) -> str:
+    if len(value.encode()) < SHORTEST_STATE_KEY:
+        raise ValueError(f"must have at least {SHORTEST_STATE_KEY} bytes, such as those of `openssl rand -hex 32`")
+    return value
+
+
 def _threads_url(value: str) -> str:
     """Check the URL of a database. The message never contains the value, which holds a password."""
     try:
@@ -202,6 +209,7 @@ IconSource = Annotated[Text, Field(max_length=MAX_ICON_SRC_CHARACTERS)]
 IconSize = Annotated[Text, _fits("[0-9]+x[0-9]+|any", "'VALUE' must be like 48x48, or 'any'")]
 IconSizes = Annotated[tuple[IconSize, ...], BeforeValidator(_sizes, json_schema_input_type=str | tuple[IconSize, ...])]
 
+StateKey = Annotated[Text, AfterValidator(_state_key)]
 ThreadsUrl = Annotated[Text, AfterValidator(_threads_url)]
 AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
 _GRANTS = "view:agents, view:agents:NAME, run:agents, run:agents:NAME and view:metrics"

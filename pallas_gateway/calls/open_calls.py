@@ -1,0 +1,177 @@
+"""Calls that wait for answers of their clients between two requests: the form of questions in 2026-07-28.
+
+There a question ends the request: its result has the questions and a state, and the client repeats the request with the
+answers and that state. The call itself goes on in its own task and finds its client again by the state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.calls.channel import StreamOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter
+    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.channel import EventSink
+    from pallas_gateway.calls.questions import Answer, Mode, Question
+
+LONGEST_BACKLOG = 1000
+"""Events that are kept for a client between two of its requests."""
+
+
+class OpenCall:
+    """One call with its client, which may be away; the call's `EventSink` and `Asker`."""
+
+    def __init__(self, call: Call, modes: Collection[Mode]) -> None:
+        self.call = call
+        self.modes = modes
+        self.ticket = ""
+        self.work: asyncio.Task[Reply] | None = None
+        self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open: dict[str, tuple[Question, asyncio.Future[Answer]]] = {}
+        self._client: EventSink | None = None
+        self._missed: list[AssistantEvent] = []
+        self._ending: asyncio.TimerHandle | None = None
+
+    # the asker
+
+    async def put(self, question: Question) -> Answer:
+        """Return the answer that the client gives with a later request."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[question.id] = (question, answer)
+        if not self.asked.done():
+            self.asked.set_result(None)
+        try:
+            return await answer
+        finally:
+            self._open.pop(question.id, None)
+
+    @property
+    def questions(self) -> Mapping[str, Question]:
+        """Return the open questions by their ids."""
+        return {id_: question for id_, (question, _) in self._open.items()}
+
+    def answer(self, answers: Mapping[str, Answer]) -> None:
+        """Close the questions with these ids."""
+        self.asked = asyncio.get_running_loop().create_future()
+        for id_, answer in answers.items():
+            _, waiting = self._open.pop(id_)
+            if not waiting.done():
+                waiting.set_result(answer)
+        if self._open:
+            self.asked.set_result(None)
+
+    # the client
+
+    def attach(self, client: EventSink) -> None:
+        """Send to `client` from here on, and what it has missed."""
+        if self._ending is not None:
+            self._ending.cancel()
+        self._client, missed, self._missed = client, self._missed, []
+        for event in missed:
+            client.event(event)
+
+    def until_asked(self, work: asyncio.Task[Reply]) -> asyncio.Task[Any]:
+        """Return a task that ends with the call, or with its next question."""
+        either: set[asyncio.Future[Any]] = {work, self.asked}
+        return asyncio.create_task(asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED), name="next question")
+
+    def leave(self) -> None:
+        """Keep events from here on: the request of the client ends."""
+        self._client = None
+
+    def detach(self, seconds: float) -> str:
+        """Wait for a next request of the client, `seconds` at most; return the ticket that it has to bring."""
+        self.ticket = secrets.token_hex(8)
+        if self.work is not None:
+            self._ending = asyncio.get_running_loop().call_later(seconds, self.work.cancel)
+        return self.ticket
+
+    # the event sink
+
+    @property
+    def asker(self) -> OpenCall:
+        """Return itself."""
+        return self
+
+    @property
+    def wishes(self) -> StreamOptions:
+        """Return what the client asked for in its present request."""
+        return self._client.wishes if self._client is not None else StreamOptions()
+
+    def admitted(self) -> None:
+        """Ignore it: the first progress tells it."""
+
+    def progress(self, message: str, *, ended: bool = False) -> None:
+        """Pass it on; a client that is away misses it."""
+        if self._client is not None:
+            self._client.progress(message, ended=ended)
+
+    def event(self, event: AssistantEvent) -> None:
+        """Pass it on; a client that is away gets it with its next request."""
+        if self._client is not None:
+            self._client.event(event)
+        elif len(self._missed) < LONGEST_BACKLOG:
+            self._missed.append(event)
+
+    def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
+        """Pass it on; a client that is away misses it."""
+        if self._client is not None:
+            self._client.live_text(emitter, iteration, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """How states are sealed: the first key seals, all open; a state is valid for so many seconds."""
+
+    keys: tuple[bytes, ...] = field(default_factory=lambda: (secrets.token_bytes(32),), repr=False)
+    seconds: float = 300.0
+
+
+class OpenCalls:
+    """The calls of this process whose clients have been asked and have to repeat their request.
+
+    `sealing` says how their states are sealed; `own_key` is the key of a gateway without `state_keys`.
+    """
+
+    def __init__(self, own_key: bytes | None = None) -> None:
+        self._own_key = own_key or secrets.token_bytes(32)
+        self.sealing = Sealing((self._own_key,))
+        self._process = secrets.token_hex(4)
+        self._calls: dict[str, OpenCall] = {}
+
+    def __len__(self) -> int:
+        """Return the number of such calls."""
+        return len(self._calls)
+
+    def works(self) -> list[asyncio.Task[Reply]]:
+        """Return the tasks of the calls."""
+        return [call.work for call in self._calls.values() if call.work is not None]
+
+    def seal_with(self, keys: Collection[str], seconds: float) -> None:
+        """Seal by these keys from here on; without keys, by one of the gateway's own."""
+        self.sealing = Sealing(tuple(key.encode() for key in keys) or (self._own_key,), seconds)
+
+    def detach(self, call: OpenCall) -> str:
+        """Keep a call for the next request of its client; return the state that leads back to it."""
+        ticket = call.detach(self.sealing.seconds)
+        if call.call.call_id not in self._calls and call.work is not None:
+            self._calls[call.call.call_id] = call
+            call.work.add_done_callback(lambda _: self._calls.pop(call.call.call_id, None))
+        return f"{self._process}.{call.call.call_id}.{ticket}"
+
+    def is_own(self, state: str) -> bool:
+        """Return whether a state is one of this process."""
+        return state.partition(".")[0] == self._process
+
+    def find(self, state: str) -> OpenCall | None:
+        """Return the call of a state; None for one that was used or has ended."""
+        _, call_id, ticket = state.split(".")
+        call = self._calls.get(call_id)
+        return call if call is not None and secrets.compare_digest(call.ticket, ticket) else None
