@@ -12,6 +12,7 @@ from pallas_gateway.agents.accounting import accounting
 from pallas_gateway.agents.agent_state import AgentState
 from pallas_gateway.agents.fitting import fitted, told_of_changes
 from pallas_gateway.agents.question_watch import QuestionEvents
+from pallas_gateway.calls.approvals import Approvals
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.calls.questions import CANNOT_ASK, Questions
@@ -99,7 +100,10 @@ class HostedAgent(AgentState):
     def _questions(self, version: AgentVersion, channel: EventSink) -> Questions:
         asker = channel.asker if version.settings.ask_caller else CANNOT_ASK
         watch = QuestionEvents(self.name, channel, self._around.metrics)
-        return Questions(self.name, asker, self._around.ask_rules, watch)
+        questions = Questions(self.name, asker, self._around.ask_rules, watch)
+        allow = version.settings.approve_unasked == "allow"
+        questions.approvals = Approvals(version.settings.approve, allow_unasked=allow)
+        return questions
 
     def _refuse_too_deep(self, call: Call) -> None:
         if call.nesting > self._around.max_nesting:

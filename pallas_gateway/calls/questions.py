@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Mapping
     from contextlib import AbstractAsyncContextManager
 
+    from pallas_gateway.calls.approvals import Approvals
+
 type Mode = Literal["form", "url"]
 type Kind = Literal["form", "url", "approval", "human_input"]
 type Action = Literal["accept", "decline", "cancel"]
@@ -169,6 +171,7 @@ class Questions:
         watch: QuestionWatch | None = None,
     ) -> None:
         self.agent = agent
+        self.approvals: Approvals | None = None
         self._asker = asker
         self._rules = rules or AskRules()
         self._watch = watch or _Unwatched()
@@ -192,6 +195,8 @@ class Questions:
         answer = UNASKABLE
         try:
             answer = await self.put(question)
+            if question.kind == "approval" and (answer.content or {}).get("decision") == "deny":
+                answer = Answer("declined")
         finally:  # also when the call ends meanwhile
             self._watch.answered(question, answer)
         ids = {"agent": question.agent, "server": question.server, "kind": question.kind, "outcome": answer.outcome}

@@ -17,6 +17,7 @@ import fast_agent.context
 from fast_agent.agents import llm_decorator
 from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.agents.mcp_agent import McpAgent
+from fast_agent.agents.tool_agent import ToolAgent
 from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.core.core_app import Core
 from fast_agent.core.fastagent import FastAgent
@@ -29,6 +30,7 @@ from fast_agent.ui import console as consoles
 
 from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.call import questions
+from pallas_gateway.runtime.call.tool_approval import approved
 from pallas_gateway.runtime.compat import engine_log
 from pallas_gateway.runtime.compat.engine import get_settings_apart
 from pallas_gateway.runtime.compat.requirements import check_names, check_reads
@@ -54,7 +56,9 @@ _RELIED_ON: ReliedOn = (
     (Core, "_config_or_path", ()),
     (fast_agent.config, "_settings", ()),
     (fast_agent.context, "cleanup_context", ()),
-    (McpAgent, "call_tool", ("self", "name")),
+    (McpAgent, "call_tool", ("self", "name", "arguments")),
+    (ToolAgent, "call_tool", ("self", "name", "arguments")),
+    (ToolAgent, "_execution_tools", ()),
     (MCPAggregator, "_execute_on_server", ("self", "server_name", "operation_type", "operation_name", "error_factory")),
     (Core, "cleanup", ("self",)),
     (AgentHarness, "_load_environment_agent_cards", ("self",)),
@@ -97,7 +101,9 @@ def prepare() -> None:
     _read_settings_apart()
     connecting.prepare()
     _time_operations()
-    McpAgent.call_tool = wraps(McpAgent.call_tool)(tool_filters.guarded(McpAgent.call_tool))  # type: ignore[method-assign]
+    run = tool_filters.guarded(approved(McpAgent.call_tool))
+    McpAgent.call_tool = wraps(McpAgent.call_tool)(run)  # type: ignore[method-assign]
+    ToolAgent.call_tool = wraps(ToolAgent.call_tool)(approved(ToolAgent.call_tool, but=McpAgent))  # type: ignore[method-assign]
     _log_to_the_gateway()
     questions.prepare()
     loading.prepare()

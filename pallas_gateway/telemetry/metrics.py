@@ -207,7 +207,7 @@ class Metrics:
 
     def forget_calls(self, agent: str) -> None:
         """End the call gauges of an agent that is no longer hosted, after its last call."""
-        for gauge in (self.calls_in_flight, self.instances_live):
+        for gauge in (self.calls_in_flight, self.instances_live, self.questions_open):
             _end(gauge, shared_as=0.0, agent=agent)  # a sum over workers, which NaN would hide
 
     def forget_health(self, agent: str) -> None:

@@ -263,6 +263,14 @@ MISTAKES = [
         ["agents.yaml:6: gateway.queue_seconds: must be a number"],
     ),
     Mistake(
+        "approval of a tool without its server",
+        ONE + "    approve: [deploy]\n",
+        [
+            "agents.yaml:5: agents.jarvis.approve.0: must be a glob over `server/tool`, such as `files/delete_*`, or "
+            "`destructive`"
+        ],
+    ),
+    Mistake(
         "short key for states",
         GATEWAY + "  state_keys: [short]\n",
         ["agents.yaml:6: gateway.state_keys.0: must have at least 32 bytes, such as those of `openssl rand -hex 32`"],

@@ -602,3 +602,91 @@ async def test_a_question_of_a_nested_call_reaches_the_caller_at_the_top(mode: s
         assert "Bob" in answer
         assert all("asking" in one.message and "research" in one.message for one in person.asked)
         assert sorted(one["content"]["name"] for one in downstream.answers) == ["Ada", "Bob"]
+
+
+# --- approval --------------------------------------------------------------------------------------------------------
+
+FUNCTIONS = """
+from fast_agent import FastAgent
+
+fast = FastAgent("user", parse_cli_args=False)
+
+
+def deploy(where: str = "here") -> str:
+    return f"deployed {where}"
+
+
+@fast.agent(name="user", servers=SERVERS, function_tools=[deploy], default=True)
+async def agent() -> None: ...
+"""
+
+
+def deciding(*decisions: str) -> Person:
+    return Person(*(accept(decision=one) for one in decisions))
+
+
+@pytest.mark.parametrize("pattern", ["asking/wi*", "destructive", "*/wipe"])
+async def test_a_tool_under_approval_runs_when_the_caller_says_so(pattern: str, tmp_path: Path) -> None:
+    person = deciding("deny", "once", "call")
+    agent = Agent(["asking"], settings={"approve": [pattern]})
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
+    ):
+        async with client_of(served.url("user"), person) as client:
+            assert "the caller did not give it" in await told(client, "wipe")
+            assert await told(client, "wipe") == "wiped /"
+            assert await told(client, "wipe") == "wiped /"
+        assert person.asked[0].message.startswith("user: May the tool asking/wipe run with these arguments?")
+        assert questions(served, "approval", "accepted") == 2
+        assert questions(served, "approval", "declined") == 1
+        assert len(downstream.recorder.calls("wipe")) == 2
+
+
+async def test_an_approval_for_the_call_ends_with_it(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        made = len(request.tool_results)
+        return call_tools([("asking__wipe", {"path": f"/{made}"})]) if made < 3 else say("done")
+
+    person = deciding("call", "call")
+    agent = Agent(["asking"], settings={"approve": ["*/*"]})
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent, script=script) as served,
+        client_of(served.url("user"), person) as client,
+    ):
+        for number in (1, 2):
+            await told(client, "go")
+            assert len(person.asked) == number
+        assert len(downstream.recorder.calls("wipe")) == 6
+
+
+@pytest.mark.parametrize(("unasked", "runs"), [("deny", False), ("allow", True)])
+async def test_a_caller_that_cannot_be_asked_approves_nothing_unless_the_agent_says_so(
+    unasked: str, runs: bool, tmp_path: Path
+) -> None:
+    agent = Agent(["asking"], settings={"approve": ["asking/*"], "approve_unasked": unasked})
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
+    ):
+        assert ("wiped" in (await ask(served.url("user"), "wipe")).text) == runs
+        assert len(downstream.recorder.calls("wipe")) == runs
+
+
+@pytest.mark.parametrize("servers", [["asking"], []], ids=["with servers", "without"])
+async def test_functions_of_an_agent_need_approval_as_well(servers: list[str], tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        results = list(request.tool_results.values())
+        return say(results[0]) if results else call_tools([("deploy", {"where": "there"})])
+
+    agent = Agent(source=FUNCTIONS.replace("SERVERS", repr(servers)), settings={"approve": ["local/deploy"]})
+    person = deciding("deny", "once")
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent, script=script) as served,
+        client_of(served.url("user"), person) as client,
+    ):
+        assert "was not run" in await told(client, "go")
+        assert await told(client, "go") == "deployed there"
+    assert '"where": "there"' in person.asked[0].message

@@ -1,6 +1,7 @@
 """Downstreams that ask: by `elicitation/create` in the initialize era, by `InputRequiredResult` in that of 2026-07-28.
 
-Each has the tools `name` (a form), `pay` (a page to open) and `sample` (asks for a model). `answers` has the answers.
+Each has the tools `name` (a form), `pay` (a page to open), `sample` (asks for a model) and `wipe` (is destructive).
+`answers` has the answers.
 """
 
 import json
@@ -23,6 +24,7 @@ from mcp_types import (
     InputRequiredResult,
     SamplingMessage,
     TextContent,
+    ToolAnnotations,
 )
 
 from .downstreams import Era, Recorder, _only
@@ -49,6 +51,7 @@ class Asking:
 def asking_server(era: Era, answers: list[dict[str, Any]]) -> MCPServer:
     """Return the server of one era."""
     server = MCPServer("asking")
+    _add_wipe(server)
     if era == "modern":
         _ask_in_results(server, answers)
     else:
@@ -83,6 +86,13 @@ def _ask_in_requests(server: MCPServer, answers: list[dict[str, Any]]) -> None:
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             asking = ctx.request_context.session.create_message([said], max_tokens=9, related_request_id=id_)
         return str((await asking).content)
+
+
+def _add_wipe(server: MCPServer) -> None:
+    @server.tool(structured_output=False, annotations=ToolAnnotations(destructive_hint=True))
+    def wipe(path: str = "/") -> str:
+        """Ask nothing, and say that it is destructive."""
+        return f"wiped {path}"
 
 
 def _ask_in_results(server: MCPServer, answers: list[dict[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.agent_server.asking import modes_in, modes_of_session, new_session_id
+from pallas_gateway.calls.approvals import LONGEST_ARGUMENTS, approval_question
 from pallas_gateway.calls.client_answers import ClientAnswers
 from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.questions import UNASKABLE, Answer, AskRules, Question, Questions, not_counting
@@ -177,3 +178,10 @@ async def test_an_answer_that_no_call_waits_for_is_not_delivered() -> None:
         assert answers.deliver(key, {"result": 2})  # type: ignore[arg-type]
         assert await answer == {"result": 1}
     assert len(answers) == 0
+
+
+def test_arguments_of_a_tool_are_shown_whole_or_it_is_said_that_they_are_cut() -> None:
+    assert approval_question("files/write", {"text": "ä" * 10_000}).message.endswith('ä"\n}')
+    cut = approval_question("files/write", {"text": "a" * 20_000}).message
+    assert "(cut: " in cut
+    assert len(cut) < LONGEST_ARGUMENTS + 200

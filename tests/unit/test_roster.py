@@ -88,7 +88,7 @@ async def test_an_agent_that_goes_and_comes_back_counts_its_earlier_calls_on(tmp
         first = host.call("a", "first")
         await gate.wait_for_entered()
         assert (await host.reload({"b": {}})).removed == ("a",)
-        assert host.series_of("a") == {"pallas_calls_in_flight", "pallas_instances_live"}
+        assert host.series_of("a") == {"pallas_calls_in_flight", "pallas_instances_live", "pallas_questions_open"}
         assert (await host.reload({"a": {}, "b": {}})).added == ("a",)
         await host.up("a")
         second = host.call("a", "second")

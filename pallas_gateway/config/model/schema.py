@@ -3,12 +3,15 @@
 The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
 """
 
+from typing import Literal
+
 from pydantic import ConfigDict, Field, field_validator
 
 from pallas_gateway.config.model.auth import AuthSettings
 from pallas_gateway.config.model.parameters import CallerParameters, CallerParams, DefaultParameters
 from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.model.values import (
+    ApprovalGlob,
     BindPort,
     Count,
     CountOrZero,
@@ -138,6 +141,13 @@ and each agent used as a tool, has this limit for its own loop."""
     ask_caller: Flag = True
     """Whether questions that arise in the agent's calls are put to the caller; otherwise they are declined. See \
 [asking.md](asking.md)."""
+
+    approve: tuple[ApprovalGlob, ...] = ()
+    """Tools that the caller has to approve before they run: globs over `server/tool` (`files/delete_*`; `local/tool` \
+for functions of the agent), and `destructive` for those whose own annotations say so. See [asking.md](asking.md)."""
+
+    approve_unasked: Literal["deny", "allow"] = "deny"
+    """Whether such tools run when the caller cannot be asked."""
 
     default_params: DefaultParameters = Field(default_factory=DefaultParameters)
     """Parameters of calls that do not set them."""

@@ -132,6 +132,12 @@ def _authorization_url(value: str) -> str:
     return value
 
 
+def _approval_glob(value: str) -> str:
+    if value != "destructive" and "/" not in value:
+        raise ValueError("must be a glob over `server/tool`, such as `files/delete_*`, or `destructive`")
+    return value
+
+
 def _state_key(value: str) -> str:
     if len(value.encode()) < SHORTEST_STATE_KEY:
         raise ValueError(f"must have at least {SHORTEST_STATE_KEY} bytes, such as those of `openssl rand -hex 32`")
@@ -209,6 +215,7 @@ IconSource = Annotated[Text, Field(max_length=MAX_ICON_SRC_CHARACTERS)]
 IconSize = Annotated[Text, _fits("[0-9]+x[0-9]+|any", "'VALUE' must be like 48x48, or 'any'")]
 IconSizes = Annotated[tuple[IconSize, ...], BeforeValidator(_sizes, json_schema_input_type=str | tuple[IconSize, ...])]
 
+ApprovalGlob = Annotated[Text, AfterValidator(_approval_glob)]
 StateKey = Annotated[Text, AfterValidator(_state_key)]
 ThreadsUrl = Annotated[Text, AfterValidator(_threads_url)]
 AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
