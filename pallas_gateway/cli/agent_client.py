@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.agent_server.tools import GET_HEALTH, META_KEY, PARAMS_META_KEY
 from pallas_gateway.calls.assistant_stream import STREAM_META_KEY
 from pallas_gateway.cli.chat.turns import Window, window_of
-from pallas_gateway.cli.live import stream_payload
+from pallas_gateway.cli.live import TerminalView, stream_payload
 from pallas_gateway.cli.parameters import offered_by
 from pallas_gateway.cli.remote import connected, fetch_agents, find_agent, message_tool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
     from mcp.client import Client
     from mcp_types import CallToolResult, LoggingMessageNotificationParams, Tool
 
     from pallas_gateway.cli.live import View
+    from pallas_gateway.cli.questions import Person
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class AgentClient:
-    """One agent of one gateway, and the token to send."""
+    """One agent of one gateway, and the token to send.
+
+    `person_for` returns what answers the agent's questions, from the names of the gateway's agents.
+    """
 
     url: str
     agent: str
     bearer: str | None = field(default=None, repr=False)
+    person_for: Callable[[Collection[str]], Person | None] = lambda _: None
 
     @asynccontextmanager
     async def open(self, view: View | None = None) -> AsyncIterator[Connection]:
@@ -77,13 +82,16 @@ class AgentClient:
             UnreachableError: no gateway answers, or the connection was lost.
             RefusedError: the gateway requires another token, or is unavailable.
         """
-        agent = find_agent(await fetch_agents(self.url, self.bearer), self.agent)
+        agents = await fetch_agents(self.url, self.bearer)
+        agent, person = find_agent(agents, self.agent), self.person_for([one.name for one in agents])
+        if person is not None and isinstance(view, TerminalView):
+            person.pause = view.paused
 
         async def on_message(params: LoggingMessageNotificationParams) -> None:
             if view is not None and (payload := stream_payload(params)) is not None:
                 view.payload(payload)
 
-        async with connected(agent, bearer=self.bearer, on_message=on_message) as client:
+        async with connected(agent, bearer=self.bearer, on_message=on_message, on_question=person) as client:
             tool = await message_tool(client, self.agent)
             capabilities = ChatCapabilities(tool.name, offered_by(tool.input_schema), window_of(agent.document))
             yield Connection(client, capabilities, view)

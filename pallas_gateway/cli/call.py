@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
 _SHOWN_ROWS = 5
+_AnswersOption = Annotated[
+    list[str] | None, typer.Option("--answer", help="FIELD=VALUE for forms of the agent; may be repeated.")
+]
+_ApproveOption = Annotated[
+    list[str] | None, typer.Option("--approve", help="Approve tools: a glob over server/tool; may be repeated.")
+]
 
 
 def call(
@@ -39,7 +46,10 @@ def call(
     conversation_id: Annotated[str | None, typer.Option(help="Your own identifier, logged and returned.")] = None,
     bearer: BearerOption = None,
     url: UrlOption = None,
+    answer: _AnswersOption = None,
+    approve: _ApproveOption = None,
     *,
+    no_ask: Annotated[bool, typer.Option("--no-ask", help="Decline what the agent asks, ask nothing.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what agents and their tools do.")] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is written.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
@@ -52,21 +62,24 @@ def call(
         arguments["history"] = _history(history)
     if conversation_id is not None:
         arguments["conversation_id"] = conversation_id
-    client = AgentClient(gateway_url(url), agent, bearer)
+    from pallas_gateway.cli.questions import person_for  # noqa: PLC0415  no other command needs it
+
+    asking = partial(person_for, answer or (), approve or (), asks=not no_ask)
+    client = AgentClient(gateway_url(url), agent, bearer, asking)
     opening: AbstractContextManager[EventView | TerminalView] = (
         nullcontext(EventView()) if as_json else terminal_view(f"{agent} …", verbose=verbose, stream=stream)
     )
     try:
         with opening as view:
-            answer = asyncio.run(_call(client, view, arguments, settings or (), stream=stream))
+            called = asyncio.run(_call(client, view, arguments, settings or (), stream=stream))
     except KeyboardInterrupt:
         problem(CANCELLED)  # closing the connection has cancelled the call
         raise typer.Exit(1) from None
     if isinstance(view, EventView):
-        view.result(answer)
+        view.result(called)
     else:
-        _print(Answer.of(answer), view.last_live_text)
-    if answer.is_error:
+        _print(Answer.of(called), view.last_live_text)
+    if called.is_error:
         raise typer.Exit(1)
 
 

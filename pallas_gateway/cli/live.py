@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
@@ -14,6 +14,7 @@ from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, LOGGER, RESULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from mcp_types import CallToolResult, LoggingMessageNotificationParams
 
@@ -61,6 +62,7 @@ class TerminalView:
         self._stream = stream
         self._in_live_text = False
         self.last_live_text = ""
+        self.paused: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Replace the status line."""
@@ -106,7 +108,18 @@ def terminal_view(first: str, *, verbose: bool, stream: bool) -> Iterator[Termin
         view.end_live_text()
         return
     with console.status(first) as status:
-        yield TerminalView(console, lambda text: status.update(Text(text)), verbose=verbose, stream=stream)
+
+        @contextmanager
+        def paused() -> Iterator[None]:
+            status.stop()  # it would redraw over what is typed
+            try:
+                yield
+            finally:
+                status.start()
+
+        view = TerminalView(console, lambda text: status.update(Text(text)), verbose=verbose, stream=stream)
+        view.paused = paused
+        yield view
 
 
 def tree_lines(payload: dict[str, Any]) -> list[str]:

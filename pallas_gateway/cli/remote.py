@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import httpx
     import httpx2
     from mcp.client import Client
-    from mcp.client.session import LoggingFnT
+    from mcp.client.session import ElicitationFnT, LoggingFnT
     from mcp_types import Tool
 
 REGISTRY_SECONDS = 10.0
@@ -195,7 +195,11 @@ def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:
 
 @asynccontextmanager
 async def connected(
-    agent: RemoteAgent, *, bearer: str | None = None, on_message: LoggingFnT | None = None
+    agent: RemoteAgent,
+    *,
+    bearer: str | None = None,
+    on_message: LoggingFnT | None = None,
+    on_question: ElicitationFnT | None = None,
 ) -> AsyncIterator[Client]:
     """Connect an MCP client to one agent, in the newest protocol era of both sides.
 
@@ -203,6 +207,7 @@ async def connected(
         agent: connects to this agent.
         bearer: sent with every request.
         on_message: called with each log message; without it none are requested.
+        on_question: answers questions of the agent; without it the client declares that it cannot be asked.
 
     Raises:
         UnreachableError: the agent's endpoint does not answer, or the connection is lost.
@@ -228,6 +233,7 @@ async def connected(
             Client(
                 streamable_http_client(agent.url, http_client=http),
                 logging_callback=on_message,
+                elicitation_callback=on_question,
                 log_level="info" if on_message else None,
             ) as client,
         ):

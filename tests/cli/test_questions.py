@@ -1,0 +1,160 @@
+"""`call` answers what the agent asks: by its options, or at the client's own terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams
+
+from pallas_gateway.cli.questions import LONGEST_TEXT, Person, harmless, person_for, prompt_of
+from pallas_gateway.cli.usage import UsageError
+from tests.e2e.test_questions import gateway_of
+from tests.support.asking import FORM, URL, asking_downstream
+from tests.support.gateway import Agent
+from tests.support.terminal import CTRL_D, at_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pallas_gateway.cli.questions import Read
+
+
+def typing(*lines: str) -> Read:
+    """Type these lines, then end the input."""
+    waiting, shown = list(lines), []
+
+    async def read(prompt: str, hidden: bool) -> str:
+        shown.append((prompt, hidden))
+        if not waiting:
+            raise EOFError
+        return waiting.pop(0)
+
+    return read
+
+
+def form(properties: Mapping[str, Any], *required: str, message: str = "notes: Who?") -> ElicitRequestFormParams:
+    schema = {"type": "object", "properties": dict(properties), "required": list(required)}
+    return ElicitRequestFormParams(message=message, requested_schema=schema)
+
+
+async def answered(params: Any, *lines: str, **answers: str) -> tuple[str, Any]:
+    result = await Person(answers, (), (), typing(*lines))(None, params)
+    return result.action, result.content
+
+
+KINDS = {
+    "name": {"type": "string", "maxLength": 5},
+    "age": {"type": "integer"},
+    "ok": {"type": "boolean"},
+    "size": {"type": "string", "enum": ["s", "m"]},
+    "colour": {"type": "string", "oneOf": [{"const": "r", "title": "red"}]},
+    "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+    "weight": {"type": "number", "default": 1.5},
+    "more": {"type": "string"},
+}
+
+
+async def test_a_form_is_filled_in_field_by_field_and_a_wrong_value_asked_for_again() -> None:
+    lines = ("Adaline", "Ada", "many", "36", "y", "2", "1", "a, b", "", "")
+    content = {"name": "Ada", "age": 36, "ok": True, "size": "m", "colour": "r", "tags": ["a", "b"], "weight": 1.5}
+    assert await answered(form(KINDS, "name", "age"), *lines) == ("accept", content)
+
+
+async def test_answers_given_beforehand_are_not_asked_for() -> None:
+    assert await answered(form({"name": {"type": "string"}}, "name"), name="Ada") == ("accept", {"name": "Ada"})
+    bad = form({"age": {"type": "integer"}}, "age")
+    assert await answered(bad, "7", age="old") == ("accept", {"age": 7})
+
+
+async def test_the_end_of_the_input_declines() -> None:
+    assert await answered(form({"name": {"type": "string"}}, "name")) == ("decline", None)
+
+
+async def test_without_a_terminal_a_form_takes_defaults_or_is_declined() -> None:
+    person = Person({}, (), (), None)
+    assert (await person(None, form({"size": {"type": "string", "default": "m"}}, "size"))).content == {"size": "m"}
+    assert (await person(None, form({"name": {"type": "string"}}, "name"))).action == "decline"
+
+
+@pytest.mark.parametrize(("typed", "opened"), [("y", [URL]), ("", [])])
+async def test_a_page_is_shown_with_its_host_and_opened_on_request_only(
+    typed: str, opened: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages: list[str] = []
+    person = Person({}, (), (), typing(typed))
+    person.open_page = pages.append
+    result = await person(None, ElicitRequestURLParams(message="shop: Pay", url=URL))
+    assert (pages, result.action) == (opened, "accept" if opened else "decline")
+    assert "shop: Pay" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("message", "approved"),
+    [
+        ("user: May the tool files/delete_all run with these arguments?\n{}", True),
+        ("user: May the tool shell/run run with these arguments?\n{}", False),
+        ("notes: May the tool files/delete_all run with these arguments?\n{}", False),  # a server, not an agent
+        ("notes: user: May the tool files/delete_all run with these arguments?\n{}", False),
+    ],
+)
+async def test_tools_are_approved_beforehand_by_name_and_only_where_an_agent_asks(message: str, approved: bool) -> None:
+    result = await Person({}, ["files/*"], ["user"], None)(None, form({"decision": {}}, "decision", message=message))
+    assert (result.action == "accept") == approved
+
+
+def test_what_servers_write_is_shown_without_control_characters_and_in_limited_length() -> None:
+    assert harmless("a\x1b[31m\u202eb\nc\u200d") == "a\ufffd[31m\ufffdb\nc\ufffd"
+    assert len(harmless("x" * 10_000_000)) == LONGEST_TEXT + 1
+    shown = prompt_of("it", {"title": "<b>\x07", "enum": [str(one) for one in range(100_000)]}, is_required=True)
+    assert shown.startswith("<b>\ufffd\n  1. 0\n")
+    assert "… and 99950 more" in shown
+
+
+def test_a_client_without_terminal_and_options_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
+    assert person_for((), (), (), asks=True) is None
+    assert person_for(("a=b",), (), (), asks=False) is None
+    assert person_for(("a=b",), (), (), asks=True) is not None
+    with pytest.raises(UsageError, match="FIELD=VALUE"):
+        person_for(("a",), (), (), asks=True)
+
+
+async def test_call_asks_at_its_terminal(tmp_path: Path) -> None:
+    agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
+    ):
+        arguments = ["call", "user", "name wipe", "--url", served.base_url, "--approve", "asking/*"]
+        async with at_terminal(arguments, tmp_path) as terminal:
+            await terminal.shows(f"asking: {FORM}")
+            await terminal.shows("name:")
+            await terminal.enter("Ada")
+            await terminal.shows("age [7]:")
+            await terminal.enter("")
+            await terminal.shows("wiped /")
+            assert await terminal.ends() == 0
+        assert downstream.answers == [{"action": "accept", "content": {"name": "Ada", "age": 7}}]
+
+        async with at_terminal(["call", "user", "name", "--url", served.base_url], tmp_path) as terminal:
+            await terminal.shows(FORM)
+            await terminal.shows("name:")
+            await terminal.press(CTRL_D)
+            assert await terminal.ends() == 0
+        assert downstream.answers[-1]["action"] == "decline"
+
+
+async def test_call_in_a_script_answers_by_its_options(tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        for options, shown in (["--answer", "name=Ada"], '"Ada"'), (["--no-ask"], "cannot be asked"):
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "pallas_gateway", "call", "user", "name", "--url", served.base_url, *options),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            out, _ = await asyncio.wait_for(process.communicate(), 120)
+            assert shown in out.decode()
