@@ -16,7 +16,7 @@ from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.fast_paths import PATHS, TESTED_VERSIONS, VARIABLE, FastPath
 
 MODULE = "pallas_fast_path_of_a_test"
-LOCK = Path(__file__).parents[2] / "requirements.lock"
+LOCK = Path(__file__).parents[4] / "requirements.lock"
 
 
 @pytest.fixture

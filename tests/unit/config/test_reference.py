@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from pallas_gateway.config.reference import SECTIONS, json_schema, markdown
 
-PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 GOOD = """\
 name: my-project

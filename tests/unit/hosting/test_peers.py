@@ -21,7 +21,7 @@ from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.urls import ALL_AGENTS
 from tests.support.memory_runtime import MemoryAgent, RecordingOutlet, a_channel, say, tell_a_turn
 from tests.support.waiting import Gate, eventually
-from tests.unit.test_roster import hosting
+from tests.unit.hosting.test_agent_set import hosting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.calls.channel import Channel
-    from tests.unit.test_roster import Hosting
+    from tests.unit.hosting.test_agent_set import Hosting
 
 KEY = {"name": "ci", "sha256": hash_of("own-key"), "grants": ["run:agents"]}
 _of_parent: ContextVar[str] = ContextVar("of_parent", default="nothing")
