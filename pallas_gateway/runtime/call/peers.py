@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from fast_agent.mcp.common import create_namespaced_name
 from fast_agent.mcp.mcp_aggregator import NamespacedTool
-from mcp_types import ListToolsResult, ServerCapabilities, ToolsCapability
+from mcp_types import ListToolsResult, ServerCapabilities, TextContent, ToolsCapability
 
 from pallas_gateway.calls import relay
 from pallas_gateway.calls.assistant_stream import LOGGER, FromPeer
+from pallas_gateway.calls.conversation import is_text
 from pallas_gateway.calls.nesting import NestedRequest
 from pallas_gateway.calls.questions import Questions, not_counting
 from pallas_gateway.errors import TokenExchangeError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp_types import CallToolResult, Tool
+    from mcp_types import CallToolResult, ContentBlock, Tool
 
     from pallas_gateway.calls.assistant_stream import Payload
     from pallas_gateway.calls.nesting import Parent
@@ -122,11 +123,19 @@ class PeerConnection:
         try:
             async with asyncio.timeout(seconds) as waiting:
                 asker.pausing(partial(not_counting, waiting))
-                return await self._servers.calls.call(str(self._peer.peer), name, arguments or {}, nested)
+                result = await self._servers.calls.call(str(self._peer.peer), name, arguments or {}, nested)
         except TimeoutError:
             if not waiting.expired():
                 raise
             raise TimeoutError(f"no answer within {seconds} s") from None
+        return result.model_copy(update={"content": [_whole(block) for block in result.content]})
+
+
+def _whole(block: ContentBlock) -> ContentBlock:
+    """Replace halves of surrogate pairs: a peer's model may write them, and no provider can be sent them."""
+    if not isinstance(block, TextContent) or is_text(block.text):
+        return block
+    return block.model_copy(update={"text": block.text.encode("utf-8", "replace").decode()})
 
 
 @dataclass(frozen=True, slots=True)

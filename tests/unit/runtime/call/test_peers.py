@@ -57,6 +57,7 @@ class OnePeer:
         default_factory=lambda: [message_tool("send_message", title="Peer", description="Asks."), health_tool()]
     )
     asked: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    answer: str = "found"
 
     def tools(self, peer: str, caller: Caller) -> Sequence[Tool] | None:
         assert peer in ("research", ALL_AGENTS)
@@ -66,7 +67,7 @@ class OnePeer:
     async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
         del nested
         self.asked.append((peer, tool, arguments))
-        return CallToolResult(content=[TextContent(type="text", text="found")])
+        return CallToolResult(content=[TextContent(type="text", text=self.answer)])
 
 
 async def nothing(_: MCPAggregator) -> None:
@@ -113,6 +114,10 @@ async def test_a_peer_that_is_not_loaded_at_start_can_be_attached(force: bool) -
 
 async def test_a_peer_that_is_hidden_from_the_caller_has_no_tools() -> None:
     assert (await seen_by(OnePeer(offered=None)))[:-1] == []
+
+
+async def test_half_a_surrogate_pair_in_a_peers_answer_is_replaced() -> None:
+    assert await seen_by(OnePeer(answer="half \ud83d of it")) == [*TOOLS, "half ? of it"]
 
 
 async def test_a_listing_is_made_once() -> None:
