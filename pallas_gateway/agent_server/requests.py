@@ -132,7 +132,7 @@ def request_bearer(context: Context) -> Secret | None:
 
 
 def caller_of(context: Context) -> Caller:
-    """Who the access gate found to be asking."""
+    """The caller that `web/access.py` found; one without grants outside of HTTP."""
     if context.request is None:
         return _NOBODY
     caller: Caller = context.request.scope[CALLER_KEY]

@@ -117,7 +117,7 @@ async def serve_call[T](
         asked = arrival.call()
         with records_of(asked, bearer):
             try:
-                # Again: the access gates have read the same request, possibly in another way.
+                # Again: `web/access.py` may have read the request in another way, and nested calls do not pass it.
                 if not arrival.caller.grants.may_run(agent.name):
                     raise CallRefusedError(f"You may not call agent '{agent.name}'.", reason="insufficient_scope")
                 call = await parse(asked)
