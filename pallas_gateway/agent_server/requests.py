@@ -93,14 +93,19 @@ class McpRequest:
 
     @cached_property
     def tool(self) -> str | None:
-        """The tool that is called, well-formed or not: "" if it cannot be told, None if the request calls none."""
+        """The tool that is called, well-formed or not: "" if it cannot be told, None if the request calls none.
+
+        A body that is nested too deeply to be parsed counts as a call.
+        """
         if self.has_too_many_values:
             return ""
         envelope = self._envelope
         if envelope is None:
             try:  # as leniently as the SDK in the 2026-07-28 era: UTF-16, half surrogate pairs
                 envelope = json.loads(self.body)
-            except (ValueError, RecursionError):
+            except RecursionError:
+                return ""  # the SDK parses it on another stack, where the same depth may be within the limit
+            except ValueError:
                 return None
         if _method_of(envelope) != "tools/call":
             return None
