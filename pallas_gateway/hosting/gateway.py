@@ -83,7 +83,7 @@ class Gateway:
         shared = GatewayServices(
             runtime, self.metrics, self.running, *tasks, self._http, self._preflight, PeerCalls(self), limits
         )
-        self._roster = AgentSet(configuration, addresses, shared)
+        self._agent_set = AgentSet(configuration, addresses, shared)
         self.all_agents = AllAgentsServer(lambda: self.servers, configuration.deployment, self.running)
         self._note_load(successful=True)
 
@@ -98,7 +98,7 @@ class Gateway:
             if self.threads is not None:  # closed last, because the answers of ended calls are written
                 await opening.enter_async_context(self.threads)
             await opening.enter_async_context(self.answers)
-            await opening.enter_async_context(self._roster)
+            await opening.enter_async_context(self._agent_set)
             await opening.enter_async_context(self._background)
             await opening.enter_async_context(self._calls)
             self._open = opening.pop_all()  # what was opened before a failure is closed
@@ -120,7 +120,7 @@ class Gateway:
         """Start the agents, and stop them at the end of the block. The listener should be open before."""
         preflight = self._ask_providers()
         try:
-            async with self._roster.hosting(after=preflight):
+            async with self._agent_set.hosting(after=preflight):
                 yield
         finally:
             preflight.cancel()  # a provider that does not answer must not delay the stop
@@ -135,7 +135,7 @@ class Gateway:
             configuration: for the same listeners; its `bound_port` is set.
         """
         addresses = replace(self.addresses, configuration=configuration)
-        prepared = await self._roster.prepare(configuration, addresses)
+        prepared = await self._agent_set.prepare(configuration, addresses)
         # No `await` from here on: no request sees a part of it.
         same_auth = configuration.deployment.gateway.auth == self.configuration.deployment.gateway.auth
         self.configuration, self.addresses, self.loaded_at = configuration, addresses, datetime.now(UTC)
@@ -147,7 +147,7 @@ class Gateway:
             self._ask_providers()
         self._seal()
         self.all_agents.present(configuration.deployment)
-        return self._roster.apply(prepared)
+        return self._agent_set.apply(prepared)
 
     def _seal(self) -> None:
         gateway = self.configuration.deployment.gateway
@@ -166,7 +166,7 @@ class Gateway:
 
     def when_outdated(self, ask: Callable[[], None]) -> None:
         """Set a function to call when an agent has started from files that changed before the latest reload."""
-        self._roster.on_outdated = ask
+        self._agent_set.on_outdated = ask
 
     def files_behind_agents(self) -> Files:
         """Return the files of all started agents, as they were when they were read."""
@@ -176,12 +176,12 @@ class Gateway:
     @property
     def agents(self) -> Mapping[str, HostedAgent]:
         """The hosted agents by name."""
-        return self._roster.agents
+        return self._agent_set.agents
 
     @property
     def servers(self) -> Mapping[str, AgentServer]:
         """Their MCP servers by name."""
-        return self._roster.servers
+        return self._agent_set.servers
 
     @property
     def draining(self) -> bool:
@@ -201,12 +201,12 @@ class Gateway:
     @property
     def all_tried(self) -> bool:
         """True if every agent has been ready or failed once."""
-        return self._roster.supervisor is not None and self._roster.supervisor.all_tried
+        return self._agent_set.supervisor is not None and self._agent_set.supervisor.all_tried
 
     async def wait_until_tried(self) -> None:
         """Return once every agent has been ready or failed once; only inside `hosting()`."""
-        if self._roster.supervisor is not None:
-            await self._roster.supervisor.wait_until_tried()
+        if self._agent_set.supervisor is not None:
+            await self._agent_set.supervisor.wait_until_tried()
 
     async def drain(self, seconds: float) -> int:
         """Refuse new calls and wait for running ones; return how many still run after `seconds`."""
