@@ -97,7 +97,7 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
     Raises:
         RefusedError: it requires a token, or another one.
         UnavailableError: it takes no requests now (HTTP 503).
-        UnreachableError: nothing answers, or the answer is not a registry.
+        UnreachableError: nothing answers, the certificate is not accepted, or the answer is not a registry.
         UsageError: `base_url` is no URL.
     """
     if not base_url.startswith(("http://", "https://")):
@@ -121,8 +121,11 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
         hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
         raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        hint = f"Is it running? `pallas-gateway serve` starts it; --url or {URL_VARIABLE} names another."
         why = str(error) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in why:
+            hint = "The variable SSL_CERT_FILE names a file of certificates to trust."
+            raise UnreachableError(f"The certificate of {base_url} is not accepted ({why}). {hint}") from error
+        hint = f"Is it running? `pallas-gateway serve` starts it; --url or {URL_VARIABLE} names another."
         raise UnreachableError(f"No gateway answers at {base_url} ({why}). {hint}") from error
     except (ValueError, LookupError, TypeError) as error:
         raise UnreachableError(f"What answers at {base_url}{WELL_KNOWN} is not a registry.") from error

@@ -1,10 +1,12 @@
 """`agents`, `health` and `call` against a running gateway, and against what is none."""
 
+import asyncio
 import base64
 import io
 import json
 import os
 import signal
+import ssl
 import sys
 import threading
 from pathlib import Path
@@ -15,9 +17,10 @@ import pytest
 import yaml
 
 from pallas_gateway.calls.assistant_stream import LOGGER
-from pallas_gateway.cli.remote import NOTHING_SHOWN, RefusedError, UnavailableError, fetch_agents
+from pallas_gateway.cli.remote import NOTHING_SHOWN, RefusedError, UnavailableError, UnreachableError, fetch_agents
 from tests.cli.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
 from tests.cli.program import Command, Program, Ran
+from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.listener import reserved_port
 
 PNG = bytes.fromhex("89504e470d0a1a0a")
@@ -244,6 +247,19 @@ def test_without_a_gateway_a_command_says_how_to_get_one(run: Command, arguments
         ran = run(*arguments, "--url", url)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == f"No gateway answers at {url} (All connection attempts failed). {HELP}\n"
+
+
+async def test_a_certificate_that_is_not_trusted_is_named_as_the_cause(tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / TLS_FILES["certfile"], tmp_path / TLS_FILES["keyfile"])
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=tls) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(UnreachableError) as caught:
+            await fetch_agents(url)
+    first, _, last = str(caught.value).partition(" (")
+    assert first == f"The certificate of {url} is not accepted"
+    assert last.endswith("). The variable SSL_CERT_FILE names a file of certificates to trust.")
 
 
 # What answers need not be a gateway.
