@@ -56,8 +56,8 @@ NOTES = (
     ),
     Note(
         "Peer",
-        "A peer is an agent of the same gateway that another agent calls like a downstream. The caller names the "
-        "peer's own port; with a single port the gateway leads that address to the right place by itself.",
+        "A peer is an agent of the same gateway that another agent calls like a downstream. The call stays in the "
+        "process of the gateway; its progress and a cancellation pass through both agents.",
     ),
     Note(
         "Heartbeat",
