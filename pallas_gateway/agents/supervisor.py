@@ -125,14 +125,14 @@ class Supervisor:
         life.end()
         return life.task
 
-    async def start_beside(self, agent: HostedAgent, plan: AgentSpec) -> StandbyRuntime:
+    async def start_beside(self, agent: HostedAgent, spec: AgentSpec) -> StandbyRuntime:
         """Start another version of an agent that is up; the present one goes on until the new one is taken.
 
         Raises:
             AgentStartError: it cannot be started; says why.
         """
         life = _Life(agent)
-        starting = self._spawn(life, self._live_beside(life, plan))
+        starting = self._spawn(life, self._live_beside(life, spec))
         tried = asyncio.ensure_future(life.tried.wait())
         try:
             await asyncio.wait({starting, tried}, return_when=asyncio.FIRST_COMPLETED)
@@ -209,9 +209,9 @@ class Supervisor:
         finally:
             life.left()
 
-    async def _live_beside(self, life: _Life, plan: AgentSpec) -> None:
+    async def _live_beside(self, life: _Life, spec: AgentSpec) -> None:
         try:
-            async with self._runtime.start(plan, anew=True) as runtime:
+            async with self._runtime.start(spec, anew=True) as runtime:
                 life.runtime = runtime
                 life.tried.set()
                 await self._stay(life, runtime)

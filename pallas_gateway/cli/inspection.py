@@ -192,12 +192,12 @@ async def _start(
     configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings, checks: Online | None
 ) -> str | None:
     """Start one agent and add findings; return the reason if it failed."""
-    from pallas_gateway.hosting.agent_specs import agent_plan  # noqa: PLC0415  as in `serve`
+    from pallas_gateway.hosting.agent_specs import agent_spec  # noqa: PLC0415  as in `serve`
 
     settings = configuration.deployment.agents[name]
     made_of = settings.makings[0]
     try:
-        async with runtime.start(agent_plan(configuration, Addresses(configuration), name)) as started:
+        async with runtime.start(agent_spec(configuration, Addresses(configuration), name)) as started:
             if not started.model.is_known:
                 found.unknown_models.setdefault(started.model, []).append(name)
             _warn_of_uncalled_agents(configuration, name, started, found)

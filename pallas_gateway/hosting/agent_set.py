@@ -119,7 +119,7 @@ class AgentSet:
     async def hosting(self, *, after: asyncio.Task[None]) -> AsyncIterator[None]:
         """Start the agents once `after` is done, and stop them at the end of the block."""
         async with Supervisor(
-            self.agents, self._shared.runtime, self._present_plan, after=after, limits=self._shared.limits.lives
+            self.agents, self._shared.runtime, self._present_spec, after=after, limits=self._shared.limits.lives
         ) as supervisor:
             self._supervisor = supervisor
             yield
@@ -141,7 +141,7 @@ class AgentSet:
         prepared = Prepared(configuration, addresses, {}, {})
         try:
             while outdated := self._outdated(prepared):  # again: an agent may have started by its old spec meanwhile
-                await asyncio.gather(*(self._start_beside(plan, prepared) for plan in outdated))
+                await asyncio.gather(*(self._start_beside(spec, prepared) for spec in outdated))
         except BaseException:
             prepared.drop()
             raise
@@ -150,7 +150,7 @@ class AgentSet:
     def apply(self, prepared: Prepared) -> Changes:
         """Replace the configuration and the agents, without an `await`."""
         before = dict(self.agents)
-        plans_before = {name: self._present_plan(name) for name in before}
+        plans_before = {name: self._present_spec(name) for name in before}
         settings_before = {name: agent.settings for name, agent in before.items()}
         self._configuration, self._addresses = prepared.configuration, prepared.addresses
         hosted = self._configuration.hosted_agents
@@ -178,7 +178,7 @@ class AgentSet:
         wanted = self._configuration.hosted_agents[name]
         settings = agent.settings if name in prepared.failures else wanted  # a version keeps its settings
         successor = prepared.standbys.get(name)
-        was_other = agent.settings != settings or not agent_specs.same(plan_before, self._present_plan(name))
+        was_other = agent.settings != settings or not agent_specs.same(plan_before, self._present_spec(name))
         self._tell_port(name, wanted)
         if successor is not None:
             self._health[name].forget([one.name for one in successor.runtime.downstreams])
@@ -208,25 +208,25 @@ class AgentSet:
         """Return the specs of running agents that differ from what would be started now, unless tried already."""
         wanted = prepared.configuration.hosted_agents.keys() & self.agents.keys()
         unknown = wanted - prepared.standbys.keys() - prepared.failures.keys()
-        wanted_now = (self._plan(prepared.configuration, prepared.addresses, name) for name in sorted(unknown))
-        up = ((plan, self.agents[plan.name].runtime) for plan in wanted_now)
-        return [plan for plan, runtime in up if runtime is not None and not runtime.is_current(plan)]
+        wanted_now = (self._spec(prepared.configuration, prepared.addresses, name) for name in sorted(unknown))
+        up = ((spec, self.agents[spec.name].runtime) for spec in wanted_now)
+        return [spec for spec, runtime in up if runtime is not None and not runtime.is_current(spec)]
 
-    async def _start_beside(self, plan: AgentSpec, prepared: Prepared) -> None:
+    async def _start_beside(self, spec: AgentSpec, prepared: Prepared) -> None:
         try:
             if self._supervisor is None:
                 raise AgentStartError("the gateway is not up")
-            prepared.standbys[plan.name] = await self._supervisor.start_beside(self.agents[plan.name], plan)
+            prepared.standbys[spec.name] = await self._supervisor.start_beside(self.agents[spec.name], spec)
         except AgentStartError as error:
-            prepared.failures[plan.name] = error
+            prepared.failures[spec.name] = error
 
-    def _present_plan(self, name: str) -> AgentSpec:
-        return self._plan(self._configuration, self._addresses, name)
+    def _present_spec(self, name: str) -> AgentSpec:
+        return self._spec(self._configuration, self._addresses, name)
 
-    def _plan(self, configuration: Configuration, addresses: Addresses, name: str) -> AgentSpec:
+    def _spec(self, configuration: Configuration, addresses: Addresses, name: str) -> AgentSpec:
         count = partial(self._shared.metrics.count_operation, name)
         return replace(
-            agent_specs.agent_plan(configuration, addresses, name), on_operation=count, peer_calls=self._shared.peers
+            agent_specs.agent_spec(configuration, addresses, name), on_operation=count, peer_calls=self._shared.peers
         )
 
     def _admission(self, name: str, settings: AgentSettings) -> Admission:
@@ -254,7 +254,7 @@ class AgentSet:
         self._health[agent.name].note(life_of(agent), self._shared.preflight.known)
         if agent.name in self._coming_up and agent.runtime is not None:
             self._coming_up.discard(agent.name)
-            if not agent.runtime.is_current(self._present_plan(agent.name)):  # it had read its files before that reload
+            if not agent.runtime.is_current(self._present_spec(agent.name)):  # it had read its files before that reload
                 self.on_outdated()
 
     def _new_agent(self, name: str) -> HostedAgent:

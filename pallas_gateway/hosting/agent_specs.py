@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pallas_gateway.urls import Addresses
 
 
-def agent_plan(configuration: Configuration, addresses: Addresses, name: str) -> AgentSpec:
+def agent_spec(configuration: Configuration, addresses: Addresses, name: str) -> AgentSpec:
     """Return the spec of one agent."""
     agent = configuration.deployment.agents[name]
     return AgentSpec(

@@ -59,22 +59,22 @@ class FastAgentHost:
         limits: RuntimeLimits,
     ) -> None:
         self._fingerprint = fingerprint
-        self._plan = plan = fingerprint.plan
+        self._spec = spec = fingerprint.spec
         self._harness = harness
         self._exchanger = exchanger
-        self._served = served_agent(fast, plan)
+        self._served = served_agent(fast, spec)
         self._downstreams = _used_by(fast, downstreams)
         mcp = settings_of(fast).mcp
         servers = mcp.servers if mcp else {}
         alike = alike_for_all(servers, self._downstreams.values())
         self._asked_ahead = frozenset(alike)
         configs = [data["config"] for data in fast.agents.values()]
-        self._filters = UnmatchedFilters(plan.name, configs, _varying(self._downstreams.values()))
-        self._log = DownstreamLog(plan.name, self._filters, outage_seconds=limits.outage_seconds)
-        self._offers = ToolCatalog(plan.name, alike, fast.app.context, self._log, limits=limits.listings)
-        self._peers = PeerServers(plan, self._downstreams, self._log)
+        self._filters = UnmatchedFilters(spec.name, configs, _varying(self._downstreams.values()))
+        self._log = DownstreamLog(spec.name, self._filters, outage_seconds=limits.outage_seconds)
+        self._offers = ToolCatalog(spec.name, alike, fast.app.context, self._log, limits=limits.listings)
+        self._peers = PeerServers(spec, self._downstreams, self._log)
         self._connections = Connections(self._offers, self._log, limits)
-        self._operations = Operations(plan.on_operation, server_names(fast), self._offers.invalidate)
+        self._operations = Operations(spec.on_operation, server_names(fast), self._offers.invalidate)
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._warm = WarmInstance(self._create, self._tasks)
@@ -121,7 +121,7 @@ class FastAgentHost:
         Raises:
             ConnectionError: they could not be listed.
         """
-        return await tool_names(server, self._plan.name, self._fast.app.context)
+        return await tool_names(server, self._spec.name, self._fast.app.context)
 
     @property
     def instances_live(self) -> int:
@@ -133,17 +133,17 @@ class FastAgentHost:
         """The project's files that it was made of."""
         return self._fingerprint.files
 
-    def is_current(self, plan: AgentSpec) -> bool:
-        """Whether a start by `plan` would make the same agent."""
-        return self._fingerprint.is_still(plan)
+    def is_current(self, spec: AgentSpec) -> bool:
+        """Whether a start by `spec` would make the same agent."""
+        return self._fingerprint.is_still(spec)
 
     async def rehearse(self) -> None:
         """Make and dispose of one unconnected instance: what would fail in every call fails at start."""
-        engine_log.warn_again(self._plan.name)
+        engine_log.warn_again(self._spec.name)
         session = await self._create("rehearsal")
         try:
             await models_known()
-            self._model = model_facts(session.agent_app, self._served, self._plan.model_capabilities)
+            self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
             self._models_used = models_used(session.agent_app)
             self._warm.only_if_alike(session.agent_app.registered_agents().values())
         finally:
@@ -180,7 +180,7 @@ class FastAgentHost:
         try:
             # Shielded: cancelled half-way, an instance would stay in the harness's books for ever.
             session = await asyncio.shield(creation)
-            observer = Observer(call, channel, self._plan, self._served)
+            observer = Observer(call, channel, self._spec, self._served)
             connect = partial(self._connections.connect, peers=self._peers.of_call(Parent(call, channel, questions)))
             limits = self._connections.limits
             instance = FastAgentInstance(session, self._served, connect, observer, self._answers, limits=limits)
@@ -212,7 +212,7 @@ class FastAgentHost:
         return there
 
     async def _create(self, session_id: str) -> HarnessSession:
-        with entered(CallScope(created_for=self._plan.name, connect=defer_connections)):
+        with entered(CallScope(created_for=self._spec.name, connect=defer_connections)):
             return await self._harness.sessions.create(session_id)
 
     async def _dispose(self, instance: FastAgentInstance) -> None:

@@ -217,7 +217,7 @@ class AgentRuntime(Protocol):
         """The model the served agent uses."""
 
     def model_named(self, spec: str) -> ModelFacts:
-        """One of the plan's `models`."""
+        """One of the spec's `models`."""
 
     @property
     def downstreams(self) -> tuple[Downstream, ...]:
@@ -235,8 +235,8 @@ class AgentRuntime(Protocol):
     def problems(self) -> tuple[str, ...]:
         """What its downstreams show to be wrong with its definition, such as a filter that matches no tool."""
 
-    def is_current(self, plan: AgentSpec) -> bool:
-        """Whether a start by `plan` would make the same agent: neither the plan nor a file behind it has changed."""
+    def is_current(self, spec: AgentSpec) -> bool:
+        """Whether a start by `spec` would make the same agent: neither the spec nor a file behind it has changed."""
 
     def open(
         self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS
@@ -253,11 +253,11 @@ class Runtime(Protocol):
     def llm_providers(self) -> tuple[LlmProvider, ...]:
         """The active provider, if the project has a default model, and others that preflight can ask with a key."""
 
-    def start(self, plan: AgentSpec, *, anew: bool = False) -> AbstractAsyncContextManager[AgentRuntime]:
+    def start(self, spec: AgentSpec, *, anew: bool = False) -> AbstractAsyncContextManager[AgentRuntime]:
         """Import and start one agent; it is left when the block ends.
 
         Args:
-            plan: what to start.
+            spec: what to start.
             anew: read its files again though an earlier start of it is still in use, and leave that one alone.
 
         Raises:

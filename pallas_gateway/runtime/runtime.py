@@ -101,14 +101,14 @@ class FastAgentRuntime:
         return review(written, self._config_file)
 
     @asynccontextmanager
-    async def start(self, plan: AgentSpec, *, anew: bool = False) -> AsyncIterator[FastAgentHost]:
+    async def start(self, spec: AgentSpec, *, anew: bool = False) -> AsyncIterator[FastAgentHost]:
         """Make and start one agent; see `Runtime.start`."""
-        with self._making.starting(plan):
-            fast = await self._made(plan, anew=anew)
+        with self._making.starting(spec):
+            fast = await self._made(spec, anew=anew)
             entered = _Entered(fast)
             try:
-                runtime = await self._started(fast, plan, entered)
-                _say_which_are_peers(plan.name, runtime.downstreams)
+                runtime = await self._started(fast, spec, entered)
+                _say_which_are_peers(spec.name, runtime.downstreams)
                 try:
                     yield runtime
                 finally:
@@ -116,32 +116,32 @@ class FastAgentRuntime:
             finally:
                 await entered.leave()
 
-    async def _made(self, plan: AgentSpec, *, anew: bool) -> FastAgent:
+    async def _made(self, spec: AgentSpec, *, anew: bool) -> FastAgent:
         try:
-            return await self._making.make(plan, anew=anew)
+            return await self._making.make(spec, anew=anew)
         except AgentStartError as error:
             error.settings = blamed_settings(error)
             raise
 
-    async def _started(self, fast: FastAgent, plan: AgentSpec, entered: _Entered) -> FastAgentHost:
+    async def _started(self, fast: FastAgent, spec: AgentSpec, entered: _Entered) -> FastAgentHost:
         try:
             async with asyncio.timeout(START_SECONDS):
-                return await self._enter(fast, plan, entered)
+                return await self._enter(fast, spec, entered)
         except (Exception, SystemExit) as error:
             blamed = blamed_settings(error, settings_of(fast))
-            why = _start_failure(plan, error, blamed)
-            places = () if blamed else _blamed_keys(plan, error, why)
+            why = _start_failure(spec, error, blamed)
+            places = () if blamed else _blamed_keys(spec, error, why)
             failure = AgentStartError(why, places=places, settings=blamed)
-            self._making.start_failed(plan, failure, error)
+            self._making.start_failed(spec, failure, error)
             raise failure from error
 
-    async def _enter(self, fast: FastAgent, plan: AgentSpec, entered: _Entered) -> FastAgentHost:
+    async def _enter(self, fast: FastAgent, spec: AgentSpec, entered: _Entered) -> FastAgentHost:
         settings = settings_for_hosting(fast, config_file=self._config_file)
-        declare_peers(settings, plan.peer_servers)
-        fingerprint = self._fingerprint(fast, plan, settings)
-        downstreams = prepare_servers(settings, plan.peers)
-        register_unknown_models(fast, settings, plan.model_capabilities, plan.models)
-        await load_providers(fast, settings, plan.models)
+        declare_peers(settings, spec.peer_servers)
+        fingerprint = self._fingerprint(fast, spec, settings)
+        downstreams = prepare_servers(settings, spec.peers)
+        register_unknown_models(fast, settings, spec.model_capabilities, spec.models)
+        await load_providers(fast, settings, spec.models)
         fast.args.no_home = True
         fast.args.quiet = True
         engine.keep_globals_when_leaving(fast)
@@ -151,13 +151,13 @@ class FastAgentRuntime:
         runtime.ask_downstreams()
         return runtime
 
-    def _fingerprint(self, fast: FastAgent, plan: AgentSpec, settings: Settings) -> AgentFingerprint:
+    def _fingerprint(self, fast: FastAgent, spec: AgentSpec, settings: Settings) -> AgentFingerprint:
         config_file = Path(fast.config_path) if fast.config_path else self._config_file
         servers = server_names(fast)
         configured = settings.mcp.servers if settings.mcp else {}
         addresses = frozenset((configured[name].url or "").rstrip("/") for name in servers & configured.keys())
         return AgentFingerprint(
-            plan,
+            spec,
             self._making.files_behind(fast),
             config_file,
             servers,
@@ -199,15 +199,15 @@ def _say_which_are_peers(agent: str, downstreams: Iterable[Downstream]) -> None:
             _log.info("server is an agent of this gateway, called in the process", extra=extra)
 
 
-def _blamed_keys(plan: AgentSpec, error: BaseException, why: str) -> tuple[tuple[str, str], ...]:
-    has_model = plan.declared is not None and plan.declared.model is not None
+def _blamed_keys(spec: AgentSpec, error: BaseException, why: str) -> tuple[tuple[str, str], ...]:
+    has_model = spec.declared is not None and spec.declared.model is not None
     return (("model", why),) if has_model and is_about_the_model(error) else ()
 
 
-def _start_failure(plan: AgentSpec, error: BaseException, blamed: Iterable[tuple[str, str]]) -> str:
+def _start_failure(spec: AgentSpec, error: BaseException, blamed: Iterable[tuple[str, str]]) -> str:
     if isinstance(error, TimeoutError):
-        return f"agent '{plan.name}' did not start within {START_SECONDS:.0f} s"
+        return f"agent '{spec.name}' did not start within {START_SECONDS:.0f} s"
     if isinstance(error, AgentStartError):
         return str(error)
     why = "; ".join(map(in_settings, blamed)) or told(error)
-    return f"agent '{plan.name}' failed to start: {why}"
+    return f"agent '{spec.name}' failed to start: {why}"

@@ -82,7 +82,7 @@ def a_channel(outlet: RecordingOutlet | None = None) -> Channel:
     return Channel("echo", outlet or RecordingOutlet(), wishes, heartbeat_seconds=NEVER)
 
 
-def a_plan(name: str, module: str | None = None) -> AgentSpec:
+def a_spec(name: str, module: str | None = None) -> AgentSpec:
     """How to start `name`, with the defaults of `agents.yaml`."""
     return AgentSpec(name, module or f"agents.{name}", 15, 3, 3, None, {})
 
@@ -152,7 +152,7 @@ class MemoryRuntime:
     def __init__(self, agents: Mapping[str, MemoryAgent]) -> None:
         """Start `agents` when asked to."""
         self.agents = agents
-        self.plans: list[AgentSpec] = []
+        self.specs: list[AgentSpec] = []
         self.providers: tuple[LlmProvider, ...] = ()
 
     def llm_providers(self) -> tuple[LlmProvider, ...]:
@@ -160,21 +160,21 @@ class MemoryRuntime:
         return self.providers
 
     @asynccontextmanager
-    async def start(self, plan: AgentSpec, *, anew: bool = False) -> AsyncGenerator["MemoryAgentRuntime"]:
+    async def start(self, spec: AgentSpec, *, anew: bool = False) -> AsyncGenerator["MemoryAgentRuntime"]:
         """Start one agent, unless it is to fail."""
-        self.plans.append(plan)
-        agent = self.agents.get(plan.name)
+        self.specs.append(spec)
+        agent = self.agents.get(spec.name)
         if agent is None:
-            raise AgentStartError(f"no module '{plan.module}' on the import path", reason="module_missing")
+            raise AgentStartError(f"no module '{spec.module}' on the import path", reason="module_missing")
         agent.starts += 1
         agent.edited = agent.edited and not anew
         agent.changes.announce()
         if agent.starting is not None:
-            await agent.starting.enter(plan.name)
+            await agent.starting.enter(spec.name)
         if agent.start_failures:
             raise agent.start_failures.pop(0)
         try:
-            yield MemoryAgentRuntime(agent, plan)
+            yield MemoryAgentRuntime(agent, spec)
         finally:
             agent.leaves += 1
             agent.changes.announce()
@@ -185,7 +185,7 @@ class MemoryAgentRuntime:
     """The `AgentRuntime` of one started agent."""
 
     agent: MemoryAgent
-    plan: AgentSpec | None = None
+    spec: AgentSpec | None = None
     instances_live: int = 0
 
     @property
@@ -193,10 +193,10 @@ class MemoryAgentRuntime:
         """None."""
         return {}
 
-    def is_current(self, plan: AgentSpec) -> bool:
+    def is_current(self, spec: AgentSpec) -> bool:
         """Whether the test has not said otherwise, and the plan is the same."""
-        began = self.plan or plan
-        return not self.agent.edited and replace(plan, on_operation=began.on_operation) == began
+        began = self.spec or spec
+        return not self.agent.edited and replace(spec, on_operation=began.on_operation) == began
 
     @property
     def model(self) -> ModelFacts:

@@ -67,10 +67,10 @@ class _Loop:
 class Observer:
     """Watches one call; see the module."""
 
-    def __init__(self, call: Call, channel: EventSink, plan: AgentSpec, served: str) -> None:
+    def __init__(self, call: Call, channel: EventSink, spec: AgentSpec, served: str) -> None:
         self._call = call
         self._channel = channel
-        self._plan = plan
+        self._spec = spec
         self._served = served
         self._loops: WeakKeyDictionary[ToolRunner, _Loop] = WeakKeyDictionary()
         self._speaking: dict[Any, _Loop] = {}  # which loop an LLM speaks in now
@@ -214,20 +214,20 @@ class Observer:
         )
 
     def _rounds_of(self, reason: Reason) -> int:
-        threshold = self._plan.loop_repeat_threshold
+        threshold = self._spec.loop_repeat_threshold
         return threshold if reason == "repeat" else 2 * threshold
 
     def _loop_of(self, runner: ToolRunner) -> _Loop:
         loop = self._loops.get(runner)
         if loop is None:
             emitter = self._emitter(runner.agent)
-            loop = _Loop(runner.agent, emitter, LoopGuard(self._plan.loop_repeat_threshold))
+            loop = _Loop(runner.agent, emitter, LoopGuard(self._spec.loop_repeat_threshold))
             self._loops[runner] = loop
             if (accumulator := getattr(runner.agent, "usage_accumulator", None)) is not None:
                 self.accumulators.append(accumulator)
             # A copy of its own: workflows hand one object to several loops, and a halt changes it.
             params = runner.request_params or RequestParams()
-            follow_ups = self._plan.max_iterations - 1  # fast-agent counts the turns that follow the first
+            follow_ups = self._spec.max_iterations - 1  # fast-agent counts the turns that follow the first
             asked = params.max_iterations if "max_iterations" in params.model_fields_set else follow_ups
             limit = min(asked, follow_ups)
             # Private: the loop's limit and result mode are read from here, and None means fast-agent's 9999 turns.
@@ -264,7 +264,7 @@ class Observer:
             return
         params = notification.params
         behind = current_scope.get().peer_call
-        payload = relay.relayed(params.logger, params.data, behind, max_depth=self._plan.max_relay_depth)
+        payload = relay.relayed(params.logger, params.data, behind, max_depth=self._spec.max_relay_depth)
         if payload is not None:
             self._channel.event(FromPeer(payload))
         elif params.logger == LOGGER:

@@ -1,1 +1,1 @@
-"""From a plan of agents.yaml to a started fast-agent program."""
+"""From an AgentSpec to a started fast-agent program."""

@@ -41,7 +41,7 @@ type Place = tuple[str, str]
 _NO_MODEL = "no model is configured; set it here, or `default_model` in fastagent.config.yaml"
 
 
-def make(plan: AgentSpec, declared: Declared, config_file: Path | None) -> FastAgent:
+def make(spec: AgentSpec, declared: Declared, config_file: Path | None) -> FastAgent:
     """The agent of a declaration, with fast-agent's settings of `config_file`, else of the working directory.
 
     Not for the event loop: it reads files, and what an instruction names as `{{url:…}}`.
@@ -50,16 +50,16 @@ def make(plan: AgentSpec, declared: Declared, config_file: Path | None) -> FastA
         AgentStartError: `bad_declaration`, and `places` are all that is wrong; or `start_failed` for bad settings.
     """
     try:
-        fast = FastAgent(plan.name, config_path=str(config_file) if config_file else None, parse_cli_args=False)
+        fast = FastAgent(spec.name, config_path=str(config_file) if config_file else None, parse_cli_args=False)
     except (Exception, SystemExit) as error:  # fast-agent exits over a file that is no YAML
-        raise AgentStartError(f"agent '{plan.name}' failed to start: {told(error)}") from error
+        raise AgentStartError(f"agent '{spec.name}' failed to start: {told(error)}") from error
     settings = settings_of(fast)
-    declare_peers(settings, plan.peer_servers)
+    declare_peers(settings, spec.peer_servers)
     if declared.card is not None:
-        wrong = list(_of_card(fast, declared.card, settings, plan))
+        wrong = list(_of_card(fast, declared.card, settings, spec))
     else:
-        wrong = list(_of_instruction(fast, declared, settings, plan))
-    wrong += missing_files(plan)
+        wrong = list(_of_instruction(fast, declared, settings, spec))
+    wrong += missing_files(spec)
     uses_default = any(not data["config"].model for data in fast.agents.values())
     why = why_default_unusable(settings) if uses_default else None
     of_settings = [] if why is None else [(DEFAULT, why)]
@@ -78,9 +78,9 @@ def files_of(declared: Declared) -> list[Path]:
     return [declared.card, *(path for path in declared.card.glob("*") if is_agent_card_path(path))]
 
 
-def missing_files(plan: AgentSpec) -> list[Place]:
+def missing_files(spec: AgentSpec) -> list[Place]:
     """Return the problems of the files that the agent watches."""
-    return [("watch", f"no file to watch: {path}") for path in plan.watch if not path.is_file()]
+    return [("watch", f"no file to watch: {path}") for path in spec.watch if not path.is_file()]
 
 
 def tool_filters(declared: Declared) -> dict[str, list[str]]:
@@ -98,15 +98,15 @@ def tool_filters(declared: Declared) -> dict[str, list[str]]:
     return filters
 
 
-def _of_instruction(fast: FastAgent, declared: Declared, settings: Settings, plan: AgentSpec) -> Iterator[Place]:
+def _of_instruction(fast: FastAgent, declared: Declared, settings: Settings, spec: AgentSpec) -> Iterator[Place]:
     """Add the one agent; what is wrong with it."""
     key = "instruction" if declared.instruction is not None else "instruction_file"
     try:
-        _add_agent(fast, declared, plan.name)
+        _add_agent(fast, declared, spec.name)
     except Exception as error:  # noqa: BLE001  reading, and whatever fetching a `{{url:…}}` may raise
         yield key, _why_unreadable(error)
     for index, name in enumerate(declared.servers):
-        if (why := _why_unknown(name, settings, plan)) is not None:
+        if (why := _why_unknown(name, settings, spec)) is not None:
             yield f"servers.{index}", why
     for index, name in enumerate(declared.agents):
         if name not in _server_names(settings):
@@ -152,32 +152,32 @@ def _why_unreadable(error: Exception) -> str:
     return str(error) if type(error) is ValueError else told(error)
 
 
-def _of_card(fast: FastAgent, card: Path, settings: Settings, plan: AgentSpec) -> Iterator[Place]:
+def _of_card(fast: FastAgent, card: Path, settings: Settings, spec: AgentSpec) -> Iterator[Place]:
     """Add the agents of the card or cards; what is wrong with them."""
     unreadable = [("card", why) for why in read_card(fast, card, settings)]
     yield from unreadable
     if fast.agents or not unreadable:
-        yield from _why_none_is_served(fast, plan)
+        yield from _why_none_is_served(fast, spec)
     for name, data in fast.agents.items():
         config = data["config"]
-        wrong = [_why_unknown(server, settings, plan) for server in config.servers]
+        wrong = [_why_unknown(server, settings, spec) for server in config.servers]
         wrong.append(why_unusable(config.model, settings) if config.model else None)
         yield from (("card", f"agent '{name}': {why}") for why in wrong if why is not None)
 
 
-def _why_none_is_served(fast: FastAgent, plan: AgentSpec) -> Sequence[Place]:
+def _why_none_is_served(fast: FastAgent, spec: AgentSpec) -> Sequence[Place]:
     try:
-        served_agent(fast, plan)
+        served_agent(fast, spec)
     except AgentStartError as error:
         return error.places
     return ()
 
 
-def _why_unknown(server: str, settings: Settings, plan: AgentSpec) -> str | None:
+def _why_unknown(server: str, settings: Settings, spec: AgentSpec) -> str | None:
     known = _server_names(settings)
     if server in known:
         return None
-    if server in plan.peers.values():
+    if server in spec.peers.values():
         return f"no server '{server}'; to call the agent of that name, list it under agents"
     return f"no server '{server}' under mcp.servers of fastagent.config.yaml{did_you_mean(server, known)}"
 

@@ -45,23 +45,23 @@ class AgentFactory:
         self._starts: Counter[str] = Counter()
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
 
-    async def make(self, plan: AgentSpec, *, anew: bool = False) -> FastAgent:
-        """The agent that `plan` says, not started yet; see `Runtime.start`.
+    async def make(self, spec: AgentSpec, *, anew: bool = False) -> FastAgent:
+        """The agent that `spec` says, not started yet; see `Runtime.start`.
 
         Raises:
             AgentStartError: what is wrong with its module or declaration.
         """
-        if plan.declared is not None:
-            return await self._make_declared(plan, plan.declared)
-        watched = stamps(plan.watch)
-        if missing := missing_files(plan):
+        if spec.declared is not None:
+            return await self._make_declared(spec, spec.declared)
+        watched = stamps(spec.watch)
+        if missing := missing_files(spec):
             error = AgentStartError("; ".join(what for _, what in missing), reason="bad_declaration", places=missing)
             _watch(error, watched)
             raise error
-        module = plan.module or ""
-        imported = await self._imports.load_fast(module, plan.watch, anew=anew)
+        module = spec.module or ""
+        imported = await self._imports.load_fast(module, spec.watch, anew=anew)
         try:
-            fast = await self._shared.for_start(imported, plan)
+            fast = await self._shared.for_start(imported, spec)
         except AgentStartError as error:
             self._imports.watch(module, error)
             raise
@@ -69,23 +69,23 @@ class AgentFactory:
         return fast
 
     @contextmanager
-    def starting(self, plan: AgentSpec) -> Iterator[None]:
+    def starting(self, spec: AgentSpec) -> Iterator[None]:
         """Count the starts of a module, from making until leaving."""
-        module = plan.module or ""
+        module = spec.module or ""
         self._starts[module] += 1
         try:
             yield
         finally:
             self._starts[module] -= 1
 
-    def start_failed(self, plan: AgentSpec, failure: AgentStartError, cause: BaseException) -> None:
+    def start_failed(self, spec: AgentSpec, failure: AgentStartError, cause: BaseException) -> None:
         """It was made and could not be started: let `failure` know when a file behind it changes."""
-        if plan.declared is not None:
-            _watch(failure, self._stamps(plan, plan.declared))
-        elif self._starts[plan.module or ""] > 1:  # the others stay on the module that is loaded
-            self._imports.watch(plan.module or "", failure, cause=cause)
+        if spec.declared is not None:
+            _watch(failure, self._stamps(spec, spec.declared))
+        elif self._starts[spec.module or ""] > 1:  # the others stay on the module that is loaded
+            self._imports.watch(spec.module or "", failure, cause=cause)
         else:
-            self._imports.start_failed(plan.module or "", failure, cause)
+            self._imports.start_failed(spec.module or "", failure, cause)
 
     def files_behind(self, fast: FastAgent) -> Files:
         """Every file of the project that it was made of, as it was when it was read."""
@@ -95,14 +95,14 @@ class AgentFactory:
         """Wait for none that is still being made."""
         self._imports.give_up()
 
-    async def _make_declared(self, plan: AgentSpec, declared: Declared) -> FastAgent:
-        before = stamps((*files_of(declared), *plan.watch))
-        watched = self._stamps(plan, declared)
-        work = in_thread(partial(make, plan, declared, self._config_file))
+    async def _make_declared(self, spec: AgentSpec, declared: Declared) -> FastAgent:
+        before = stamps((*files_of(declared), *spec.watch))
+        watched = self._stamps(spec, declared)
+        work = in_thread(partial(make, spec, declared, self._config_file))
         try:
             fast = await asyncio.wait_for(work, self._limits.making_seconds)
         except TimeoutError:
-            message = f"agent '{plan.name}' is still being made after {self._limits.making_seconds:.0f} s"
+            message = f"agent '{spec.name}' is still being made after {self._limits.making_seconds:.0f} s"
             raise AgentStartError(message, reason="bad_declaration") from None
         except AgentStartError as error:
             _watch(error, watched)
@@ -110,8 +110,8 @@ class AgentFactory:
         self._files[fast] = before
         return fast
 
-    def _stamps(self, plan: AgentSpec, declared: Declared) -> Files:
-        return stamps((*files_of(declared), *plan.watch, *settings_files(self._config_file)))
+    def _stamps(self, spec: AgentSpec, declared: Declared) -> Files:
+        return stamps((*files_of(declared), *spec.watch, *settings_files(self._config_file)))
 
 
 def _watch(error: AgentStartError, files: Files) -> None:

@@ -54,12 +54,12 @@ class SettingsDigests:
 
 @dataclass(frozen=True, slots=True)
 class AgentFingerprint:
-    """Of one start: the plan, the files behind the module, and the settings in digests (they hold secrets).
+    """Of one start: the spec, the files behind the module, and the settings in digests (they hold secrets).
 
     `addresses` are those that the agent's servers are configured with; a peer matters to it only if it is one of them.
     """
 
-    plan: AgentSpec
+    spec: AgentSpec
     files: Files
     config_file: Path | None
     servers: frozenset[str]
@@ -67,19 +67,19 @@ class AgentFingerprint:
     settings: Digests
     settings_now: SettingsDigests = field(compare=False)
 
-    def is_still(self, plan: AgentSpec) -> bool:
+    def is_still(self, spec: AgentSpec) -> bool:
         """Whether nothing has changed since; settings that cannot be read any more are a change."""
-        if have_changed(self.files) or self._what_matters(plan) != self._what_matters(self.plan):
+        if have_changed(self.files) or self._what_matters(spec) != self._what_matters(self.spec):
             return False
         try:
             return self.settings == self.settings_now.of(self.config_file, self.servers)
         except Exception:  # noqa: BLE001  the next start says what is wrong with them
             return False
 
-    def _what_matters(self, plan: AgentSpec) -> AgentSpec:
-        peers = {address: peer for address, peer in plan.peers.items() if address in self.addresses}
-        servers = {name: url for name, url in plan.peer_servers.items() if name in self.servers}
-        return replace(plan, peers=peers, peer_servers=servers, on_operation=self.plan.on_operation)
+    def _what_matters(self, spec: AgentSpec) -> AgentSpec:
+        peers = {address: peer for address, peer in spec.peers.items() if address in self.addresses}
+        servers = {name: url for name, url in spec.peer_servers.items() if name in self.servers}
+        return replace(spec, peers=peers, peer_servers=servers, on_operation=self.spec.on_operation)
 
 
 def _digests(settings: Settings) -> Digests:

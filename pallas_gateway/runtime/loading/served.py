@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.protocols import AgentSpec
 
 
-def served_agent(fast: FastAgent, plan: AgentSpec) -> str:
-    """The agent that `plan` names, else the default one, else the only one, else the only one that no other one uses.
+def served_agent(fast: FastAgent, spec: AgentSpec) -> str:
+    """The agent that `spec` names, else the default one, else the only one, else the only one that no other one uses.
 
     Raises:
         AgentStartError: `no_agent`; names the candidates and the key that chooses.
     """
     candidates = [name for name, data in fast.agents.items() if not data.get("tool_only", False)]
     if not candidates:
-        raise _none_served(plan, f"{_source(plan)} defines no agent to serve")
-    if plan.agent is not None:
-        return _named(plan, plan.agent, candidates)
+        raise _none_served(spec, f"{_source(spec)} defines no agent to serve")
+    if spec.agent is not None:
+        return _named(spec, spec.agent, candidates)
     defaults = [name for name in candidates if fast.agents[name]["config"].default]
     if len(defaults) > 1:
-        raise _none_served(plan, f"{_source(plan)} marks several agents as the default ({_listed(defaults)})", defaults)
+        raise _none_served(spec, f"{_source(spec)} marks several agents as the default ({_listed(defaults)})", defaults)
     roots = defaults or [name for name in candidates if name not in _used(fast.agents)]
     if len(roots) == 1:
         return roots[0]
-    why = f"{_source(plan)} defines several agents ({_listed(candidates)}) and marks none as the default"
-    raise _none_served(plan, why, roots or candidates)
+    why = f"{_source(spec)} defines several agents ({_listed(candidates)}) and marks none as the default"
+    raise _none_served(spec, why, roots or candidates)
 
 
 def parts_of(agents: Mapping[str, AgentCardData], served: str) -> set[str]:
@@ -56,26 +56,26 @@ def _used(agents: Mapping[str, AgentCardData]) -> set[str]:
     return {used for name, data in agents.items() for used in get_agent_dependencies(data) if used != name}
 
 
-def _named(plan: AgentSpec, name: str, candidates: Collection[str]) -> str:
+def _named(spec: AgentSpec, name: str, candidates: Collection[str]) -> str:
     if name in candidates:
         return name
-    message = f"{_source(plan)} defines no agent '{name}'{did_you_mean(name, candidates)}; it has {_listed(candidates)}"
+    message = f"{_source(spec)} defines no agent '{name}'{did_you_mean(name, candidates)}; it has {_listed(candidates)}"
     raise AgentStartError(message, reason="no_agent", places=[("agent", message)])
 
 
-def _none_served(plan: AgentSpec, why: str, candidates: Collection[str] = ()) -> AgentStartError:
+def _none_served(spec: AgentSpec, why: str, candidates: Collection[str] = ()) -> AgentStartError:
     message = why
     if candidates:
         names = _listed(candidates, "or")
-        message = f"{why}; choose one with `agents.{plan.name}.agent` in agents.yaml ({names})"
-    key = "card" if plan.declared is not None else "module"
+        message = f"{why}; choose one with `agents.{spec.name}.agent` in agents.yaml ({names})"
+    key = "card" if spec.declared is not None else "module"
     return AgentStartError(message, reason="no_agent", places=[(key, message)])
 
 
-def _source(plan: AgentSpec) -> str:
-    if plan.declared is not None and plan.declared.card is not None:
-        return f"card '{plan.declared.card}'"
-    return f"module '{plan.module}'"
+def _source(spec: AgentSpec) -> str:
+    if spec.declared is not None and spec.declared.card is not None:
+        return f"card '{spec.declared.card}'"
+    return f"module '{spec.module}'"
 
 
 def _listed(names: Collection[str], last: str = "and") -> str:

@@ -31,7 +31,7 @@ class SharedModules:
     def __init__(self) -> None:
         self._arguments: WeakKeyDictionary[FastAgent, Namespace] = WeakKeyDictionary()  # as before its first start
 
-    async def for_start(self, fast: FastAgent, plan: AgentSpec) -> FastAgent:
+    async def for_start(self, fast: FastAgent, spec: AgentSpec) -> FastAgent:
         """The object to start: `fast` itself, or a copy for which fast-agent's settings are read again.
 
         An entry that chooses its agent gets that agent and those that it uses, and connects to no server of the others.
@@ -39,16 +39,16 @@ class SharedModules:
         Raises:
             AgentStartError: `no_agent`, or `start_failed` for settings that cannot be read.
         """
-        served = served_agent(fast, plan)
+        served = served_agent(fast, spec)
         is_started = fast in self._arguments
         arguments = self._arguments.setdefault(fast, copy(fast.args))
-        if not is_started and plan.agent is None:
+        if not is_started and spec.agent is None:
             return fast
         try:
             another = await in_thread(partial(_copy, fast, arguments))
         except (Exception, SystemExit) as error:  # fast-agent exits over a file that is no YAML
-            raise AgentStartError(f"agent '{plan.name}' failed to start: {told(error)}") from error
-        if plan.agent is not None:
+            raise AgentStartError(f"agent '{spec.name}' failed to start: {told(error)}") from error
+        if spec.agent is not None:
             parts = parts_of(fast.agents, served)
             another.agents = {name: data for name, data in fast.agents.items() if name in parts}
         return another

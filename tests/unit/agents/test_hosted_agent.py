@@ -19,7 +19,7 @@ from tests.support.memory_runtime import (
     RecordingOutlet,
     a_call,
     a_channel,
-    a_plan,
+    a_spec,
     fail,
     say,
     tell_a_turn,
@@ -99,7 +99,7 @@ async def test_a_ready_agent_knows_its_model_until_it_is_left() -> None:
 @pytest.mark.parametrize(("state", "reason"), [(State.READY, None), (State.FAILED, "no key")])
 async def test_a_call_waits_for_an_agents_first_start(state: State, reason: str | None) -> None:
     hosting = pending(queue_seconds=60)
-    async with hosting.tasks, MemoryRuntime({"echo": MemoryAgent()}).start(a_plan("echo")) as started:
+    async with hosting.tasks, MemoryRuntime({"echo": MemoryAgent()}).start(a_spec("echo")) as started:
         answering = asyncio.create_task(hosting.agent.answer(a_call(), a_channel()))
         hosting.agent.enter(State.STARTING)
         await tick()

@@ -25,7 +25,7 @@ from tests.support.memory_runtime import (
     MemoryRuntime,
     a_call,
     a_channel,
-    a_plan,
+    a_spec,
     text_of,
 )
 from tests.support.waiting import Gate, eventually, tick
@@ -59,7 +59,7 @@ def fleet(
     needs = depends_on or {}
     agents = {name: pending(name, depends_on=needs.get(name, ())).agent for name in memory}
     return Supervised(
-        dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), a_plan, after=after, limits=limits)
+        dict(memory), agents, Supervisor(agents, MemoryRuntime(memory), a_spec, after=after, limits=limits)
     )
 
 
@@ -249,7 +249,7 @@ async def test_versions_are_left_each_after_its_own_last_call() -> None:
         calls = []
         for number, gate in enumerate(gates):
             if number:
-                take(some, await supervisor.start_beside(some.agents["a"], a_plan("a")))
+                take(some, await supervisor.start_beside(some.agents["a"], a_spec("a")))
             memory.answering = gate
             calls.append(use(some.agents["a"], f"of version {number}"))
             await gate.wait_for_entered()
@@ -271,7 +271,7 @@ async def test_a_version_that_cannot_be_started_says_why_and_the_present_one_goe
         some.memory["a"].start_failures += [AgentStartError(NO_KEY), ValueError("unforeseen")]
         for why in (NO_KEY, "unexpected ValueError: unforeseen"):
             with pytest.raises(AgentStartError, match=why):
-                await supervisor.start_beside(some.agents["a"], a_plan("a"))
+                await supervisor.start_beside(some.agents["a"], a_spec("a"))
         assert (some.states, some.memory["a"].leaves) == ({"a": "ready"}, 0)
 
 
@@ -280,7 +280,7 @@ async def test_a_version_that_is_not_taken_is_left() -> None:
     async with some.supervisor as supervisor:
         await some.until(a="ready")
         before = some.agents["a"].runtime
-        (await supervisor.start_beside(some.agents["a"], a_plan("a"))).drop()
+        (await supervisor.start_beside(some.agents["a"], a_spec("a"))).drop()
         await some.memory["a"].until(lambda one: one.leaves == 1)
         assert some.agents["a"].runtime is before
 
@@ -292,7 +292,7 @@ async def test_stopping_ends_a_start_beside_and_tells_who_waits() -> None:
         async with some.supervisor as supervisor:
             await some.until(a="ready")
             memory.starting = Gate()
-            waiting = asyncio.create_task(supervisor.start_beside(some.agents["a"], a_plan("a")))
+            waiting = asyncio.create_task(supervisor.start_beside(some.agents["a"], a_spec("a")))
             await memory.starting.wait_for_entered()
         with pytest.raises(AgentStartError, match="the gateway is stopping"):
             await waiting
@@ -344,16 +344,16 @@ async def test_a_start_that_will_not_be_interrupted_does_not_come_up_any_more() 
 
     class Stubborn(MemoryRuntime):
         @asynccontextmanager
-        async def start(self, plan: AgentSpec, *, anew: bool = False) -> AsyncGenerator[MemoryAgentRuntime]:
+        async def start(self, spec: AgentSpec, *, anew: bool = False) -> AsyncGenerator[MemoryAgentRuntime]:
             entered.set()
             while not going_on.is_set():
                 with contextlib.suppress(asyncio.CancelledError):
                     await going_on.wait()
-            async with super().start(plan, anew=anew) as runtime:
+            async with super().start(spec, anew=anew) as runtime:
                 yield runtime
 
     some = fleet({"a": MemoryAgent()})
-    async with Supervisor(some.agents, Stubborn(some.memory), a_plan) as supervisor:
+    async with Supervisor(some.agents, Stubborn(some.memory), a_spec) as supervisor:
         await entered.wait()
         leaving = supervisor.end("a")
         await tick()

@@ -138,7 +138,7 @@ async def test_a_changed_agent_that_is_not_up_is_started_by_its_new_entry(tmp_pa
         await host.up("a")
         runtime = host.gateway._runtime
         assert isinstance(runtime, MemoryRuntime)
-        assert [plan.max_iterations for plan in runtime.plans] == [15, 3]
+        assert [spec.max_iterations for spec in runtime.specs] == [15, 3]
 
 
 async def test_an_agent_that_comes_up_by_what_was_edited_before_the_reload_asks_for_another(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.support.memory_runtime import (
     RecordingOutlet,
     a_call,
     a_channel,
-    a_plan,
+    a_spec,
     fail,
     tell_a_turn,
     text_of,
@@ -83,7 +83,7 @@ class Subject:
     edit: Callable[[], object]
 
     def start(self, name: str) -> AbstractAsyncContextManager[AgentRuntime]:
-        return self.runtime.start(a_plan(name, f"{self.package}.{name}"))
+        return self.runtime.start(a_spec(name, f"{self.package}.{name}"))
 
 
 type Make = Callable[[Path], AbstractAsyncContextManager[Subject]]
@@ -171,14 +171,14 @@ async def test_an_agent_starts_answers_and_disposes_of_its_instance(make: Make, 
 
 async def test_an_agent_is_current_until_its_plan_or_its_file_is_another(make: Make, folder: Path) -> None:
     async with make(folder) as subject:
-        plan = a_plan("echo", f"{subject.package}.echo")
-        async with subject.runtime.start(plan) as agent:
-            assert agent.is_current(plan)
-            assert not agent.is_current(replace(plan, max_iterations=3))
+        spec = a_spec("echo", f"{subject.package}.echo")
+        async with subject.runtime.start(spec) as agent:
+            assert agent.is_current(spec)
+            assert not agent.is_current(replace(spec, max_iterations=3))
             subject.edit()
-            assert not agent.is_current(plan)
-            async with subject.runtime.start(plan, anew=True) as successor:
-                assert successor.is_current(plan)
+            assert not agent.is_current(spec)
+            async with subject.runtime.start(spec, anew=True) as successor:
+                assert successor.is_current(spec)
 
 
 async def test_two_instances_share_nothing(make: Make, folder: Path) -> None:

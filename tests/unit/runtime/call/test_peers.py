@@ -26,7 +26,7 @@ from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.instance import Connections
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from pallas_gateway.urls import ALL_AGENTS
-from tests.support.memory_runtime import a_channel, a_plan
+from tests.support.memory_runtime import a_channel, a_spec
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ async def seen_by(peer: OnePeer, *, attached: bool = False, agent: str = "resear
     patches.prepare()
     settings = Settings(mcp=MCPSettings(servers={"peer": MCPServerSettings(transport="http", url=URL, **server)}))
     downstreams = prepare_servers(settings, {URL: agent})
-    servers = PeerServers(replace(a_plan("parent"), peer_calls=peer), downstreams, DownstreamLog("parent"))
+    servers = PeerServers(replace(a_spec("parent"), peer_calls=peer), downstreams, DownstreamLog("parent"))
     parent = Parent(Call("parent", Message("user", "go")), a_channel())
     catalog: ToolCatalog = NothingKnown()  # type: ignore[assignment]  # a fake
     context = Context(config=settings, server_registry=ServerRegistry(settings))
@@ -124,8 +124,8 @@ async def test_a_listing_is_made_once() -> None:
     downstreams = prepare_servers(
         Settings(mcp=MCPSettings(servers={"peer": MCPServerSettings(transport="http", url=URL)})), {URL: "research"}
     )
-    plan = replace(a_plan("parent"), peer_calls=(peer := OnePeer()))
-    servers = PeerServers(plan, downstreams, DownstreamLog("parent"))
+    spec = replace(a_spec("parent"), peer_calls=(peer := OnePeer()))
+    servers = PeerServers(spec, downstreams, DownstreamLog("parent"))
     one = servers.listing(downstreams["peer"], ANONYMOUS)
     assert servers.listing(downstreams["peer"], ANONYMOUS) is one
     peer.offered = [health_tool()]
@@ -168,7 +168,7 @@ async def test_the_time_that_a_peer_may_take_does_not_count_while_the_caller_is_
     server = MCPServerSettings(transport="http", url=URL)
     peers = prepare_servers(Settings(mcp=MCPSettings(servers={"peer": server})), {URL: "research"})
     peers = {"peer": replace(peers["peer"], read_timeout_seconds=0.2)}
-    servers = PeerServers(replace(a_plan("parent"), peer_calls=PeerThatAsks()), peers, DownstreamLog("parent"))
+    servers = PeerServers(replace(a_spec("parent"), peer_calls=PeerThatAsks()), peers, DownstreamLog("parent"))
     person, loop = Person(), asyncio.get_running_loop()
     parent = Parent(Call("parent", Message("user", "go")), a_channel(), Questions("parent", person))
     connection = servers.of_call(parent)["peer"]

@@ -37,17 +37,17 @@ def configure(**settings: Any) -> None:
     Path("fastagent.config.yaml").write_text(yaml.safe_dump(settings))
 
 
-def plan(declared: Declared, **peer_servers: str) -> AgentSpec:
+def spec(declared: Declared, **peer_servers: str) -> AgentSpec:
     return AgentSpec("echo", None, 15, 3, 3, None, HOSTED, declared=declared, peer_servers=peer_servers)
 
 
 def made(declared: Declared, **peer_servers: str) -> FastAgent:
-    return make(plan(declared, **peer_servers), declared, None)
+    return make(spec(declared, **peer_servers), declared, None)
 
 
 def wrong(declared: Declared, *, agent: str | None = None) -> list[tuple[str, str]]:
     with pytest.raises(AgentStartError) as raised:
-        make(replace(plan(declared), agent=agent), declared, None)
+        make(replace(spec(declared), agent=agent), declared, None)
     assert raised.value.reason == "bad_declaration"
     assert str(raised.value) == "; ".join(what for _, what in raised.value.places)
     return list(raised.value.places)
@@ -80,7 +80,7 @@ def test_an_instruction_is_one_default_agent_with_what_it_was_given() -> None:
 def test_settings_come_from_the_file_that_is_named(folder: Path) -> None:
     named = write("more/other.yaml", yaml.safe_dump({"mcp": {"servers": {"other": {"url": "https://o.example/mcp"}}}}))
     declared = Declared(instruction="You are echo.", model="passthrough", servers=("other",))
-    assert make(plan(declared), declared, named).config_path == str(named)
+    assert make(spec(declared), declared, named).config_path == str(named)
     assert wrong(declared)[0][0] == "servers.0"  # those of the working directory know no such server
     assert folder == Path.cwd()
 
@@ -236,7 +236,7 @@ def test_of_several_cards_one_must_be_chosen_unless_it_is_the_root() -> None:
 async def test_one_that_is_wrong_is_worth_another_try_once_a_file_behind_it_is_another(folder: Path) -> None:
     declared = Declared(instruction_file=folder / "a.md")
     with pytest.raises(AgentStartError) as raised:
-        await AgentFactory(None).make(plan(declared))
+        await AgentFactory(None).make(spec(declared))
     assert not raised.value.may_be_mended()
     write("a.md", "You are a.")
     assert raised.value.may_be_mended()
@@ -246,7 +246,7 @@ async def test_one_that_was_made_and_could_not_start_is_worth_another_try_after_
     declared = Declared(card=folder / "cards")
     write("cards/a.yaml", "name: a\n")
     failure = AgentStartError("no key")
-    AgentFactory(None).start_failed(plan(declared), failure, ValueError())
+    AgentFactory(None).start_failed(spec(declared), failure, ValueError())
     assert not failure.may_be_mended()
     write("cards/b.yaml", "name: b\n")
     assert failure.may_be_mended()
@@ -256,7 +256,7 @@ async def test_one_that_takes_too_long_to_be_made_is_not_waited_for(monkeypatch:
     released = threading.Event()
     monkeypatch.setattr(factory, "make", lambda *_: released.wait(20))
     with pytest.raises(AgentStartError, match="agent 'echo' is still being made after 0 s"):
-        await AgentFactory(None, limits=RuntimeLimits(making_seconds=0.01)).make(plan(Declared(instruction="hi")))
+        await AgentFactory(None, limits=RuntimeLimits(making_seconds=0.01)).make(spec(Declared(instruction="hi")))
     released.set()
 
 

@@ -13,9 +13,9 @@ from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.files import stamp
 from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint, SettingsDigests
 from pallas_gateway.runtime.protocols import AgentSpec, Declared
-from tests.support.memory_runtime import a_plan
+from tests.support.memory_runtime import a_spec
 
-PLAN = a_plan("lead")
+PLAN = a_spec("lead")
 RESEARCH = "http://localhost:24211/mcp"
 
 
@@ -60,20 +60,20 @@ def test_nothing_changed_as_long_as_nothing_did(tmp_path: Path) -> None:
         replace(PLAN, module=None, declared=Declared(instruction="You are lead.")),
     ],
 )
-def test_another_plan_is_a_change(plan: AgentSpec) -> None:
-    assert not origin().is_still(plan)
+def test_another_plan_is_a_change(spec: AgentSpec) -> None:
+    assert not origin().is_still(spec)
 
 
 def test_a_peer_as_a_server_matters_to_who_uses_it() -> None:
-    plan = replace(PLAN, peer_servers={"research": "http://127.0.0.1:1/agents/research/mcp"})
-    assert origin(used=("notes",)).is_still(plan)
-    assert not origin(used=("research",)).is_still(plan)
+    spec = replace(PLAN, peer_servers={"research": "http://127.0.0.1:1/agents/research/mcp"})
+    assert origin(used=("notes",)).is_still(spec)
+    assert not origin(used=("research",)).is_still(spec)
 
 
 def test_a_peer_matters_to_who_calls_its_address() -> None:
-    plan = replace(PLAN, peers={RESEARCH: "research"})
-    assert origin().is_still(plan)
-    assert not origin(addresses=(RESEARCH,)).is_still(plan)
+    spec = replace(PLAN, peers={RESEARCH: "research"})
+    assert origin().is_still(spec)
+    assert not origin(addresses=(RESEARCH,)).is_still(spec)
 
 
 @pytest.mark.parametrize("becomes", ["another text", None])

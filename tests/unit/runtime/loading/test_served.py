@@ -10,7 +10,7 @@ from fast_agent.core.fastagent import FastAgent
 
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.loading.served import parts_of, served_agent
-from tests.support.memory_runtime import a_plan
+from tests.support.memory_runtime import a_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 type Define = Callable[[FastAgent], object]
 
-PLAN = replace(a_plan("lead"), module="agents.lead")
+PLAN = replace(a_spec("lead"), module="agents.lead")
 CHOOSE = "choose one with `agents.lead.agent` in agents.yaml"
 
 
