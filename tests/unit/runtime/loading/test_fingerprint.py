@@ -51,7 +51,7 @@ def test_nothing_changed_as_long_as_nothing_did(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "plan",
+    "spec",
     [
         replace(PLAN, module="agents.other"),
         replace(PLAN, max_iterations=3),
