@@ -21,12 +21,14 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "array": (list,),
 }
 
+_SCALARS = (str, int, float)
+
 
 def misfit(schema: Mapping[str, Any], content: Mapping[str, Any] | None) -> str | None:
     """Return why a filled form does not fit, as a clause that names the field; None if it fits."""
-    content, fields = content or {}, _mapping(schema.get("properties"))
-    for name in schema.get("required") or ():
-        if isinstance(name, str) and name not in content:
+    content, fields = content or {}, fields_of(schema)
+    for name in required_in(schema):
+        if name not in content:
             return f"{quoted(name)} is missing"
     for name, value in content.items():
         if name not in fields:
@@ -34,6 +36,17 @@ def misfit(schema: Mapping[str, Any], content: Mapping[str, Any] | None) -> str 
         if (why := _misfit(_mapping(fields[name]), value)) is not None:
             return f"{quoted(name)} {why}"
     return None
+
+
+def fields_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a form by name."""
+    return _mapping(schema.get("properties"))
+
+
+def required_in(schema: Mapping[str, Any]) -> list[str]:
+    """Return the names of the fields that a form cannot be sent without."""
+    names = schema.get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _misfit(field: Mapping[str, Any], value: Any) -> str | None:
@@ -61,7 +74,11 @@ def choices_of(field: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _all_in(values: list[Any], choices: list[Any] | None) -> str | None:
-    return None if choices is None or all(value in choices for value in values) else "is not one of the choices"
+    if choices is None:
+        return None
+    allowed = {choice for choice in choices if isinstance(choice, _SCALARS)}  # both lists may be long
+    fit = all(isinstance(value, _SCALARS) and value in allowed for value in values)
+    return None if fit else "is not one of the choices"
 
 
 def _out_of(field: Mapping[str, Any], what: str, size: int, unit: str) -> str | None:

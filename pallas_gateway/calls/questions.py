@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
+from pallas_gateway.calls.forms import fields_of
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ type Outcome = Literal["accepted", "declined", "cancelled", "expired", "unaskabl
 
 LONGEST_QUOTE = 1_000
 """Characters of a question that a model reads when the caller could not be asked."""
+MOST_AT_ONCE = 32
+"""Questions of one call that are open at once; further ones are declined."""
 _log = logging.getLogger("pallas.questions")
 
 
@@ -70,14 +73,21 @@ class Question:
     def not_asked(self) -> str:
         """Return what the model reads when the caller could not be asked: of a URL, the host alone."""
         asker = f"The server '{self.server}'" if self.server else "This tool"
-        fields = ", ".join((self.schema or {}).get("properties") or ())
-        wanted = f" and to open a page at {urlsplit(self.url).hostname}" if self.url else ""
+        fields = ", ".join(fields_of(self.schema or {}))
+        wanted = f" and to open a page at {_host_of(self.url)}" if self.url else ""
         wanted = f" (fields: {shortened(fields, LONGEST_QUOTE)})" if fields else wanted
         return (
             f"{asker} wanted to ask the caller: {shortened(self.message, LONGEST_QUOTE)!r}{wanted}. "
             "This caller cannot be asked, so the question was declined. Do not repeat this call: continue without "
             "the answer, or write in your answer what is needed."
         )
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +217,7 @@ class Questions:
         """Return the caller's answer to a question of this call, or of a nested one."""
         waiting, is_outermost = self._rules.waiting, self._is_outermost
         is_full = is_outermost and self._open == 0 and waiting.count >= self._rules.most_waiting
-        if is_full or question.mode not in self.modes:
+        if is_full or self._open >= MOST_AT_ONCE or question.mode not in self.modes:
             return UNASKABLE
         async with self._waiting():
             try:

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pallas_gateway.calls.forms import choices_of, misfit
+from pallas_gateway.calls.forms import choices_of, fields_of, misfit, required_in
 from pallas_gateway.cli.output import problem
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.loading.secret_values import is_secret_name
@@ -62,7 +62,10 @@ class Person:
             try:
                 if isinstance(params, ElicitRequestURLParams):
                     return ElicitResult(action="accept" if await self._opened(params.url) else "decline")
-                return ElicitResult(action="accept", content=await self._filled(params.requested_schema))
+                fields = fields_of(params.requested_schema)
+                if not await self._consents(fields):
+                    return ElicitResult(action="decline")
+                return ElicitResult(action="accept", content=await self._filled(fields, params.requested_schema))
             except (EOFError, KeyboardInterrupt):
                 problem("(declined)")
                 return ElicitResult(action="decline")
@@ -77,14 +80,25 @@ class Person:
 
     async def _opened(self, url: str) -> bool:
         problem(f"Page: {harmless(url)}")
-        host = harmless(urlsplit(url).hostname or "?")
-        if self._read is None or (await self._read(f"Open {host} in the browser? [y/N] ", False)).strip() != "y":
+        if (host := host_of(url)) is None:
+            problem("(not opened: it is no address of a web page)")
+            return False
+        if not await self._says_yes(f"Open {host} in the browser? [y/N] "):
             return False
         self.open_page(url)
         return True
 
-    async def _filled(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        fields, required = schema.get("properties") or {}, schema.get("required") or ()
+    async def _consents(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a form may be filled in: no form is accepted that neither a person nor `--answer` answers."""
+        if not fields:  # the message is the question
+            return await self._says_yes("Accept? [y/N] ")
+        return self._read is not None or any(name in self._answers for name in fields)
+
+    async def _says_yes(self, prompt: str) -> bool:
+        return self._read is not None and (await self._read(prompt, False)).strip() == "y"
+
+    async def _filled(self, fields: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+        required = required_in(schema)
         content: dict[str, Any] = {}
         for name, field in fields.items():
             field = field if isinstance(field, dict) else {}  # noqa: PLW2901  a hostile schema
@@ -160,6 +174,17 @@ def prompt_of(name: str, field: Mapping[str, Any], *, is_required: bool) -> str:
     default = field.get("default")
     hint = f" [{default}]" if default is not None else "" if is_required else " [leave out]"
     return harmless("\n".join(lines) + hint) + ": "
+
+
+def host_of(url: str) -> str | None:
+    """Return the host of a web page as every browser reads it; None if the address is another, or ambiguous."""
+    if "\\" in url or any(one.isspace() or unicodedata.category(one)[0] == "C" for one in url):
+        return None  # browsers read a backslash as a slash
+    try:
+        parts = urlsplit(url)
+        return parts.hostname if parts.scheme in {"http", "https"} else None
+    except ValueError:
+        return None
 
 
 def harmless(text: str) -> str:

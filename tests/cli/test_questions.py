@@ -74,10 +74,42 @@ async def test_the_end_of_the_input_declines() -> None:
     assert await answered(form({"name": {"type": "string"}}, "name")) == ("decline", None)
 
 
-async def test_without_a_terminal_a_form_takes_defaults_or_is_declined() -> None:
-    person = Person({}, (), (), None)
-    assert (await person(None, form({"size": {"type": "string", "default": "m"}}, "size"))).content == {"size": "m"}
-    assert (await person(None, form({"name": {"type": "string"}}, "name"))).action == "decline"
+SIZE = {"size": {"type": "string", "default": "m"}}
+
+
+async def test_without_a_terminal_a_form_needs_an_answer_of_the_options_and_takes_defaults_for_the_rest() -> None:
+    person = Person({"name": "Ada"}, ["files/*"], (), None)
+    both = await person(None, form({"name": {"type": "string"}, **SIZE}, "name", "size"))
+    assert both.content == {"name": "Ada", "size": "m"}
+    for unanswered in (form({}), form(SIZE, "size"), form({"more": {"type": "string"}})):
+        assert (await person(None, unanswered)).action == "decline"
+    assert (await person(None, form({"name": {}, "age": {"type": "integer"}}, "age"))).action == "decline"
+
+
+@pytest.mark.parametrize(("typed", "action"), [("y", "accept"), ("", "decline"), ("yes?", "decline")])
+async def test_a_form_without_fields_is_accepted_by_a_person_only(typed: str, action: str) -> None:
+    assert (await answered(form({}, message="notes: Delete 40 files?"), typed))[0] == action
+    hostile = ElicitRequestFormParams(message="?", requested_schema={"properties": ["a"], "required": 5})
+    assert (await answered(hostile, typed))[0] == action
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "-x",
+        "https://evil.example\\@bank.example/",
+        "http://[",
+        "https://a b",
+    ],
+)
+async def test_a_page_is_not_opened_by_an_address_that_is_no_web_page_or_ambiguous(url: str) -> None:
+    pages: list[str] = []
+    person = Person({}, (), (), typing("y"))
+    person.open_page = pages.append
+    assert (await person(None, ElicitRequestURLParams(message="shop: Pay", url=url))).action == "decline"
+    assert pages == []
 
 
 @pytest.mark.parametrize(("typed", "opened"), [("y", [URL]), ("", [])])

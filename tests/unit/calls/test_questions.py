@@ -13,7 +13,7 @@ from pallas_gateway.agent_server.asking import modes_in, modes_of_session, new_s
 from pallas_gateway.calls.approvals import LONGEST_ARGUMENTS, approval_question
 from pallas_gateway.calls.client_answers import ClientAnswers
 from pallas_gateway.calls.forms import misfit
-from pallas_gateway.calls.questions import UNASKABLE, Answer, AskRules, Question, Questions, not_counting
+from pallas_gateway.calls.questions import MOST_AT_ONCE, UNASKABLE, Answer, AskRules, Question, Questions, not_counting
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -185,3 +185,24 @@ def test_arguments_of_a_tool_are_shown_whole_or_it_is_said_that_they_are_cut() -
     cut = approval_question("files/write", {"text": "a" * 20_000}).message
     assert "(cut: " in cut
     assert len(cut) < LONGEST_ARGUMENTS + 200
+
+
+def test_a_hostile_schema_is_read_harmlessly_and_choices_in_linear_time() -> None:
+    assert misfit({"required": 5, "properties": ["a"]}, {}) is None
+    assert misfit({"properties": {"a": {"enum": [[], {}, None]}}}, {"a": "x"}) == "'a' is not one of the choices"
+    many = [str(number) for number in range(100_000)]
+    assert (
+        misfit({"properties": {"a": {"type": "array", "items": {"enum": many}}}}, {"a": [many[-1]] * 100_000}) is None
+    )
+    assert "cannot be asked" in Question("form", "Who?", schema={"properties": [1]}).not_asked()
+    assert "cannot be asked" in Question("url", "Pay", url="http://[").not_asked()
+
+
+async def test_a_call_has_a_limit_of_questions_that_are_open_at_once() -> None:
+    asker = Held()
+    questions = Questions("boss", asker)
+    asking = [asyncio.create_task(questions.ask(a_question())) for _ in range(MOST_AT_ONCE)]
+    await eventually(lambda: len(asker.asked) == MOST_AT_ONCE)
+    assert await questions.ask(a_question()) == UNASKABLE
+    asker.go.set()
+    assert {answer.outcome for answer in await asyncio.gather(*asking)} == {"accepted"}
