@@ -690,3 +690,32 @@ async def test_functions_of_an_agent_need_approval_as_well(servers: list[str], t
         assert "was not run" in await told(client, "go")
         assert await told(client, "go") == "deployed there"
     assert '"where": "there"' in person.asked[0].message
+
+
+@pytest.mark.parametrize("servers", [["asking"], []], ids=["with servers", "without"])
+async def test_tools_that_fast_agent_runs_by_itself_are_under_approval_as_local_ones(
+    servers: list[str], tmp_path: Path
+) -> None:
+    def script(request: LlmRequest) -> Turn:
+        results = list(request.tool_results.values())
+        return say(results[0]) if results else call_tools([("bash", {"command": "true"})])
+
+    person = deciding("deny")
+    agent = Agent(servers, decorator="shell=True", settings={"approve": ["local/*"]})
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent, script=script) as served,
+        client_of(served.url("user"), person) as client,
+    ):
+        assert "was not run" in await told(client, "go")
+    assert "May the tool local/bash run" in person.asked[0].message
+
+
+async def test_the_tool_that_asks_the_caller_needs_no_approval(tmp_path: Path) -> None:
+    agent = Agent(["asking"], decorator="human_input=True", settings={"approve": ["*/*"]})
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
+        client_of(served.url("user"), Person(accept(name="Ada"))) as client,
+    ):
+        assert await told(client, "human") == '{"name": "Ada"}'

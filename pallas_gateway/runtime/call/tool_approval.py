@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
 from mcp_types import CallToolResult, TextContent
 
 from pallas_gateway.calls.approvals import approval_question
 from pallas_gateway.runtime.call_scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
 LOCAL = "local"
 """Stands for the server in the names of an agent's own functions."""
@@ -39,27 +40,29 @@ async def _why_not(agent: Any, name: str, arguments: dict[str, Any]) -> str | No
     approvals = questions.approvals
     if approvals is None or not approvals.are_needed:
         return None
-    tool, is_destructive = _identity(agent, name)
-    if not approvals.needed_for(tool, destructive=is_destructive):
-        return None
-    return approvals.take(await questions.ask(approval_question(tool, arguments)))
+    for tool, is_destructive in _identities(agent, name):
+        if approvals.needed_for(tool, destructive=is_destructive):
+            return approvals.take(await questions.ask(approval_question(tool, arguments)))
+    return None
 
 
-def _identity(agent: Any, name: str) -> tuple[str, bool]:
-    """Return a tool's name as `server/tool`, and whether its annotations say that it is destructive.
+def _identities(agent: Any, name: str) -> Iterable[tuple[str, bool]]:
+    """Yield a tool's name as `server/tool`, and whether its annotations say that it is destructive.
 
-    In the order in which fast-agent looks for it: functions of the agent, then tools of its servers.
+    A name without a server's may be a tool that fast-agent runs by itself (a shell, files, skills), or else one of a
+    server: it is taken for both. The tool that asks the caller needs no approval.
     """
+    if name == HUMAN_INPUT_TOOL_NAME:
+        return
     function = agent._execution_tools.get(name)
-    aggregator = getattr(agent, "aggregator", None)
-    if function is not None or aggregator is None:
-        return f"{LOCAL}/{name}", _is_destructive(function)
-    found = aggregator.resolve_tool_name(name)
-    if found.server_name is None:
-        return f"{LOCAL}/{name}", False
-    tools = aggregator._server_to_tool_map.get(found.server_name, ())
-    listed = next((one.tool for one in tools if one.tool.name == found.local_name), None)
-    return f"{found.server_name}/{found.local_name}", _is_destructive(listed)
+    aggregator: Any = getattr(agent, "aggregator", None) if function is None else None
+    found = aggregator.resolve_tool_name(name) if aggregator is not None else None
+    if found is None or found.server_name is None or found.local_name == name:
+        yield f"{LOCAL}/{name}", _is_destructive(function)
+    if found is not None and found.server_name is not None:
+        tools = aggregator._server_to_tool_map.get(found.server_name, ())
+        listed = next((one.tool for one in tools if one.tool.name == found.local_name), None)
+        yield f"{found.server_name}/{found.local_name}", _is_destructive(listed)
 
 
 def _is_destructive(tool: Any) -> bool:
