@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import sys
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -246,18 +245,22 @@ class Questions:
     async def _waiting(self) -> AsyncIterator[None]:
         self._open += 1
         self._rules.waiting.count += self._is_outermost and self._open == 1
+        failure: BaseException | None = None  # sys.exc_info() would have what the caller of this is handling, too
         try:
             async with self._changing:
                 if self._open == 1:
                     for pause in self._pauses:
                         await self._paused.enter_async_context(pause())
             yield
+        except BaseException as error:
+            failure = error
+            raise
         finally:
             self._open -= 1
             self._rules.waiting.count -= self._is_outermost and self._open == 0
             async with self._changing:
                 if self._open == 0:
-                    await self._paused.__aexit__(*sys.exc_info())
+                    await self._paused.__aexit__(type(failure) if failure else None, failure, None)
 
 
 NO_QUESTIONS = Questions("")

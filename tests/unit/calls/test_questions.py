@@ -206,3 +206,21 @@ async def test_a_call_has_a_limit_of_questions_that_are_open_at_once() -> None:
     assert await questions.ask(a_question()) == UNASKABLE
     asker.go.set()
     assert {answer.outcome for answer in await asyncio.gather(*asking)} == {"accepted"}
+
+
+async def test_a_pause_ends_as_usual_where_the_question_arises_while_an_error_is_handled() -> None:
+    asker, ended = Held(), []
+    asker.go.set()
+
+    @asynccontextmanager
+    async def pause() -> AsyncIterator[None]:
+        yield
+        ended.append("as usual")
+
+    questions = Questions("boss", asker)
+    questions.pausing(pause)
+    try:
+        raise ValueError
+    except ValueError:
+        await questions.ask(a_question())
+    assert ended == ["as usual"]
