@@ -59,7 +59,7 @@ _log = logging.getLogger("pallas.agent_server")
 
 
 def may_be_call(request: Request) -> bool:
-    """Whether a request may hold a call of the initialize era, by its method and headers."""
+    """True if a request may hold a call of the initialize era, by its method and headers."""
     return (
         request.method == "POST"
         and request.headers.get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION) in HANDSHAKE_PROTOCOL_VERSIONS

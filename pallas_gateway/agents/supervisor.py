@@ -102,7 +102,7 @@ class Supervisor:
 
     @property
     def all_tried(self) -> bool:
-        """Whether every agent of the start has been ready or failed once; one that is added later changes nothing."""
+        """True if every agent of the start has been ready or failed once; one that is added later changes nothing."""
         return self._all_tried.is_set() or all(life.tried.is_set() for life in self._lives.values())
 
     async def wait_until_tried(self) -> None:

@@ -65,7 +65,7 @@ class Call:
 
     @property
     def is_nested(self) -> bool:
-        """Whether a running call of this gateway made this one."""
+        """True if a running call of this gateway made this one."""
         return self.nesting > 0
 
 

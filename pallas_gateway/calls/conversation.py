@@ -128,7 +128,7 @@ def checked_images(images: object) -> Iterable[Image]:
 
 
 def is_text(value: str) -> bool:
-    """Whether a string can be sent on; one with half a surrogate pair (an emoji cut in two) is no Unicode text."""
+    """True if a string can be sent on; one with half a surrogate pair (an emoji cut in two) is no Unicode text."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -181,7 +181,7 @@ class _Said:
 
     @property
     def anything(self) -> bool:
-        """Whether anything was said at all."""
+        """True if anything was said at all."""
         return self._turn > 0
 
     def more(self, turn: int, text: str) -> str:

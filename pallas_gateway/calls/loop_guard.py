@@ -66,7 +66,7 @@ class LoopGuard:
         return None
 
     def _ends_with_period(self, period: int, rounds: int) -> bool:
-        """Whether the last `rounds` rounds repeat with exactly this period."""
+        """True if the last `rounds` rounds repeat with exactly this period."""
         if len(self._recent) < rounds:
             return False
         last = list(self._recent)[-rounds:]

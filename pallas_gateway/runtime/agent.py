@@ -134,7 +134,7 @@ class FastAgentHost:
         return self._fingerprint.files
 
     def is_current(self, spec: AgentSpec) -> bool:
-        """Whether a start by `spec` would make the same agent."""
+        """True if a start by `spec` would make the same agent."""
         return self._fingerprint.is_still(spec)
 
     async def rehearse(self) -> None:

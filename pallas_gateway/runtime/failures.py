@@ -54,7 +54,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _came_from_the_model(error: BaseException) -> bool:
-    """Whether it passed through fast-agent's providers, which return most failures of a model but raise some."""
+    """True if it passed through fast-agent's providers, which return most failures of a model but raise some."""
     frames = (frame for frame, _ in walk_tb(error.__traceback__))
     return any(frame.f_globals.get("__name__", "").startswith("fast_agent.llm.") for frame in frames)
 

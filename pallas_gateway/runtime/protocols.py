@@ -52,7 +52,7 @@ class ModelFacts:
 
     @property
     def vision(self) -> bool:
-        """Whether the model takes images at all."""
+        """True if the model takes images at all."""
         return bool(self.image_types)
 
 
@@ -87,7 +87,7 @@ class StdioProgram:
 
     @property
     def is_installed(self) -> bool:
-        """Whether there is an executable file of this name."""
+        """True if there is an executable file of this name."""
         if os.sep in self.command:
             return os.access(Path(self.directory or "") / self.command, os.X_OK)
         return shutil.which(self.command, path=self.environ.get("PATH")) is not None
@@ -236,7 +236,7 @@ class AgentRuntime(Protocol):
         """What its downstreams show to be wrong with its definition, such as a filter that matches no tool."""
 
     def is_current(self, spec: AgentSpec) -> bool:
-        """Whether a start by `spec` would make the same agent: neither the spec nor a file behind it has changed."""
+        """True if a start by `spec` would make the same agent: neither the spec nor a file behind it has changed."""
 
     def open(
         self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS

@@ -51,7 +51,7 @@ def workflow_failure(answer: PromptMessageExtended) -> Reply:
 
 
 def is_failure(answer: PromptMessageExtended) -> bool:
-    """Whether a model's turn is a failure that fast-agent returned as a message."""
+    """True if a model's turn is a failure that fast-agent returned as a message."""
     return failure_reason(answer) is not None
 
 

@@ -278,7 +278,7 @@ async def _say_if_partial(_: ToolRunner, message: PromptMessageExtended) -> None
 
 
 def _is_clone(agent: object) -> bool:
-    """Whether the agent is a copy working as somebody's tool: its failure is a tool error, which may be got over."""
+    """True if the agent is a copy working as somebody's tool: its failure is a tool error, which may be got over."""
     return "[" in str(getattr(agent, "name", ""))
 
 

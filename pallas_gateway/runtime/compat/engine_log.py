@@ -49,7 +49,7 @@ def warn_again(agent: str) -> None:
 
 
 def is_debugging() -> bool:
-    """Whether what fast-agent says of its ordinary work is written."""
+    """True if what fast-agent says of its ordinary work is written."""
     return _log.isEnabledFor(logging.DEBUG)
 
 

@@ -93,7 +93,7 @@ async def close_idle(client: httpx2.AsyncClient) -> bool:
 
 
 def tells_of_changes(aggregator: MCPAggregator, server: str) -> bool:
-    """Whether the connection to `server` hears when its tools change."""
+    """True if the connection to `server` hears when its tools change."""
     connection = aggregator._require_connection_manager().running_servers.get(server)
     return connection is not None and mcp_connection_manager._subscription_filter(connection) is not None
 

@@ -130,7 +130,7 @@ class _Exchanging:
     presented: Presented
 
     async def begin(self) -> tuple[bool, Secret]:
-        """Whether the token was kept from an earlier request, and the token."""
+        """True if the token was kept from an earlier request, and the token."""
         self.presented.failures.pop(self.to.server, None)
         kept = self.presented.exchanger.kept(self.bearer, self.to)
         return kept is not None, kept or await self.exchange()

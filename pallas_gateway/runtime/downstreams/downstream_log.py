@@ -78,6 +78,6 @@ async def _connect(url: SplitResult) -> None:
 
 
 def _is_behind_proxy(url: SplitResult) -> bool:
-    """Whether requests go by a proxy of the environment, and then perhaps only that knows the host."""
+    """True if requests go by a proxy of the environment, and then perhaps only that knows the host."""
     proxies = getproxies()
     return bool({url.scheme, "all"} & proxies.keys()) and not proxy_bypass(url.hostname or "")

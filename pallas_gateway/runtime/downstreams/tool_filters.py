@@ -37,7 +37,7 @@ def guarded(call: Callable[..., Awaitable[CallToolResult]]) -> Callable[..., Any
 
 
 async def _is_withheld(agent: McpAgent, name: str) -> bool:
-    """Whether `name`, which may lack the server's, leads to a tool that is kept from the agent."""
+    """True if `name`, which may lack the server's, leads to a tool that is kept from the agent."""
     found = agent.aggregator.resolve_tool_name(name)
     if found.server_name is None:
         return False
@@ -48,7 +48,7 @@ async def _is_withheld(agent: McpAgent, name: str) -> bool:
 
 
 def passes(filters: Mapping[str, Sequence[str]], tool: str) -> bool:
-    """Whether fast-agent's filters let a tool through: those of its server do, or there are none."""
+    """True if fast-agent's filters let a tool through: those of its server do, or there are none."""
     server = get_server_name(tool)
     return server not in filters or any(fnmatch(get_resource_name(tool), pattern) for pattern in filters[server])
 

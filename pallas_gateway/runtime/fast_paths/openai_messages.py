@@ -52,7 +52,7 @@ def transforming_plainly(original: Callable[[Any, Any], Awaitable[Any]]) -> Call
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it is JSON's own types throughout."""
+    """True if it is JSON's own types throughout."""
     kind = type(value)
     if kind in _PLAIN:
         return True
@@ -63,7 +63,7 @@ def is_plain(value: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def has_no_annotations(expected_type: Any) -> bool:
-    """Whether nothing below this type of request has another name or form on the wire than in Python."""
+    """True if nothing below this type of request has another name or form on the wire than in Python."""
     return not _annotated(expected_type, set())
 
 

@@ -48,7 +48,7 @@ def merging_plainly(
 
 
 def _are_plain(params: Mapping[str, Any]) -> bool:
-    """Whether none holds anything that could change, but for those that are made anew, which must be empty."""
+    """True if none holds anything that could change, but for those that are made anew, which must be empty."""
     for name, value in params.items():
         if value is not None and type(value) not in _PLAIN and (value or name not in _MADE_ANEW):
             return False

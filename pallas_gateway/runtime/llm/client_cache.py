@@ -152,7 +152,7 @@ def lender() -> Lend:
 
 
 def is_callers_own(settings: Mapping[str, Any]) -> bool:
-    """Whether the client would carry the token of the call's client: kept for nobody else, nor after the call."""
+    """True if the client would carry the token of the call's client: kept for nobody else, nor after the call."""
     token = request_bearer_token.get()
     return bool(token) and _holds(settings, str(token))
 

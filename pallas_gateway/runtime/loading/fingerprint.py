@@ -68,7 +68,7 @@ class AgentFingerprint:
     settings_now: SettingsDigests = field(compare=False)
 
     def is_still(self, spec: AgentSpec) -> bool:
-        """Whether nothing has changed since; settings that cannot be read any more are a change."""
+        """True if nothing has changed since; settings that cannot be read any more are a change."""
         if have_changed(self.files) or self._what_matters(spec) != self._what_matters(self.spec):
             return False
         try:
