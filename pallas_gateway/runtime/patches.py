@@ -109,7 +109,7 @@ def prepare() -> None:
     loading.prepare()
     attempts.prepare()
     _obey_no_message()
-    for fast_path in (fast_paths.DEEP_COPIES, fast_paths.MODEL_FACTORIES, fast_paths.REQUEST_PARAMS):
+    for fast_path in fast_paths.OF_FAST_AGENT:
         fast_path.install()
     for console in (consoles.console, consoles.error_console, consoles.server_console):
         console.quiet = True  # its chat and progress have no place in a server's output

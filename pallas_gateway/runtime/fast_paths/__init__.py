@@ -11,7 +11,7 @@ import os
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
 from pallas_gateway.runtime.compat.requirements import misfit
@@ -69,6 +69,11 @@ class FastPath:
         if self.is_on:
             import_module(self.module).install(*given)
 
+    def accelerate(self, client_class: type[Any]) -> type[Any]:
+        """The class that its module's `accelerate` makes of a client's, if the fast path is on; else the same class."""
+        accelerated: type[Any] = import_module(self.module).accelerate(client_class) if self.is_on else client_class
+        return accelerated
+
     def _misfit(self) -> str | None:
         for library in self._libraries:
             if (installed := _installed(library)) != (tested := TESTED_VERSIONS[library]):
@@ -125,10 +130,12 @@ _HERE = "pallas_gateway.runtime.fast_paths"
 _SOCKETS = "pallas_gateway.runtime.llm.sockets"
 _PROCESS = "pallas_gateway.serving.process"
 DEEP_COPIES = FastPath("deep_copies", f"{_HERE}.deep_copies", "fast-agent-mcp", "pydantic")
+LOOKUPS = FastPath("lookups", f"{_HERE}.lookups", "fast-agent-mcp", "pydantic")
 MODEL_FACTORIES = FastPath("model_factories", f"{_HERE}.model_factories", "fast-agent-mcp")
 REQUEST_PARAMS = FastPath("request_params", f"{_HERE}.request_params", "fast-agent-mcp", "pydantic")
 OPENAI_CHUNKS = FastPath("openai_chunks", f"{_HERE}.openai_chunks", "openai", "pydantic")
 OPENAI_MESSAGES = FastPath("openai_messages", f"{_HERE}.openai_messages", "openai")
+OPENAI_REQUESTS = FastPath("openai_requests", f"{_HERE}.openai_requests", "openai")
 OPENAI_RUNS = FastPath("openai_runs", f"{_HERE}.openai_runs", "fast-agent-mcp", "openai", "pydantic")
 OPENAI_TYPES = FastPath("openai_types", f"{_HERE}.union_types", "openai", "pydantic", requires=_types_of("openai"))
 ANTHROPIC_TYPES = FastPath(
@@ -143,8 +150,10 @@ WARM_INSTANCES = FastPath("warm_instances", "pallas_gateway.runtime.warm_instanc
 STATELESS_CALLS = FastPath("stateless_calls", "pallas_gateway.agent_server.stateless_call", "mcp")
 EVENT_LOOP = FastPath("event_loop", "uvloop")
 GARBAGE_COLLECTION = FastPath("garbage_collection", _PROCESS)
+OF_FAST_AGENT = (DEEP_COPIES, LOOKUPS, MODEL_FACTORIES, REQUEST_PARAMS)
+"""Those that are installed before an agent is started."""
 PATHS = (
-    *(DEEP_COPIES, MODEL_FACTORIES, REQUEST_PARAMS),
-    *(OPENAI_CHUNKS, OPENAI_MESSAGES, OPENAI_RUNS, OPENAI_TYPES, ANTHROPIC_TYPES, GOOGLE_CHUNKS),
+    *OF_FAST_AGENT,
+    *(OPENAI_CHUNKS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TYPES, ANTHROPIC_TYPES, GOOGLE_CHUNKS),
     *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, WARM_INSTANCES, STATELESS_CALLS, EVENT_LOOP, GARBAGE_COLLECTION),
 )

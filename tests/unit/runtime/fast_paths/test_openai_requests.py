@@ -1,0 +1,85 @@
+"""Requests made from a template are those of the OpenAI library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+from openai._models import FinalRequestOptions
+
+from pallas_gateway.runtime.fast_paths.openai_requests import KEPT_TEMPLATES, accelerate
+
+
+@pytest.fixture
+def client() -> Any:
+    return accelerate(AsyncOpenAI)(api_key="key-1", base_url="http://llm.invalid/v1", default_headers={"X-Team": "a"})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, id="nothing else"),
+        pytest.param({"headers": {"X-One": "1"}}, id="headers"),
+        pytest.param({"params": {"a": "b"}}, id="a query"),
+        pytest.param({"extra_json": {"more": True}}, id="a larger body"),
+        pytest.param({"timeout": 3.0}, id="a timeout"),
+        pytest.param({"security": {"bearer_auth": True, "admin_api_key_auth": False}}, id="other credentials"),
+        pytest.param({"json_data": None}, id="no body"),
+        pytest.param({"json_data": [1]}, id="a list"),
+        pytest.param({"method": "get", "json_data": None}, id="another method"),
+    ],
+)
+@pytest.mark.parametrize("retries_taken", [0, 1])
+def test_a_request_is_the_one_that_the_library_builds(client: Any, more: dict[str, Any], retries_taken: int) -> None:
+    for number in range(3):
+        options = FinalRequestOptions.construct(
+            **{
+                "method": "post",
+                "url": "/chat/completions",
+                "security": {"bearer_auth": True},
+                "json_data": {"model": "m", "messages": ["ä" * number]},
+                **more,
+            }
+        )
+        client.api_key = f"key-{number // 2}"
+
+        ours = client._build_request(options, retries_taken=retries_taken)
+
+        theirs = AsyncOpenAI._build_request(client, options, retries_taken=retries_taken)
+        assert (ours.method, ours.url, ours.headers.raw) == (theirs.method, theirs.url, theirs.headers.raw)
+        assert ours.headers["user-agent"].startswith("AsyncOpenAI/Python ")
+        assert (ours.content, ours.extensions) == (theirs.content, theirs.extensions)
+
+
+def test_an_idempotency_key_is_of_one_request(client: Any) -> None:
+    client._idempotency_header = "Idempotency-Key"
+    requests = [
+        FinalRequestOptions.construct(method="post", url="/c", json_data={}, idempotency_key=key)
+        for key in ("one", "two")
+    ]
+
+    sent = [client._build_request(request).headers["idempotency-key"] for request in requests]
+
+    assert sent == ["one", "two"]
+
+
+def test_templates_of_old_keys_are_dropped(client: Any) -> None:
+    options = FinalRequestOptions.construct(method="post", url="/c", json_data={}, security={"bearer_auth": True})
+    kept = []
+    for number in range(3 * KEPT_TEMPLATES):
+        client.api_key = f"key-{number}"
+        assert client._build_request(options).headers["authorization"] == f"Bearer key-{number}"
+        kept.append(len(client._templates))
+
+    assert max(kept) == KEPT_TEMPLATES
+
+
+def test_a_change_of_one_request_is_not_in_the_next(client: Any) -> None:
+    options = FinalRequestOptions.construct(method="post", url="/c", json_data={})
+    for _ in range(3):
+        request = client._build_request(options)
+        assert "noted" not in request.extensions
+        assert "x-noted" not in request.headers
+        request.extensions["noted"] = True
+        request.headers["x-noted"] = "1"
