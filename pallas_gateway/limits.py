@@ -138,6 +138,21 @@ class ListingLimits:
     keep_alive_seconds: float = 1.5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmLimits:
+    """Of requests to providers of models.
+
+    Attributes:
+        first_wait_seconds: Pause before a request is repeated, doubled for the next one. Each pause is shortened by
+            chance, so that calls that failed together are not repeated together.
+        keep_alive_seconds: How long a socket waits for the next turn: less than the 5 s after which common servers
+            close theirs.
+    """
+
+    first_wait_seconds: float = 0.5
+    keep_alive_seconds: float = 3.0
+
+
 async def ends_within(task: asyncio.Task[object], seconds: float, on_begin: OnDeadline = lambda _: None) -> bool:
     """Wait for the end of `task`, `seconds` at most; return False if it has not ended.
 
@@ -165,6 +180,7 @@ class RuntimeLimits:
             the full time.
         outage_seconds: A downstream that flaps goes down, and comes back, in the log once in this time.
         listings: Of cached listings.
+        llm: Of requests to providers of models.
         ends_within: Measures the deadline of a call.
         dispose_seconds: After this time a disposal that is not done is worth a line in the log.
         give_up_seconds: After this time a disposal is given up: a hung MCP child must not be waited for for ever.
@@ -178,6 +194,7 @@ class RuntimeLimits:
     attach_seconds_after_timeout: float = 1.0
     outage_seconds: float = 60.0
     listings: ListingLimits = field(default_factory=ListingLimits)
+    llm: LlmLimits = field(default_factory=LlmLimits)
     ends_within: Callable[[asyncio.Task[object], float, OnDeadline], Awaitable[bool]] = ends_within
     dispose_seconds: float = 10.0
     give_up_seconds: float = 120.0

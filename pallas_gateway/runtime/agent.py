@@ -195,6 +195,7 @@ class FastAgentHost:
             operations=self._operations,
             questions=questions,
             on_llm_repeat=WeakMethod(observer.note_repeat),
+            llm_limits=limits.llm,
         )
         with entered(scope), self._harness.request_context(bearer_token=for_llm), engine.asking_for_logs():
             try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.questions import NO_QUESTIONS
+from pallas_gateway.limits import LlmLimits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
@@ -83,6 +84,7 @@ class CallScope:
         operations: receives reports of downstream operations.
         questions: of the call, for its caller.
         on_llm_repeat: is called with an LLM that is about to repeat a request.
+        llm_limits: of the requests to providers.
         llm: runs the current turn.
         requests: those of the current turn.
         responses: of the current turn, closed at its end.
@@ -97,6 +99,7 @@ class CallScope:
     operations: Operations | None = None
     questions: Questions = NO_QUESTIONS
     on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
+    llm_limits: LlmLimits = field(default_factory=LlmLimits)
     # One LLM turn
     llm: Any = None
     requests: Requests | None = None

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pallas_gateway.limits import LlmLimits
+from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.llm import client_cache
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.dialects import polyglot_llm
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from tests.support.gateway import Running
+    from tests.support.gateway import Limits, Running
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
 TOKEN = "token-of-a-caller-that-has-gone"
@@ -109,10 +111,8 @@ async def test_a_socket_closed_as_a_turn_begins_costs_the_turn_nothing_but_anoth
     assert llm.socket_of[0] == llm.socket_of[1] != llm.socket_of[2]
 
 
-async def test_an_open_socket_does_not_remember_whose_call_opened_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_cache, "KEEP_ALIVE_SECONDS", 60)
+async def test_an_open_socket_does_not_remember_whose_call_opened_it(tmp_path: Path, limits: Limits) -> None:
+    limits.runtime.llm = LlmLimits(keep_alive_seconds=60)
     llm = SocketLlm()
     async with served_with(llm, tmp_path) as served:
         await ask(served, "one", bearer=TOKEN)
@@ -129,12 +129,11 @@ async def test_an_open_socket_does_not_remember_whose_call_opened_it(
     assert len(set(llm.socket_of)) == 1
 
 
-async def test_anthropics_sockets_are_closed_when_nobody_has_used_them_for_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(client_cache, "KEEP_ALIVE_SECONDS", 0.1)
+async def test_anthropics_sockets_are_closed_when_nobody_has_used_them_for_a_while() -> None:
+    scope = CallScope(llm_limits=LlmLimits(keep_alive_seconds=0.1))
     async with polyglot_llm() as llm, client_cache.aio_client() as client:
-        await client.get(f"{llm.base_url}/v1/models")
+        with entered(scope):
+            await client.get(f"{llm.base_url}/v1/models")
         connector = client._transport.client.connector
         ((socket, _),) = next(iter(connector._conns.values()))
         assert socket.is_connected()

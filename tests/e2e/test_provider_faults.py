@@ -11,7 +11,7 @@ import anthropic
 import openai
 import pytest
 
-from pallas_gateway.runtime.llm import attempts
+from pallas_gateway.limits import LlmLimits
 from pallas_gateway.runtime.provider_failures import CUT_OFF, INCOMPLETE, UNREACHED
 from tests.e2e.calling import Answer, answer_of, ask
 from tests.e2e.provider_matrix import BEDROCK, GEMINI, GENERIC, OPENAI, in_shared_gateways, over_providers
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.e2e.providers import Served
+    from tests.support.gateway import Limits
     from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = [pytest.mark.usefixtures("no_trust_store"), pytest.mark.asyncio(loop_scope="module")]
@@ -132,11 +133,11 @@ async def test_a_refused_connection_is_repeated(
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def hasty(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
     """Requests are repeated at once: how long the waits are is tried elsewhere."""
-    monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.01)
     for library in (openai._base_client, anthropic._base_client):
         monkeypatch.setattr(library, "INITIAL_RETRY_DELAY", 0.01)
+    limits.runtime.llm = LlmLimits(first_wait_seconds=0.01)
 
 
 def addressed(provider: Provider, port: int) -> Provider:

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 MOST_REQUESTS = 3
-FIRST_WAIT_SECONDS = 0.5
-"""Doubled for the next one. Each wait is shortened by chance, so that calls which failed together do not come again
-together."""
 LONGEST_WAIT_SECONDS = 60.0
 """As for `Retry-After` in OpenAI's and Anthropic's libraries; a provider that asks for more is not asked again."""
 RELIED_ON: ReliedOn = (
@@ -209,7 +206,7 @@ def _asked_for(retry_after: str, attempt: int) -> float | None:
 
 
 def _backoff(attempt: int) -> float:
-    wait: float = FIRST_WAIT_SECONDS * 2 ** (attempt - 1)
+    wait: float = current_scope.get().llm_limits.first_wait_seconds * 2 ** (attempt - 1)
     return wait * random.uniform(0.75, 1)  # noqa: S311  not for secrets
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 KEPT_CLIENTS = 64
 """One for each combination of address, key and headers; the one not used for longest goes first."""
-KEEP_ALIVE_SECONDS = 3.0
-"""How long a socket waits for the next turn: less than the 5 s after which common servers close theirs, just then."""
 READ_BY_CLIENTS = (
     *(name.upper() for name in _PROXIES),
     *_PROXIES,
@@ -252,7 +250,7 @@ def limited(client: Any) -> Any:
 def _session(transport: Any) -> Any:
     from pallas_gateway.runtime.llm import sockets  # noqa: PLC0415  not before an LLM is used
 
-    return sockets.session(transport.ssl_context, KEEP_ALIVE_SECONDS)
+    return sockets.session(transport.ssl_context, current_scope.get().llm_limits.keep_alive_seconds)
 
 
 def aio_client(**settings: Any) -> Any:
