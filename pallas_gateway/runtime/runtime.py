@@ -196,7 +196,7 @@ def _say_which_are_peers(agent: str, downstreams: Iterable[Downstream]) -> None:
     for downstream in downstreams:
         if downstream.peer is not None:
             extra = {"agent": agent, "server": downstream.name, "peer": downstream.peer}
-            _log.info("server is an agent of this gateway, called in the process", extra=extra)
+            _log.info("peer found", extra=extra)
 
 
 def _blamed_keys(spec: AgentSpec, error: BaseException, why: str) -> tuple[tuple[str, str], ...]:

@@ -55,19 +55,27 @@ class FastPath:
 
     @cached_property
     def is_on(self) -> bool:
-        """False if it is switched off or does not fit, which is logged once."""
+        """False if it is switched off, does not fit or cannot be installed, which is logged once."""
         is_switched_off = bool(_switched_off() & {self.name, ALL})
         reason = f"switched off by {VARIABLE}" if is_switched_off else self._misfit()
+        _states[self.name] = True
         if reason is not None:
-            level = logging.INFO if is_switched_off else logging.WARNING
-            _log.log(level, "fast path off", extra={"fast_path": self.name, "reason": reason})
-        _states[self.name] = reason is None
+            self._note_off(logging.INFO if is_switched_off else logging.WARNING, reason)
         return reason is None
 
     def install(self, *given: object) -> None:
         """Call `install` of its module, which may be called repeatedly, if the fast path is on."""
-        if self.is_on:
+        if not self.is_on:
+            return
+        try:
             import_module(self.module).install(*given)
+        except Exception as error:  # noqa: BLE001  the gateway serves without it
+            self.is_on = False
+            self._note_off(logging.WARNING, f"{type(error).__name__}: {error}")
+
+    def _note_off(self, level: int, reason: str) -> None:
+        _states[self.name] = False
+        _log.log(level, "fast path off", extra={"fast_path": self.name, "reason": reason})
 
     def accelerate(self, client_class: type[Any]) -> type[Any]:
         """The class that its module's `accelerate` makes of a client's, if the fast path is on; else the same class."""
@@ -98,10 +106,10 @@ def check_switch() -> None:
     """
     names = [path.name for path in PATHS]
     unknown = sorted(_switched_off() - {*names, ALL})
-    known = f"known are {', '.join(names)}, and '{ALL}' for all"
-    problems = [f"no fast path '{name}'{did_you_mean(name, names)}; {known}" for name in unknown]
-    if problems:
-        raise ConfigurationError(Problem(VARIABLE, None, "", problem) for problem in problems)
+    if unknown:
+        missing = ", ".join(f"no fast path '{name}'{did_you_mean(name, names)}" for name in unknown)
+        known = f"known are {', '.join(names)}, and '{ALL}' for all"
+        raise ConfigurationError([Problem(VARIABLE, None, "", f"{missing}; {known}")])
 
 
 def _switched_off() -> set[str]:

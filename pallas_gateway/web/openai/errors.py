@@ -127,7 +127,7 @@ class InOpenAiForm:
 
 
 def _translated(status: HTTPStatus, body: bytes) -> bytes:
-    """`body` in this API's form. Guards send `{"error": …}`, the access gate also an `error_description`."""
+    """`body` in this API's form. Guards send `{"error": …}`, `web/access.py` also an `error_description`."""
     refusal = json.loads(body)
     error = refusal["error"]
     if isinstance(error, dict):

@@ -1,4 +1,4 @@
-"""Errors of `/api/v1`: `{"error": reason, "error_description": sentence}`, the form of the access gate's refusals."""
+"""Errors of `/api/v1`: `{"error": reason, "error_description": sentence}`, the form of refusals by `web/access.py`."""
 
 from __future__ import annotations
 

@@ -78,6 +78,24 @@ def test_one_that_does_not_fit_is_off_with_one_warning(
     assert (vars(record)["fast_path"], vars(record)["reason"]) == ("quick", reason)
 
 
+def test_one_that_cannot_be_installed_is_off_with_one_warning(
+    module: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        message = "no such attribute"
+        raise AttributeError(message)
+
+    module.install = fail
+    path = FastPath("quick", MODULE, "openai")
+    path.install()
+    path.install()
+    assert not path.is_on
+    assert fast_paths.states() == {"quick": False}
+    [record] = caplog.records
+    assert (record.levelno, record.getMessage()) == (logging.WARNING, "fast path off")
+    assert vars(record)["reason"] == "AttributeError: no such attribute"
+
+
 def test_a_name_beside_those_of_its_module_is_required(module: SimpleNamespace) -> None:
     assert not FastPath("quick", MODULE, requires=(("openai:AsyncOpenAI", "gone", ()),)).is_on
 
@@ -101,12 +119,13 @@ def test_another_value_leaves_it_on(value: str, module: SimpleNamespace, monkeyp
 
 
 def test_unknown_names_are_a_problem_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "off,deep_copy,  ")
+    monkeypatch.setenv(VARIABLE, "off,deep_copy,  ,zzz")
     with pytest.raises(ConfigurationError) as raised:
         fast_paths.check_switch()
     assert str(raised.value).startswith(
-        f"{VARIABLE}: no fast path 'deep_copy' (did you mean 'deep_copies'?); known are "
+        f"{VARIABLE}: no fast path 'deep_copy' (did you mean 'deep_copies'?), no fast path 'zzz'; known are "
     )
+    assert str(raised.value).count("known are") == 1
     monkeypatch.setenv(VARIABLE, ",".join(path.name for path in PATHS))
     fast_paths.check_switch()
 
