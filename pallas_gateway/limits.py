@@ -6,13 +6,15 @@ A gateway and a runtime take them once and hand each part its own.
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
 
-    type OnDeadline = Callable[[asyncio.Timeout], object]
+    type DuringDeadline = Callable[[asyncio.Timeout], AbstractContextManager[object]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,15 +155,15 @@ class LlmLimits:
     keep_alive_seconds: float = 3.0
 
 
-async def ends_within(task: asyncio.Task[object], seconds: float, on_begin: OnDeadline = lambda _: None) -> bool:
+async def ends_within(task: asyncio.Task[object], seconds: float, during: DuringDeadline = nullcontext) -> bool:
     """Wait for the end of `task`, `seconds` at most; return False if it has not ended.
 
-    `on_begin` receives the deadline, which may be suspended.
+    `during` is a context manager for the time of waiting; it may suspend the deadline.
     """
     try:
         async with asyncio.timeout(seconds) as deadline:
-            on_begin(deadline)
-            await asyncio.wait({task})
+            with during(deadline):
+                await asyncio.wait({task})
     except TimeoutError:
         return task.done()
     return True
@@ -195,6 +197,6 @@ class RuntimeLimits:
     outage_seconds: float = 60.0
     listings: ListingLimits = field(default_factory=ListingLimits)
     llm: LlmLimits = field(default_factory=LlmLimits)
-    ends_within: Callable[[asyncio.Task[object], float, OnDeadline], Awaitable[bool]] = ends_within
+    ends_within: Callable[[asyncio.Task[object], float, DuringDeadline], Awaitable[bool]] = ends_within
     dispose_seconds: float = 10.0
     give_up_seconds: float = 120.0

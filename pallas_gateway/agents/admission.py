@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections import deque
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import CallRefusedError
@@ -13,20 +14,50 @@ if TYPE_CHECKING:
 
 
 class Limit:
-    """At most `at_once` holders; `at_once=None` is no limit."""
+    """At most `at_once` holders of a slot; `at_once=None` is no limit."""
 
     def __init__(self, at_once: int | None) -> None:
         self.at_once = at_once
-        self._free = asyncio.Semaphore(at_once) if at_once is not None else None
+        self._held = 0
+        self._queue: deque[asyncio.Future[None]] = deque()
 
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Wait for a slot and hold it for the block."""
-        if self._free is None:
-            yield
+    async def take(self) -> None:
+        """Wait for a slot, behind those that wait already, and take it."""
+        if self._has_room:  # then nothing waits: `give_back` has seen to that
+            self._held += 1
             return
-        async with self._free:
-            yield
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._queue.remove(turn)
+            else:  # it was given a slot just then
+                self.give_back()
+            raise
+
+    def take_back(self) -> None:
+        """Take a slot at once, above the limit if none is free; for a call that had one and gave it back."""
+        self._held += 1
+
+    def give_back(self) -> None:
+        """Release a slot; it goes to the call that has waited longest, unless the limit is exceeded."""
+        self._held -= 1
+        while self._has_room and (turn := self._next_turn()) is not None:
+            self._held += 1
+            turn.set_result(None)
+
+    @property
+    def _has_room(self) -> bool:
+        return self.at_once is None or self._held < self.at_once
+
+    def _next_turn(self) -> asyncio.Future[None] | None:
+        """Return the first one of the queue and remove it; one that goes away removes itself."""
+        turn = next((one for one in self._queue if not one.done()), None)
+        if turn is not None:
+            self._queue.remove(turn)
+        return turn
 
 
 class Limits:
@@ -46,23 +77,32 @@ class Limits:
 
 
 class Slots:
-    """The slots of one call."""
+    """The slots of one call; they are given back while a question to its caller is open."""
 
-    def __init__(self, limits: tuple[Limit, ...], held: AsyncExitStack) -> None:
+    def __init__(self, limits: tuple[Limit, ...]) -> None:
         self._limits = limits
-        self._held = held
+        self._held: list[Limit] = []
 
     async def take(self) -> None:
         """Wait for a slot of each limit."""
         for limit in self._limits:
-            await self._held.enter_async_context(limit.slot())
+            await limit.take()
+            self._held.append(limit)
 
-    @asynccontextmanager
-    async def released(self) -> AsyncIterator[None]:
-        """Hold no slot in the block. After it the call waits for its slots, unless it is about to end."""
-        await self._held.aclose()
-        yield
-        await self.take()
+    def pause(self) -> None:
+        """Give back every slot."""
+        while self._held:
+            self._held.pop().give_back()
+
+    def resume(self) -> None:
+        """Take the slots back at once.
+
+        The call was admitted already, and others of its path may wait for it: if it waited for a slot, two such paths
+        could wait for each other for ever. So a limit may be exceeded by the calls that have just been answered.
+        """
+        for limit in self._limits:
+            limit.take_back()
+            self._held.append(limit)
 
 
 class Admission:
@@ -84,8 +124,8 @@ class Admission:
         Raises:
             CallRefusedError: `busy`, after `queue_seconds` of waiting.
         """
-        async with AsyncExitStack() as held:
-            slots = Slots((self._own,) if nested else (self._own, self._gateway), held)
+        slots = Slots((self._own,) if nested else (self._own, self._gateway))
+        try:
             try:
                 async with asyncio.timeout(self.queue_seconds):
                     await slots.take()
@@ -93,3 +133,5 @@ class Admission:
                 message = "The agent is busy, try again in a moment."
                 raise CallRefusedError(message, reason="busy") from None
             yield slots
+        finally:
+            slots.pause()

@@ -54,8 +54,8 @@ class HostedAgent(AgentState):
                     version.admission.slot(nested=call.is_nested) as slots,
                     self._instance(version, sent, channel, questions, account) as instance,
                 ):
-                    questions.pausing(slots.released)
-                    reply = await instance.generate(sent, timeout_seconds=version.settings.call_timeout_seconds)
+                    with questions.pauses.including(slots):
+                        reply = await instance.generate(sent, timeout_seconds=version.settings.call_timeout_seconds)
                 account.reply = told_of_changes(reply, call, sent)
                 return account.reply
 

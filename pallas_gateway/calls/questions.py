@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from pallas_gateway.calls.forms import fields_of
+from pallas_gateway.calls.pauses import Pauses
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Collection, Iterator, Mapping
 
     from pallas_gateway.calls.approvals import Approvals
 
@@ -170,7 +170,10 @@ class _Unwatched:
 
 
 class Questions:
-    """The questions of one call of `agent`; itself the `Asker` of nested calls."""
+    """The questions of one call of `agent`; itself the `Asker` of nested calls.
+
+    `pauses` are what pauses while a question of this call, or of one nested in it, is open.
+    """
 
     def __init__(
         self,
@@ -181,20 +184,22 @@ class Questions:
     ) -> None:
         self.agent = agent
         self.approvals: Approvals | None = None
+        self.pauses = Pauses()
         self._asker = asker
         self._rules = rules or AskRules()
         self._watch = watch or _Unwatched()
         self._is_outermost = not isinstance(asker, Questions)  # its limits hold for the whole path
         self._not_asked: dict[str, list[str]] = {}
-        self._pauses: list[Callable[[], AbstractAsyncContextManager[None]]] = []
-        self._paused = AsyncExitStack()
-        self._changing = asyncio.Lock()
-        self._open = 0
 
     @property
     def modes(self) -> Collection[Mode]:
         """Return the modes of questions that the caller takes."""
         return self._asker.modes
+
+    @property
+    def longest_wait(self) -> float:
+        """Return the seconds that an answer can take: 0 if the caller cannot be asked."""
+        return self._rules.seconds if self.modes else 0.0
 
     async def ask(self, question: Question) -> Answer:
         """Return the caller's answer to a question that has arisen in this call."""
@@ -214,11 +219,11 @@ class Questions:
 
     async def put(self, question: Question) -> Answer:
         """Return the caller's answer to a question of this call, or of a nested one."""
-        waiting, is_outermost = self._rules.waiting, self._is_outermost
-        is_full = is_outermost and self._open == 0 and waiting.count >= self._rules.most_waiting
-        if is_full or self._open >= MOST_AT_ONCE or question.mode not in self.modes:
+        waiting, is_outermost, now_open = self._rules.waiting, self._is_outermost, self.pauses.questions
+        is_full = is_outermost and now_open == 0 and waiting.count >= self._rules.most_waiting
+        if is_full or now_open >= MOST_AT_ONCE or question.mode not in self.modes:
             return UNASKABLE
-        async with self._waiting():
+        with self._waiting(), self.pauses.paused():
             try:
                 async with asyncio.timeout(self._rules.seconds if is_outermost else None):
                     return await self._asker.put(self._named(question))
@@ -229,10 +234,6 @@ class Questions:
         """Return the question with the name of the asker, which the outermost call adds for its client."""
         return replace(question, message=question.text_for(self.agent)) if self._is_outermost else question
 
-    def pausing(self, pause: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        """Enter `pause()` while questions are open: from the first one that opens until the last one is answered."""
-        self._pauses.append(pause)
-
     def tell_model(self, tool_call_id: str, text: str) -> None:
         """Have the model read `text` in the result of a tool call."""
         self._not_asked.setdefault(tool_call_id, []).append(text)
@@ -241,41 +242,15 @@ class Questions:
         """Return and forget the texts that the model has to read in the result of a tool call."""
         return self._not_asked.pop(tool_call_id, [])
 
-    @asynccontextmanager
-    async def _waiting(self) -> AsyncIterator[None]:
-        self._open += 1
-        self._rules.waiting.count += self._is_outermost and self._open == 1
-        failure: BaseException | None = None  # sys.exc_info() would have what the caller of this is handling, too
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Count a call as one that waits, from its first open question to its last."""
+        self._rules.waiting.count += self._is_outermost and self.pauses.questions == 0
         try:
-            async with self._changing:
-                if self._open == 1:
-                    for pause in self._pauses:
-                        await self._paused.enter_async_context(pause())
             yield
-        except BaseException as error:
-            failure = error
-            raise
         finally:
-            self._open -= 1
-            self._rules.waiting.count -= self._is_outermost and self._open == 0
-            async with self._changing:
-                if self._open == 0:
-                    await self._paused.__aexit__(type(failure) if failure else None, failure, None)
+            self._rules.waiting.count -= self._is_outermost and self.pauses.questions == 0
 
 
 NO_QUESTIONS = Questions("")
 """Outside of calls: all are declined."""
-
-
-@asynccontextmanager
-async def not_counting(deadline: asyncio.Timeout) -> AsyncIterator[None]:
-    """Suspend a deadline for the block."""
-    loop, at = asyncio.get_running_loop(), deadline.when()
-    began = loop.time()
-    deadline.reschedule(None)
-    try:
-        yield
-    finally:
-        if at is not None:
-            with suppress(RuntimeError):  # the call has ended meanwhile, and its deadline with it
-                deadline.reschedule(loop.time() + at - began)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from functools import partial
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 
-from pallas_gateway.calls.questions import not_counting
+from pallas_gateway.calls.pauses import PausableDeadline
 from pallas_gateway.runtime.call.messages import (
     deadline_reply,
     failed,
@@ -36,6 +35,7 @@ from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from fast_agent.core.harness import HarnessSession
     from fast_agent.interfaces import AgentProtocol, MessageHistoryAgentProtocol
@@ -193,7 +193,7 @@ class FastAgentInstance:
         """Answer the call; see `Instance.generate`."""
         self._generation = self._tasks.spawn(self._answer(call), name=f"generate {call.call_id}")
         try:
-            is_over = await self._limits.ends_within(self._generation, timeout_seconds, _suspend_while_asking)
+            is_over = await self._limits.ends_within(self._generation, timeout_seconds, _suspended_while_asking)
         except asyncio.CancelledError:
             self._generation.cancel()
             raise
@@ -253,8 +253,8 @@ class FastAgentInstance:
             slow.cancel()
 
 
-def _suspend_while_asking(deadline: asyncio.Timeout) -> None:
-    current_scope.get().questions.pausing(partial(not_counting, deadline))
+def _suspended_while_asking(deadline: asyncio.Timeout) -> AbstractContextManager[None]:
+    return current_scope.get().questions.pauses.including(PausableDeadline(deadline))
 
 
 def _say_slow() -> None:

@@ -34,7 +34,7 @@ from pallas_gateway.runtime.call.tool_approval import approved
 from pallas_gateway.runtime.compat import engine_log
 from pallas_gateway.runtime.compat.engine import get_settings_apart
 from pallas_gateway.runtime.compat.requirements import check_names, check_reads
-from pallas_gateway.runtime.downstreams import connecting, manager, shutdown, tool_filters
+from pallas_gateway.runtime.downstreams import connecting, manager, shutdown, timeouts, tool_filters
 from pallas_gateway.runtime.downstreams.operations import timed
 from pallas_gateway.runtime.llm import attempts, client_cache, loading, openrouter
 
@@ -72,6 +72,7 @@ _RELIED_ON: ReliedOn = (
     *connecting.RELIED_ON,
     *manager.RELIED_ON,
     *shutdown.RELIED_ON,
+    *timeouts.RELIED_ON,
     *questions.RELIED_ON,
     *attempts.RELIED_ON,
     *loading.RELIED_ON,
@@ -100,6 +101,7 @@ def prepare() -> None:
     _expand_braced_defaults()
     _read_settings_apart()
     connecting.prepare()
+    timeouts.prepare()
     _time_operations()
     run = tool_filters.guarded(approved(McpAgent.call_tool))
     McpAgent.call_tool = wraps(McpAgent.call_tool)(run)  # type: ignore[method-assign]

@@ -71,7 +71,7 @@ def deadline(limits: Limits) -> asyncio.Event:
     """
     over = asyncio.Event()
 
-    async def ends_within(generation: asyncio.Task[object], seconds: float, on_begin: object) -> bool:
+    async def ends_within(generation: asyncio.Task[object], seconds: float, during: object) -> bool:
         waiting = asyncio.ensure_future(over.wait())
         await asyncio.wait({generation, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()

@@ -293,6 +293,24 @@ async def test_a_waiting_call_holds_no_slot(tmp_path: Path) -> None:
         assert "Ada" in await asking
 
 
+@pytest.mark.parametrize("setting", ["read_timeout_seconds", "http_read_timeout_seconds"])
+async def test_timeouts_of_a_downstream_do_not_count_the_time_in_which_the_caller_is_asked(
+    setting: str, tmp_path: Path
+) -> None:
+    person = Person(None)
+    async with (
+        asking_downstream("initialize") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url, setting: 1}) as served,
+        client_of(served.url("user"), person) as client,
+    ):
+        asking = asyncio.create_task(told(client, "name"))
+        await person.wait_for(1)
+        # A tool call that begins later fails by the same setting: by then that of the question would have failed, too.
+        assert "asking" in (await ask(served.url("user"), "hang")).text
+        person.answer_now(accept(name="Ada"))
+        assert "Ada" in await asking
+
+
 async def test_a_question_without_an_answer_in_time_is_cancelled_and_the_agent_goes_on(tmp_path: Path) -> None:
     async with (
         asking_downstream("modern") as downstream,

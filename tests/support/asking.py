@@ -1,9 +1,11 @@
 """Downstreams that ask: by `elicitation/create` in the initialize era, by `InputRequiredResult` in that of 2026-07-28.
 
-Each has the tools `name` (a form), `pay` (a page to open), `sample` (asks for a model) and `wipe` (is destructive).
+Each has the tools `name` (a form), `pay` (a page to open), `sample` (asks for a model), `wipe` (is destructive)
+and `hang` (never answers).
 `answers` has the answers.
 """
 
+import asyncio
 import json
 import sys
 import warnings
@@ -52,6 +54,7 @@ def asking_server(era: Era, answers: list[dict[str, Any]]) -> MCPServer:
     """Return the server of one era."""
     server = MCPServer("asking")
     _add_wipe(server)
+    _add_hang(server)
     if era == "modern":
         _ask_in_results(server, answers)
     else:
@@ -93,6 +96,14 @@ def _add_wipe(server: MCPServer) -> None:
     def wipe(path: str = "/") -> str:
         """Ask nothing, and say that it is destructive."""
         return f"wiped {path}"
+
+
+def _add_hang(server: MCPServer) -> None:
+    @server.tool(structured_output=False)
+    async def hang() -> str:
+        """Never answer."""
+        await asyncio.Event().wait()
+        return ""
 
 
 def _ask_in_results(server: MCPServer, answers: list[dict[str, Any]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from fast_agent.mcp.common import create_namespaced_name
@@ -15,7 +14,8 @@ from pallas_gateway.calls import relay
 from pallas_gateway.calls.assistant_stream import LOGGER, FromPeer
 from pallas_gateway.calls.conversation import is_text
 from pallas_gateway.calls.nesting import NestedRequest
-from pallas_gateway.calls.questions import Questions, not_counting
+from pallas_gateway.calls.pauses import PausableDeadline
+from pallas_gateway.calls.questions import Questions
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.runtime.call_scope import current_scope
@@ -122,8 +122,8 @@ class PeerConnection:
         nested = NestedRequest(self._parent, bearer, sender, asker)
         try:
             async with asyncio.timeout(seconds) as waiting:
-                asker.pausing(partial(not_counting, waiting))
-                result = await self._servers.calls.call(str(self._peer.peer), name, arguments or {}, nested)
+                with asker.pauses.including(PausableDeadline(waiting)):
+                    result = await self._servers.calls.call(str(self._peer.peer), name, arguments or {}, nested)
         except TimeoutError:
             if not waiting.expired():
                 raise

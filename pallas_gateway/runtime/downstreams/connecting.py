@@ -23,6 +23,7 @@ from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
 from pallas_gateway.runtime.downstreams.manager import LazyConnectionManager
+from pallas_gateway.runtime.downstreams.timeouts import allow_silence
 
 if TYPE_CHECKING:
     import ssl
@@ -78,8 +79,13 @@ async def attach(aggregator: MCPAggregator, server: str) -> None:
 def http_client(settings: MCPServerSettings, limits: httpx2.Limits) -> httpx2.AsyncClient:
     """An HTTP client for a server, as fast-agent makes one for each connection."""
     prepared = client_gateway._prepare_headers_and_auth(settings, trigger_oauth=False, oauth_mode="disabled")
-    timeout = client_gateway._http_timeout(settings)
-    return httpx2.AsyncClient(headers=prepared.headers, auth=prepared.oauth_provider, timeout=timeout, limits=limits)
+    return httpx2.AsyncClient(
+        headers=prepared.headers,
+        auth=prepared.oauth_provider,
+        timeout=client_gateway._http_timeout(settings),
+        limits=limits,
+        event_hooks={"request": [allow_silence]},
+    )
 
 
 async def close_idle(client: httpx2.AsyncClient) -> bool:

@@ -1,14 +1,15 @@
 """How many calls run at once: the agent's own limit, then the gateway's, and nobody waits for ever."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 
 import pytest
 
 from pallas_gateway.agents.admission import Admission, Limit
+from pallas_gateway.calls.questions import Answer, Asker, Mode, Question, Questions
 from pallas_gateway.errors import CallRefusedError
-from tests.support.waiting import Gate, tick
+from tests.support.waiting import Gate, eventually, tick
 
 LONG = 30.0
 AT_ONCE = 0.0
@@ -102,17 +103,20 @@ async def test_a_time_out_of_the_call_itself_is_not_taken_for_a_full_queue() -> 
 async def test_a_waiter_that_goes_away_holds_nothing() -> None:
     shared = Limit(1)
     full, gate = admission(own=1, gateway=shared, queue_seconds=LONG), Gate()
-    async with shared.slot(), waiting(full, gate) as waiter:
+    await shared.take()
+    async with waiting(full, gate) as waiter:
         waiter.cancel()
         await asyncio.wait({waiter})
+    shared.give_back()
     assert not await is_refused(full)
 
 
 async def test_a_refused_call_gives_back_its_agents_slot() -> None:
     shared = Limit(1)
     refused = admission(own=1, gateway=shared)
-    async with shared.slot():
-        assert await is_refused(refused)
+    await shared.take()
+    assert await is_refused(refused)
+    shared.give_back()
     assert not await is_refused(refused)
 
 
@@ -137,3 +141,65 @@ async def test_a_nested_call_keeps_to_its_agents_own_limit() -> None:
     one = admission(own=1)
     async with one.slot(nested=False):
         assert await is_refused(one, nested=True)
+
+
+async def test_a_slot_that_goes_to_a_waiter_as_it_goes_away_goes_to_the_next() -> None:
+    one, gate = admission(own=1, queue_seconds=LONG), Gate()
+    async with one.slot(nested=False) as slots, waiting(one, gate, "first") as first, waiting(one, gate, "second"):
+        slots.pause()
+        first.cancel()
+        await gate.wait_for_entered(1)
+        assert gate.entered == ["second"]
+
+
+async def test_an_answered_call_takes_its_slot_back_at_once_and_new_calls_wait_until_the_limit_is_kept() -> None:
+    one, gate = admission(own=1, queue_seconds=LONG), Gate()
+    async with one.slot(nested=False) as answered:
+        answered.pause()
+        async with waiting(one, gate, "second") as second, waiting(one, gate, "third"):
+            await gate.wait_for_entered(1)
+            answered.resume()
+            gate.let_through(1)
+            await second
+            await tick()
+            assert gate.entered == ["second"]
+            answered.pause()
+            await gate.wait_for_entered(2)
+
+
+async def test_paths_through_the_same_agents_do_not_wait_for_each_other_after_their_questions() -> None:
+    class Answers:
+        """Answers once both paths ask."""
+
+        modes: Collection[Mode] = ["form"]
+
+        def __init__(self) -> None:
+            self.asked = 0
+            self.both = asyncio.Event()
+
+        async def put(self, question: Question) -> Answer:
+            del question
+            self.asked += 1
+            if self.asked == 2:
+                self.both.set()
+            await self.both.wait()
+            return Answer("accepted", {})
+
+    asker, limits = Answers(), {"A": Limit(2), "B": Limit(2)}
+
+    async def call(path: str, caller: Asker) -> None:
+        questions = Questions(path[0], caller)
+        admitting = Admission(own=limits[path[0]], gateway=Limit(None), queue_seconds=LONG)
+        async with admitting.slot(nested=True) as slots:
+            with questions.pauses.including(slots):
+                if path[1:]:
+                    await call(path[1:], questions)
+                else:
+                    await questions.ask(Question("form", "Go on?"))
+
+    # One after the other: admission itself has a limit of time, which is not what is tested here.
+    first = asyncio.create_task(call("ABA", asker))
+    await eventually(lambda: asker.asked == 1)
+    second = asyncio.create_task(call("ABA", asker))
+    async with asyncio.timeout(LONG / 3):
+        await asyncio.gather(first, second)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,11 +11,12 @@ from pallas_gateway.agent_server.asking import modes_in, modes_of_session, new_s
 from pallas_gateway.calls.approvals import LONGEST_ARGUMENTS, approval_question
 from pallas_gateway.calls.client_answers import ClientAnswers
 from pallas_gateway.calls.forms import misfit
-from pallas_gateway.calls.questions import MOST_AT_ONCE, UNASKABLE, Answer, AskRules, Question, Questions, not_counting
+from pallas_gateway.calls.pauses import PausableDeadline
+from pallas_gateway.calls.questions import MOST_AT_ONCE, UNASKABLE, Answer, AskRules, Question, Questions
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import Collection
 
     from pallas_gateway.calls.questions import Mode
 
@@ -37,6 +36,21 @@ class Held:
         return Answer("accepted", {"name": "Ada"})
 
 
+class Recorded:
+    """Something that pauses."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def pause(self) -> None:
+        """Note it."""
+        self.heard.append("pause")
+
+    def resume(self) -> None:
+        """Note it."""
+        self.heard.append("resume")
+
+
 def a_question(server: str | None = "notes") -> Question:
     return Question("form", "Who?", server, schema={})
 
@@ -53,35 +67,31 @@ async def test_a_nested_question_goes_up_the_path_with_the_name_of_the_agent_tha
 
 
 async def test_pauses_are_entered_once_for_questions_that_are_open_together() -> None:
-    asker, pauses = Held(), []
-
-    @asynccontextmanager
-    async def pause() -> AsyncIterator[None]:
-        pauses.append("begun")
-        yield
-        pauses.append("ended")
-
+    asker, slots, late = Held(), Recorded(), Recorded()
     questions = Questions("user", asker)
-    questions.pausing(pause)
-    async with asyncio.TaskGroup() as group:
-        asking = [group.create_task(questions.ask(a_question())) for _ in range(2)]
-        await eventually(lambda: len(asker.asked) == 2)
-        assert pauses == ["begun"]
-        asker.go.set()
+    with questions.pauses.including(slots):
+        async with asyncio.TaskGroup() as group:
+            asking = [group.create_task(questions.ask(a_question())) for _ in range(2)]
+            await eventually(lambda: len(asker.asked) == 2)
+            assert slots.heard == ["pause"]
+            with questions.pauses.including(late):  # begins while a question is open, and ends before it
+                assert late.heard == ["pause"]
+            asker.go.set()
     assert {one.result().outcome for one in asking} == {"accepted"}
-    assert pauses == ["begun", "ended"]
+    assert slots.heard == ["pause", "resume"]
+    assert late.heard == ["pause"]
 
 
 async def test_a_deadline_does_not_count_the_time_in_which_the_caller_is_asked() -> None:
     asker, loop = Held(), asyncio.get_running_loop()
     questions = Questions("user", asker)
     async with asyncio.timeout(0.2) as deadline:
-        questions.pausing(partial(not_counting, deadline))
-        asking = asyncio.create_task(questions.ask(a_question()))
-        began = loop.time()
-        await eventually(lambda: loop.time() > began + 0.3)
-        asker.go.set()
-        await asking
+        with questions.pauses.including(PausableDeadline(deadline)):
+            asking = asyncio.create_task(questions.ask(a_question()))
+            began = loop.time()
+            await eventually(lambda: loop.time() > began + 0.3)
+            asker.go.set()
+            await asking
         left = deadline.when()
         assert left is not None
         assert left - loop.time() <= 0.2
@@ -208,19 +218,15 @@ async def test_a_call_has_a_limit_of_questions_that_are_open_at_once() -> None:
     assert {answer.outcome for answer in await asyncio.gather(*asking)} == {"accepted"}
 
 
-async def test_a_pause_ends_as_usual_where_the_question_arises_while_an_error_is_handled() -> None:
-    asker, ended = Held(), []
-    asker.go.set()
+async def test_a_deadline_that_has_passed_stays_passed() -> None:
+    async def too_late() -> None:
+        async with asyncio.timeout(0) as deadline:
+            passed = PausableDeadline(deadline)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                passed.pause()
+                passed.resume()
 
-    @asynccontextmanager
-    async def pause() -> AsyncIterator[None]:
-        yield
-        ended.append("as usual")
-
-    questions = Questions("boss", asker)
-    questions.pausing(pause)
-    try:
-        raise ValueError
-    except ValueError:
-        await questions.ask(a_question())
-    assert ended == ["as usual"]
+    with pytest.raises(TimeoutError):
+        await too_late()
