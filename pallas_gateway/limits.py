@@ -108,6 +108,25 @@ class ThreadLimits:
     busy_seconds: float = 10.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionLimits:
+    """Of questions to callers; those beyond are declined, and the model reads the reason.
+
+    Attributes:
+        at_once: Questions of one call that are open at once.
+        of_one_call: Questions of one call and of the calls nested in it, one after the other or at once.
+        message_characters: Longest message.
+        schema_characters: Largest schema of a form, as JSON.
+        url_characters: Longest address of a page.
+    """
+
+    at_once: int = 32
+    of_one_call: int = 100
+    message_characters: int = 32 * 1024
+    schema_characters: int = 64 * 1024
+    url_characters: int = 8 * 1024
+
+
 @dataclass(slots=True, kw_only=True)
 class GatewayLimits:
     """Of one gateway."""
@@ -117,6 +136,7 @@ class GatewayLimits:
     bodies: BodyLimits = field(default_factory=BodyLimits)
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     threads: ThreadLimits = field(default_factory=ThreadLimits)
+    questions: QuestionLimits = field(default_factory=QuestionLimits)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from mcp.shared.exceptions import NoBackChannelError
 from pydantic import ValidationError
 
 from pallas_gateway.agent_server.requests import SESSION_HEADER, headers_of
-from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.questions import Answer
 
 if TYPE_CHECKING:
@@ -71,8 +70,7 @@ class StreamAsker:
             except (MCPError, ValidationError):  # an error, or no answer to an elicitation
                 return Answer("cancelled")
             answer = Answer(OUTCOMES[result.action], result.content)
-            why = misfit(question.schema, result.content) if result.action == "accept" and question.schema else None
-            if why is None:
+            if (why := question.misfit(answer)) is None:
                 return answer
             question = replace(question, message=f"{question.message} (The answer did not fit: {why}.)")
         return Answer("cancelled")

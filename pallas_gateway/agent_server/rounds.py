@@ -22,7 +22,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.agent_server.asking import OUTCOMES, modes_in
 from pallas_gateway.agent_server.requests import caller_of, request_bearer
-from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.questions import Answer
 from pallas_gateway.errors import CallRefusedError
 
@@ -126,8 +125,8 @@ def _answers(call: OpenCall, responses: InputResponses) -> dict[str, Answer]:
             continue
         if not isinstance(response, ElicitResult):
             raise MCPError(INVALID_PARAMS, f"inputResponses: '{id_}' is no answer to an elicitation.")
-        accepts = response.action == "accept" and question.schema is not None
-        if accepts and (why := misfit(question.schema or {}, response.content)) is not None:
+        answer = Answer(OUTCOMES[response.action], response.content)
+        if (why := question.misfit(answer)) is not None:
             raise MCPError(INVALID_PARAMS, f"inputResponses: in '{id_}', {why}. Send another answer with this state.")
-        answers[id_] = Answer(OUTCOMES[response.action], response.content)
+        answers[id_] = answer
     return answers

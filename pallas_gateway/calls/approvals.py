@@ -59,7 +59,7 @@ class Approvals:
             return None if self._allow_unasked else "this caller cannot be asked for it"
         decision = (answer.content or {}).get("decision")
         if answer.outcome != "accepted" or decision not in {"once", "call"}:
-            return "the caller did not give it"
+            return answer.why or "the caller did not give it"
         self._all_allowed = self._all_allowed or decision == "call"
         return None
 

@@ -6,6 +6,8 @@ it is read by hand: no pattern, no reference and no nesting of it is evaluated.
 
 from __future__ import annotations
 
+import json
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.telemetry.redaction import quoted
@@ -49,12 +51,31 @@ def required_in(schema: Mapping[str, Any]) -> list[str]:
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
+def size_of(schema: Mapping[str, Any]) -> float:
+    """Return the number of characters of a form as JSON."""
+    try:
+        return len(json.dumps(schema, ensure_ascii=False))
+    except RecursionError:
+        return inf
+
+
+def visible(value: Any) -> Any:
+    r"""Return JSON data whose texts are Unicode: half of a surrogate pair becomes its escape, as `\ud800`."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {visible(key): visible(one) for key, one in value.items()}
+    return [visible(one) for one in value] if isinstance(value, list) else value
+
+
 def _misfit(field: Mapping[str, Any], value: Any) -> str | None:
     kind = field.get("type")
     if isinstance(kind, str) and kind in _TYPES:
         is_bool = isinstance(value, bool)
         if not isinstance(value, _TYPES[kind]) or (is_bool and kind != "boolean"):
             return f"must be of type {kind}"
+    if visible(value) != value:
+        return "is not Unicode text"
     if isinstance(value, list):
         choices = choices_of(_mapping(field.get("items")))
         return _out_of(field, "Items", len(value), "choices") or _all_in(value, choices)

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
-from pallas_gateway.calls.forms import fields_of
+from pallas_gateway.calls import forms
 from pallas_gateway.calls.pauses import Pauses
+from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ type Outcome = Literal["accepted", "declined", "cancelled", "expired", "unaskabl
 
 LONGEST_QUOTE = 1_000
 """Characters of a question that a model reads when the caller could not be asked."""
-MOST_AT_ONCE = 32
-"""Questions of one call that are open at once; further ones are declined."""
 _log = logging.getLogger("pallas.questions")
 
 
@@ -69,17 +68,40 @@ class Question:
         on_behalf = f", for {agent}" if self.server and agent != called else ""
         return f"{asker}{on_behalf}: {self.message}"
 
-    def not_asked(self) -> str:
-        """Return what the model reads when the caller could not be asked: of a URL, the host alone."""
+    def not_asked(self, why: str | None = None) -> str:
+        """Return what the model reads when the question was not put to the caller: of a URL, the host alone.
+
+        `why` is a clause; None if the caller cannot be asked.
+        """
         asker = f"The server '{self.server}'" if self.server else "This tool"
-        fields = ", ".join(fields_of(self.schema or {}))
+        fields = ", ".join(forms.visible(list(forms.fields_of(self.schema or {}))))
         wanted = f" and to open a page at {_host_of(self.url)}" if self.url else ""
         wanted = f" (fields: {shortened(fields, LONGEST_QUOTE)})" if fields else wanted
+        reason = f"The caller was not asked, because {why}" if why else "This caller cannot be asked"
         return (
             f"{asker} wanted to ask the caller: {shortened(self.message, LONGEST_QUOTE)!r}{wanted}. "
-            "This caller cannot be asked, so the question was declined. Do not repeat this call: continue without "
+            f"{reason}, so the question was declined. Do not repeat this call: continue without "
             "the answer, or write in your answer what is needed."
         )
+
+    def misfit(self, answer: Answer) -> str | None:
+        """Return why an answer cannot be taken, as a clause; None if it can."""
+        is_form = answer.outcome == "accepted" and self.url is None
+        return forms.misfit(self.schema or {}, answer.content) if is_form else None
+
+    def too_large(self, limits: QuestionLimits) -> str | None:
+        """Return why the question is larger than clients should be sent, as a clause; None if it is not."""
+        sizes = (
+            ("message", len(self.message), limits.message_characters),
+            ("address", len(self.url or ""), limits.url_characters),
+            ("form", forms.size_of(self.schema or {}), limits.schema_characters),
+        )
+        return next((f"its {name} has more than {most} characters" for name, size, most in sizes if size > most), None)
+
+    def with_visible_surrogates(self) -> Question:
+        """Return the question as Unicode text: JSON may have halves of surrogate pairs, which no client can be sent."""
+        schema, url = forms.visible(self.schema), forms.visible(self.url)
+        return replace(self, message=forms.visible(self.message), schema=schema, url=url)
 
 
 def _host_of(url: str) -> str | None:
@@ -91,10 +113,17 @@ def _host_of(url: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a question; `content` is the filled form of an accepted one."""
+    """The answer to a question.
+
+    Attributes:
+        outcome: the caller's decision, or the reason why there is none.
+        content: the filled form of an accepted question.
+        why: a clause, if the question was declined without asking a caller that can be asked.
+    """
 
     outcome: Outcome
     content: Mapping[str, Any] | None = field(default=None, repr=False)
+    why: str | None = None
 
     @property
     def action(self) -> Action:
@@ -102,6 +131,18 @@ class Answer:
         if self.outcome == "accepted":
             return "accept"
         return "decline" if self.outcome in {"declined", "unaskable"} else "cancel"
+
+    @property
+    def was_asked_for(self) -> bool:
+        """Return whether the question was put to the caller."""
+        return self.outcome != "unaskable" and self.why is None
+
+    def checked_for(self, question: Question) -> Answer:
+        """Return the answer with a filled form if it accepts one, else without content; a denied approval declines."""
+        content = dict(self.content or {}) if self.outcome == "accepted" and question.url is None else None
+        if question.kind == "approval" and content is not None and content.get("decision") == "deny":
+            return Answer("declined")
+        return replace(self, content=content)
 
 
 UNASKABLE = Answer("unaskable")
@@ -144,11 +185,12 @@ class WaitingCalls:
 
 @dataclass(frozen=True, slots=True)
 class AskRules:
-    """The limits of questions: seconds for an answer, and the calls of this process that may wait for one."""
+    """The limits of questions: seconds for an answer, the calls of this process that may wait for one, and sizes."""
 
     seconds: float = 300.0
     most_waiting: int = 256
     waiting: WaitingCalls = field(default_factory=WaitingCalls)
+    limits: QuestionLimits = field(default_factory=QuestionLimits)
 
 
 class QuestionWatch(Protocol):
@@ -189,6 +231,7 @@ class Questions:
         self._rules = rules or AskRules()
         self._watch = watch or _Unwatched()
         self._is_outermost = not isinstance(asker, Questions)  # its limits hold for the whole path
+        self._put = 0
         self._not_asked: dict[str, list[str]] = {}
 
     @property
@@ -204,28 +247,44 @@ class Questions:
     async def ask(self, question: Question) -> Answer:
         """Return the caller's answer to a question that has arisen in this call."""
         question = replace(question, agent=question.agent or self.agent)
-        if question.mode in self.modes:
+        answer, refusal = Answer("cancelled"), self.refusal(question)
+        if refusal is None:
+            question = question.with_visible_surrogates()
             self._watch.asked(question)
-        answer = UNASKABLE
         try:
-            answer = await self.put(question)
-            if question.kind == "approval" and (answer.content or {}).get("decision") == "deny":
-                answer = Answer("declined")
+            answer = refusal or (await self.put(question)).checked_for(question)
         finally:  # also when the call ends meanwhile
             self._watch.answered(question, answer)
         ids = {"agent": question.agent, "server": question.server, "kind": question.kind, "outcome": answer.outcome}
-        _log.info("question answered", extra={**ids, "question": question.id})
+        _log.info("question answered", extra={**ids, "question": question.id, "why": answer.why})
         return answer
 
-    async def put(self, question: Question) -> Answer:
-        """Return the caller's answer to a question of this call, or of a nested one."""
-        waiting, is_outermost, now_open = self._rules.waiting, self._is_outermost, self.pauses.questions
-        is_full = is_outermost and now_open == 0 and waiting.count >= self._rules.most_waiting
-        if is_full or now_open >= MOST_AT_ONCE or question.mode not in self.modes:
+    def refusal(self, question: Question) -> Answer | None:
+        """Return the answer to a question that is not put to the caller; None if it is."""
+        if question.mode not in self.modes:
             return UNASKABLE
+        if (why := self._limit_reached(question)) is not None:
+            return Answer("declined", why=why)
+        return self._asker.refusal(question) if isinstance(self._asker, Questions) else None
+
+    def _limit_reached(self, question: Question) -> str | None:
+        limits, waiting = self._rules.limits, self._rules.waiting
+        if self.pauses.questions >= limits.at_once:
+            return "too many questions of this call are open"
+        if not self._is_outermost:
+            return None
+        if self._put >= limits.of_one_call:
+            return f"this call has asked {self._put} questions already"
+        if self.pauses.questions == 0 and waiting.count >= self._rules.most_waiting:
+            return "too many calls wait for answers"
+        return question.too_large(limits)
+
+    async def put(self, question: Question) -> Answer:
+        """Return the caller's answer to a question of this call, or of a nested one; there was no `refusal` of it."""
+        self._put += 1
         with self._waiting(), self.pauses.paused():
             try:
-                async with asyncio.timeout(self._rules.seconds if is_outermost else None):
+                async with asyncio.timeout(self._rules.seconds if self._is_outermost else None):
                     return await self._asker.put(self._named(question))
             except TimeoutError:
                 return EXPIRED

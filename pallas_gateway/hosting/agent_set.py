@@ -244,7 +244,9 @@ class AgentSet:
             settings.heartbeat_seconds,
             settings.max_history_entries,
             llm_pass_through=settings.auth is None or settings.auth.llm_pass_through,
-            ask_rules=AskRules(settings.ask_seconds, settings.max_open_questions, shared.running.waiting),
+            ask_rules=AskRules(
+                settings.ask_seconds, settings.max_open_questions, shared.running.waiting, shared.limits.questions
+            ),
             on_state=self._note_state,
         )
 

@@ -16,6 +16,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult, TextContent
 
+from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.runtime.fast_paths import STATELESS_CALLS
 from tests.e2e.calling import answer_of, ask
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.support.clients import RawReply
     from tests.support.downstreams import Era
-    from tests.support.gateway import Project, Running
+    from tests.support.gateway import Limits, Project, Running
     from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
 
 pytestmark = pytest.mark.usefixtures("no_trust_store")
@@ -322,17 +323,40 @@ async def test_a_question_without_an_answer_in_time_is_cancelled_and_the_agent_g
 
 
 @pytest.mark.parametrize(
-    ("settings", "gateway"), [({"ask_caller": False}, {}), ({}, {"max_open_questions": 0})], ids=["agent", "limit"]
+    ("settings", "gateway", "why"),
+    [
+        ({"ask_caller": False}, {}, "This caller cannot be asked"),
+        ({}, {"max_open_questions": 0}, "The caller was not asked, because too many calls wait for answers"),
+    ],
+    ids=["agent", "limit"],
 )
-async def test_questions_may_be_switched_off(settings: dict[str, Any], gateway: dict[str, Any], tmp_path: Path) -> None:
+async def test_questions_may_be_switched_off(
+    settings: dict[str, Any], gateway: dict[str, Any], why: str, tmp_path: Path
+) -> None:
     person, agent = Person(), Agent(["asking"], settings=settings)
     async with (
         asking_downstream("modern") as downstream,
         gateway_of(tmp_path, {"url": downstream.url}, agent, gateway=gateway) as served,
         client_of(served.url("user"), person) as client,
     ):
-        assert "cannot be asked" in await told(client, "name")
+        assert why in await told(client, "name")
     assert not person.asked
+
+
+async def test_a_call_that_asks_too_often_is_declined_and_the_model_reads_why(limits: Limits, tmp_path: Path) -> None:
+    limits.gateway.questions = QuestionLimits(of_one_call=1)
+    person = Person(accept(name="Ada"))
+    async with (
+        asking_downstream("initialize") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}) as served,
+        client_of(served.url("user"), person) as client,
+    ):
+        answer = await told(client, "name pay")
+        assert "this call has asked 1 questions already" in answer
+        assert sorted(one["action"] for one in downstream.answers) == ["accept", "decline"]
+        assert questions(served, "form", "accepted") + questions(served, "url", "accepted") == 1
+        assert questions(served, "form", "declined") + questions(served, "url", "declined") == 1
+    assert len(person.asked) == 1
 
 
 async def test_a_client_that_leaves_while_it_is_asked_ends_its_call(tmp_path: Path) -> None:
@@ -490,7 +514,7 @@ async def test_a_call_of_2026_ends_with_its_questions_and_goes_on_with_the_answe
         assert len(served.gateway.running.open_calls) == 0
 
 
-CAN_BE_ASKED: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+CAN_BE_ASKED: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}, "url": {}}}}
 INVALID_PARAMS = -32602
 
 
@@ -519,9 +543,9 @@ class Asked:
             return await client.request("tools/call", {**params, **more}, meta=CAN_BE_ASKED)
 
 
-async def asked_at(url: str) -> Asked:
+async def asked_at(url: str, message: str = "name") -> Asked:
     async with raw_client(url, protocol_version=MODERN_VERSION, bearer="mine") as client:
-        arguments = {"message": "name"}
+        arguments = {"message": message}
         result = (await client.call_tool("send_message", arguments, meta=CAN_BE_ASKED)).result
     assert result["resultType"] == "input_required"
     (id_,) = result["inputRequests"]
@@ -559,11 +583,39 @@ async def test_a_state_is_good_for_its_own_call_once(tmp_path: Path) -> None:
 async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(tmp_path: Path) -> None:
     async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
         asked = await asked_at(served.url("user"))
-        answers: list[dict[str, Any]] = [{"action": "accept", "content": {"name": 7}}, {"roots": []}]
+        contents: list[Any] = [
+            {"name": 7},
+            {},
+            {"name": "Ada", "more": 1},
+            {"name": {"first": "Ada"}},
+            "Ada",
+            ["Ada"],
+            None,
+        ]
+        contents.append({"name": "\ud800"})
+        answers: list[dict[str, Any]] = [{"action": "accept", "content": one} for one in contents]
+        answers += [{"roots": []}, {"action": "agree"}]
         for answer in answers:
             refused = await asked.repeat(answer)
             assert refused.error["code"] == INVALID_PARAMS
         assert "Ada" in answer_of(await asked.repeat()).text
+
+
+@pytest.mark.parametrize(
+    ("message", "answer"),
+    [
+        ("name", {"action": "decline", "content": {"name": "Eve"}}),
+        ("name", {"action": "cancel", "content": {"name": 7}}),
+        ("pay", {"action": "accept", "content": {"name": "Eve"}}),
+    ],
+)
+async def test_content_that_no_form_was_accepted_with_is_dropped(
+    message: str, answer: dict[str, Any], tmp_path: Path
+) -> None:
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        asked = await asked_at(served.url("user"), message)
+        await asked.repeat(answer, message=message)
+        assert downstream.answers == [{"action": answer["action"], "content": None}]
 
 
 async def test_a_call_whose_client_never_returns_ends_after_ask_seconds(tmp_path: Path) -> None:

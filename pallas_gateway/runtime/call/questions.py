@@ -117,10 +117,10 @@ class _PutToCaller:
         else:
             question = Question("form", params.message, server, schema=params.requested_schema)
         answer = await questions.ask(question)
-        if answer.outcome == "unaskable":
+        if not answer.was_asked_for:
             for tool_call_id in _tool_calls(self._runtime, server):
-                questions.tell_model(tool_call_id, question.not_asked())
-        return ElicitResult(action=answer.action, content=dict(answer.content) if answer.content else None)
+                questions.tell_model(tool_call_id, question.not_asked(answer.why))
+        return ElicitResult(action=answer.action, content=None if answer.content is None else dict(answer.content))
 
 
 def _tool_calls(runtime: MCPClientCallbackRuntime, server: str) -> Iterable[str]:
@@ -148,6 +148,6 @@ async def _human_input(arguments: dict[str, Any] | str, agent_name: str | None =
     message = form.message or form.schema.get("title") or "Please complete this form:"
     question = Question("human_input", message, schema=form.schema)
     answer = await current_scope.get().questions.ask(question)
-    if answer.outcome == "unaskable":
-        return question.not_asked()
+    if not answer.was_asked_for:
+        return question.not_asked(answer.why)
     return _NOT_GIVEN.get(answer.action) or json.dumps(dict(answer.content or {}))

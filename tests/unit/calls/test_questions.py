@@ -12,7 +12,8 @@ from pallas_gateway.calls.approvals import LONGEST_ARGUMENTS, approval_question
 from pallas_gateway.calls.client_answers import ClientAnswers
 from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.pauses import PausableDeadline
-from pallas_gateway.calls.questions import MOST_AT_ONCE, UNASKABLE, Answer, AskRules, Question, Questions
+from pallas_gateway.calls.questions import UNASKABLE, Answer, AskRules, Question, Questions
+from pallas_gateway.limits import QuestionLimits
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ async def test_at_most_so_many_calls_wait_and_a_path_of_nested_calls_counts_once
     waiting = asyncio.create_task(nested.ask(a_question()))
     await eventually(lambda: asker.asked)
     assert rules.waiting.count == 1
-    assert await Questions("other", Held(), rules).ask(a_question()) == UNASKABLE
+    refused = await Questions("other", Held(), rules).ask(a_question())
+    assert refused == Answer("declined", why="too many calls wait for answers")
     waiting.cancel()
     await asyncio.wait({waiting})
     assert rules.waiting.count == 0
@@ -209,13 +211,130 @@ def test_a_hostile_schema_is_read_harmlessly_and_choices_in_linear_time() -> Non
 
 
 async def test_a_call_has_a_limit_of_questions_that_are_open_at_once() -> None:
-    asker = Held()
-    questions = Questions("boss", asker)
-    asking = [asyncio.create_task(questions.ask(a_question())) for _ in range(MOST_AT_ONCE)]
-    await eventually(lambda: len(asker.asked) == MOST_AT_ONCE)
-    assert await questions.ask(a_question()) == UNASKABLE
+    asker, limits = Held(), QuestionLimits(at_once=2)
+    questions = Questions("boss", asker, AskRules(limits=limits))
+    asking = [asyncio.create_task(questions.ask(a_question())) for _ in range(2)]
+    await eventually(lambda: len(asker.asked) == 2)
+    refused = await questions.ask(a_question())
+    assert (refused.action, refused.why) == ("decline", "too many questions of this call are open")
     asker.go.set()
     assert {answer.outcome for answer in await asyncio.gather(*asking)} == {"accepted"}
+
+
+async def test_a_call_has_a_limit_of_questions_that_holds_for_its_nested_calls_together() -> None:
+    asker = Held()
+    asker.go.set()
+    top = Questions("boss", asker, AskRules(limits=QuestionLimits(of_one_call=2)))
+    for _ in range(2):
+        assert (await Questions("research", top).ask(a_question())).outcome == "accepted"
+    refused = await Questions("research", top).ask(a_question())
+    assert (refused.action, refused.why) == ("decline", "this call has asked 2 questions already")
+    assert len(asker.asked) == 2
+
+
+NESTED: dict[str, Any] = {}
+for _ in range(100_000):
+    NESTED = {"properties": NESTED}
+
+
+@pytest.mark.parametrize(
+    ("question", "why"),
+    [
+        (Question("form", "x" * 11, schema={}), "its message has more than 10 characters"),
+        (Question("url", "Pay", url="https://" + "x" * 20), "its address has more than 20 characters"),
+        (Question("form", "Who?", schema={"properties": "x" * 30}), "its form has more than 30 characters"),
+        (Question("form", "Who?", schema=NESTED), "its form has more than 30 characters"),
+    ],
+    ids=["message", "address", "form", "nesting"],
+)
+async def test_a_question_that_is_too_large_is_declined_unseen_and_the_model_reads_why(
+    question: Question, why: str
+) -> None:
+    class Watch:
+        """Notes what it hears."""
+
+        def __init__(self) -> None:
+            self.heard: list[str] = []
+
+        def asked(self, question: Question) -> None:
+            """Note it."""
+            self.heard.append(question.id)
+
+        def answered(self, question: Question, answer: Answer) -> None:
+            """Note it."""
+            del question
+            self.heard.append(answer.outcome)
+
+    asker, watch = Held(), Watch()
+    asker.modes = ["form", "url"]
+    limits = QuestionLimits(message_characters=10, url_characters=20, schema_characters=30)
+    refused = await Questions("user", asker, AskRules(limits=limits), watch).ask(question)
+    assert refused == Answer("declined", why=why)
+    assert (asker.asked, watch.heard) == ([], ["declined"])
+    assert f"The caller was not asked, because {why}, so the question was declined." in question.not_asked(why)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "content"),
+    [
+        (Question("form", "Who?", schema={}), Answer("accepted", None), {}),
+        (Question("form", "Who?", schema={}), Answer("declined", {"name": "Ada"}), None),
+        (Question("form", "Who?", schema={}), Answer("cancelled", {"name": "Ada"}), None),
+        (Question("url", "Pay", url="https://a.example"), Answer("accepted", {"name": "Ada"}), None),
+    ],
+)
+async def test_only_the_accepted_answer_of_a_form_has_content(
+    question: Question, answer: Answer, content: dict[str, Any] | None
+) -> None:
+    class Given:
+        """Gives the answer."""
+
+        modes: Collection[Mode] = ["form", "url"]
+
+        async def put(self, question: Question) -> Answer:
+            """Give it."""
+            del question
+            return answer
+
+    assert await Questions("user", Given()).ask(question) == Answer(answer.outcome, content)
+
+
+async def test_halves_of_surrogate_pairs_are_shown_as_their_escapes() -> None:
+    asker = Held()
+    asker.go.set()
+    schema = {"properties": {"n\ud800": {"enum": ["\udfff", 7]}}}
+    await Questions("user", asker).ask(Question("form", "a\ud800b", schema=schema))
+    await Questions("user", asker).ask(approval_question("files/write", {"\ud83d": "\ud83d\ude00 \ud83d"}))
+    form, approval = asker.asked
+    assert form.message == "user: a\\ud800b"
+    assert form.schema == {"properties": {"n\\ud800": {"enum": ["\\udfff", 7]}}}
+    approval.message.encode()
+    assert '"\\ud83d": "\\ud83d\\ude00 \\ud83d"' in approval.message
+    Question("form", "\ud800", schema=schema).not_asked().encode()
+    assert misfit({"properties": {"a": FIELD}}, {"a": "\ud800"}) == "'a' is not Unicode text"
+
+
+async def test_a_question_whose_call_ends_meanwhile_counts_as_cancelled(caplog: pytest.LogCaptureFixture) -> None:
+    outcomes: list[str] = []
+
+    class Watch:
+        """Notes outcomes."""
+
+        def asked(self, question: Question) -> None:
+            """Ignore it."""
+
+        def answered(self, question: Question, answer: Answer) -> None:
+            """Note it."""
+            del question
+            outcomes.append(answer.outcome)
+
+    asker = Held()
+    asking = asyncio.create_task(Questions("user", asker, watch=Watch()).ask(a_question()))
+    await eventually(lambda: asker.asked)
+    asking.cancel()
+    await asyncio.wait({asking})
+    assert outcomes == ["cancelled"]
+    assert not caplog.records
 
 
 async def test_a_deadline_that_has_passed_stays_passed() -> None:
