@@ -240,6 +240,52 @@ async def test_a_form_and_a_page_are_put_to_the_client_of_the_call(era: Era, tmp
         assert served.metric("pallas_questions_open", agent="user") == 0
 
 
+@EACH_MODE
+async def test_a_tool_that_requires_pages_is_called_again_once_the_caller_has_accepted_them(
+    mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    person = Person(accept(), accept())
+    async with asking_downstream("initialize") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        async with client_of(served.url("user"), person, mode) as client:
+            assert await told(client, "consent") == "consented"
+        assert [one.message for one in person.asked] == [f"asking: {URL_MESSAGE}", f"asking: {URL_MESSAGE}, again"]
+        assert {one.url for one in person.asked if isinstance(one, ElicitRequestURLParams)} == {URL}
+        assert len(downstream.recorder.calls("consent")) == 2
+        assert questions(served, "url", "accepted") == 2
+    assert not [one for one in caplog.records if URL in str(vars(one))]
+
+
+@pytest.mark.parametrize(
+    ("replies", "after", "calls", "text"),
+    [
+        ([DECLINE], 1, 1, "The caller declined to answer."),
+        ([accept(), ElicitResult(action="cancel")], 1, 1, "The caller did not answer."),
+        ([accept(), accept()], 2, 2, "it may not be completed yet"),
+        ([], 1, 1, "This caller cannot be asked"),
+    ],
+)
+async def test_the_model_reads_why_pages_that_a_tool_requires_were_not_opened(
+    replies: list[ElicitResult], after: int, calls: int, text: str, tmp_path: Path
+) -> None:
+    def script(request: LlmRequest) -> Turn:
+        results = list(request.tool_results.values())
+        return say(results[0]) if results else call_tools([("asking__consent", {"after": after})])
+
+    async with (
+        asking_downstream("initialize") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, script=script) as served,
+    ):
+        if replies:
+            async with client_of(served.url("user"), Person(*replies)) as client:
+                answer = await told(client, "go")
+        else:
+            answer = (await ask(served.url("user"), "go")).text
+        assert text in answer
+        assert "url-secret" not in answer
+        assert len(downstream.recorder.calls("consent")) == calls
+
+
 async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(tmp_path: Path) -> None:
     person = Person(accept(name=["Ada"]), accept(age=3), accept(name="Ada"))
     async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:

@@ -1,7 +1,7 @@
 """Downstreams that ask: by `elicitation/create` in the initialize era, by `InputRequiredResult` in that of 2026-07-28.
 
 Each has the tools `name` (a form), `pay` (a page to open), `sample` (asks for a model), `wipe` (is destructive)
-and `hang` (never answers).
+and `hang` (never answers); that of the initialize era also `consent` (requires pages by an error).
 `answers` has the answers.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp.shared.exceptions import MCPDeprecationWarning, UrlElicitationRequiredError
 from mcp_types import (
     CreateMessageRequest,
     CreateMessageRequestParams,
@@ -79,6 +79,18 @@ def _ask_in_requests(server: MCPServer, answers: list[dict[str, Any]]) -> None:
         """Ask by a page."""
         session, id_ = ctx.request_context.session, ctx.request_context.request_id
         return _heard(answers, await session.elicit_url(URL_MESSAGE, URL, "e-1", related_request_id=id_))
+
+    attempts: list[bool] = []
+
+    @server.tool(structured_output=False)
+    def consent(after: int = 1) -> str:
+        """Require two pages by an error, `after` times."""
+        attempts.append(True)
+        if len(attempts) > after:
+            return "consented"
+        more = ElicitRequestURLParams(message=f"{URL_MESSAGE}, again", url=URL, elicitation_id="e-2")
+        first = ElicitRequestURLParams(message=URL_MESSAGE, url=URL, elicitation_id="e-1")
+        raise UrlElicitationRequiredError([first, more])
 
     @server.tool(structured_output=False)
     async def sample(ctx: Context) -> str:

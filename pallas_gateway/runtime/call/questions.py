@@ -1,7 +1,7 @@
 """Questions that fast-agent would answer by itself: elicitations of downstreams, and the tool of `human_input` agents.
 
 fast-agent prompts at the process's terminal and accepts every page to open. Here each question goes to the `Questions`
-of the running call.
+of the running call, as do the pages that the error `URL_ELICITATION_REQUIRED` of 2025-11-25 names.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from fast_agent.agents import mcp_agent
 from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
+from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.elicitation_handlers import auto_cancel_elicitation_handler
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.mcp.url_elicitation_required import parse_url_elicitation_required_data
 from fast_agent.tools import elicitation
+from mcp import MCPError
 from mcp.client.session import ClientSession
 from mcp_types import (
+    URL_ELICITATION_REQUIRED,
     ElicitationCapability,
     ElicitRequestURLParams,
     ElicitResult,
@@ -34,17 +38,25 @@ if TYPE_CHECKING:
 
     from mcp_types import ClientCapabilities, ElicitRequestParams
 
-    from pallas_gateway.calls.questions import Mode
+    from pallas_gateway.calls.questions import Answer, Mode
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
     type Elicit = Callable[[Any, ElicitRequestParams], Awaitable[ElicitResult]]
 
 _log = logging.getLogger("pallas.questions")
+_MAY_REQUIRE_PAGES = ("call_tool", "read_resource", "get_prompt")
+_STILL_REQUIRED = (
+    "The caller agreed to open the page, but the server still requires it: it may not be completed yet. "
+    "Ask the caller to complete it, then call the tool again."
+)
 _NOT_GIVEN = {"decline": "The caller declined to answer.", "cancel": "The caller did not answer."}
 RELIED_ON: ReliedOn = (
     (MCPClientCallbackRuntime, "_resolve_elicitation_handler", ("self",)),
     *((MCPClientCallbackRuntime, name, ()) for name in ("custom_elicitation_handler", "aggregator", "server_config")),
     (MCPAggregator, "_tool_handler", ()),
+    (MCPClientCallbackRuntime, "elicitation_callback", ()),
+    *((MCPClientConnection, name, ("self",)) for name in _MAY_REQUIRE_PAGES),
+    (MCPClientConnection, "callbacks", ()),
     (ClientSession, "_build_capabilities", ("self", "version")),
     (ClientSession, "_elicitation_callback", ()),
     (mcp_agent, "run_elicitation_form", ("arguments", "agent_name")),
@@ -79,6 +91,8 @@ def prepare() -> None:
 
     MCPClientCallbackRuntime._resolve_elicitation_handler = resolve_elicitation_handler  # type: ignore[method-assign,assignment]
     ClientSession._build_capabilities = build_capabilities  # type: ignore[method-assign]
+    for name in _MAY_REQUIRE_PAGES:
+        setattr(MCPClientConnection, name, _repeated_after_pages(getattr(MCPClientConnection, name)))
     elicitation.run_elicitation_form = mcp_agent.run_elicitation_form = _human_input  # type: ignore[attr-defined]
 
 
@@ -111,6 +125,11 @@ class _PutToCaller:
 
     async def __call__(self, context: Any, params: ElicitRequestParams) -> ElicitResult:
         del context
+        answer = await self.answer_to(params)
+        return ElicitResult(action=answer.action, content=None if answer.content is None else dict(answer.content))
+
+    async def answer_to(self, params: ElicitRequestParams) -> Answer:
+        """Return the caller's answer; where the caller was not asked, the model reads the question."""
         questions, server = current_scope.get().questions, self._runtime.server_name or "unknown"
         if isinstance(params, ElicitRequestURLParams):
             question = Question("url", params.message, server, url=params.url)
@@ -118,9 +137,47 @@ class _PutToCaller:
             question = Question("form", params.message, server, schema=params.requested_schema)
         answer = await questions.ask(question)
         if not answer.was_asked_for:
-            for tool_call_id in _tool_calls(self._runtime, server):
-                questions.tell_model(tool_call_id, question.not_asked(answer.why))
-        return ElicitResult(action=answer.action, content=None if answer.content is None else dict(answer.content))
+            self.tell_model(question.not_asked(answer.why))
+        return answer
+
+    def tell_model(self, text: str) -> None:
+        """Have the model read `text` in the results of the tool calls in which the server asks."""
+        for tool_call_id in _tool_calls(self._runtime, self._runtime.server_name or "unknown"):
+            current_scope.get().questions.tell_model(tool_call_id, text)
+
+    async def pages_accepted(self, error: MCPError) -> bool:
+        """Put the pages of an error to the caller, one after the other; return whether all were accepted."""
+        pages = parse_url_elicitation_required_data(error.data).elicitations
+        for page in pages:
+            answer = await self.answer_to(page)
+            if answer.action != "accept":
+                if answer.was_asked_for:
+                    self.tell_model(_NOT_GIVEN[answer.action])
+                return False
+        return bool(pages)
+
+
+def _repeated_after_pages(request: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return `request`, a method of a connection, which is repeated once after the pages that it requires."""
+
+    @wraps(request)
+    async def repeated(self: MCPClientConnection, *args: Any, **options: Any) -> Any:
+        asker = self.callbacks.elicitation_callback
+        try:
+            return await request(self, *args, **options)
+        except MCPError as error:
+            if error.code != URL_ELICITATION_REQUIRED or not isinstance(asker, _PutToCaller):
+                raise
+            if not await asker.pages_accepted(error):
+                raise
+        try:
+            return await request(self, *args, **options)
+        except MCPError as error:
+            if error.code == URL_ELICITATION_REQUIRED:
+                asker.tell_model(_STILL_REQUIRED)
+            raise
+
+    return repeated
 
 
 def _tool_calls(runtime: MCPClientCallbackRuntime, server: str) -> Iterable[str]:
