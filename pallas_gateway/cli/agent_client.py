@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.agent_server.tools import GET_HEALTH, META_KEY, PARAMS_META_KEY
 from pallas_gateway.calls.assistant_stream import STREAM_META_KEY
 from pallas_gateway.cli.chat.turns import Window, window_of
-from pallas_gateway.cli.live import TerminalView, stream_payload
+from pallas_gateway.cli.live import stream_payload
 from pallas_gateway.cli.parameters import offered_by
 from pallas_gateway.cli.remote import connected, fetch_agents, find_agent, message_tool
 
@@ -84,7 +84,7 @@ class AgentClient:
         """
         agents = await fetch_agents(self.url, self.bearer)
         agent, person = find_agent(agents, self.agent), self.person_for([one.name for one in agents])
-        if person is not None and isinstance(view, TerminalView):
+        if person is not None and view is not None:
             person.pause = view.paused
 
         async def on_message(params: LoggingMessageNotificationParams) -> None:

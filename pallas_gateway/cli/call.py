@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +18,7 @@ from pallas_gateway.cli.attachments import image_of, read
 from pallas_gateway.cli.live import EventView, TerminalView, View, terminal_view
 from pallas_gateway.cli.output import CANCELLED, problem, result
 from pallas_gateway.cli.parameters import PARAMS, SettingsOption, values_of, without_effect
+from pallas_gateway.cli.question_options import AnswersOption, ApproveOption, NoAskOption, person_by
 from pallas_gateway.cli.remote import BearerOption
 from pallas_gateway.cli.usage import UsageError, message_text
 
@@ -29,12 +29,6 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
 _SHOWN_ROWS = 5
-_AnswersOption = Annotated[
-    list[str] | None, typer.Option("--answer", help="FIELD=VALUE for forms of the agent; may be repeated.")
-]
-_ApproveOption = Annotated[
-    list[str] | None, typer.Option("--approve", help="Approve tools: a glob over server/tool; may be repeated.")
-]
 
 
 def call(
@@ -46,10 +40,10 @@ def call(
     conversation_id: Annotated[str | None, typer.Option(help="Your own identifier, logged and returned.")] = None,
     bearer: BearerOption = None,
     url: UrlOption = None,
-    answer: _AnswersOption = None,
-    approve: _ApproveOption = None,
+    answer: AnswersOption = None,
+    approve: ApproveOption = None,
     *,
-    no_ask: Annotated[bool, typer.Option("--no-ask", help="Decline what the agent asks, ask nothing.")] = False,
+    no_ask: NoAskOption = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what agents and their tools do.")] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is written.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
@@ -62,10 +56,7 @@ def call(
         arguments["history"] = _history(history)
     if conversation_id is not None:
         arguments["conversation_id"] = conversation_id
-    from pallas_gateway.cli.questions import person_for  # noqa: PLC0415  no other command needs it
-
-    asking = partial(person_for, answer or (), approve or (), asks=not no_ask)
-    client = AgentClient(gateway_url(url), agent, bearer, asking)
+    client = AgentClient(gateway_url(url), agent, bearer, person_by(answer or (), approve or (), asks=not no_ask))
     opening: AbstractContextManager[EventView | TerminalView] = (
         nullcontext(EventView()) if as_json else terminal_view(f"{agent} …", verbose=verbose, stream=stream)
     )

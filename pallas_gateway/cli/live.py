@@ -31,9 +31,15 @@ class View(Protocol):
     def payload(self, payload: dict[str, Any]) -> None:
         """One payload of the assistant stream."""
 
+    @property
+    def paused(self) -> Callable[[], AbstractContextManager[object]]:
+        """Returns a block in which a person is asked at the terminal."""
+
 
 class EventView:
     """Prints each event as one line of JSON; `type` is `progress`, `assistant`, or at the end `result`."""
+
+    paused = nullcontext  # events go to stdout, questions to stderr
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Print a `progress` event."""

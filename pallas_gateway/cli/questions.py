@@ -5,6 +5,7 @@ Whatever a server wrote is shown without control characters and in limited lengt
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 import unicodedata
@@ -49,6 +50,7 @@ class Person:
         self._approve = approve
         self._agents = agents
         self._read = read
+        self._asking = asyncio.Lock()
 
     async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
         """Return the answer to an elicitation."""
@@ -57,18 +59,22 @@ class Person:
         del context
         if self._approves(params.message):
             return ElicitResult(action="accept", content={"decision": "once"})
-        with self.pause():
-            problem(f"\n{harmless(params.message)}")
-            try:
-                if isinstance(params, ElicitRequestURLParams):
-                    return ElicitResult(action="accept" if await self._opened(params.url) else "decline")
-                fields = fields_of(params.requested_schema)
-                if not await self._consents(fields):
+        async with self._asking:  # tools that run at once may ask at once
+            with self.pause():
+                problem(f"\n{harmless(params.message)}")
+                try:
+                    if isinstance(params, ElicitRequestURLParams):
+                        return ElicitResult(action="accept" if await self._opened(params.url) else "decline")
+                    fields = fields_of(params.requested_schema)
+                    if not await self._consents(fields):
+                        return ElicitResult(action="decline")
+                    return ElicitResult(action="accept", content=await self._filled(fields, params.requested_schema))
+                except _NoValueError:
+                    problem("(declined)")
                     return ElicitResult(action="decline")
-                return ElicitResult(action="accept", content=await self._filled(fields, params.requested_schema))
-            except (EOFError, KeyboardInterrupt):
-                problem("(declined)")
-                return ElicitResult(action="decline")
+                except (EOFError, KeyboardInterrupt):
+                    problem("(cancelled)")
+                    return ElicitResult(action="cancel")
 
     def _approves(self, message: str) -> bool:
         asked = _APPROVAL.match(message)
@@ -111,7 +117,8 @@ class Person:
         """Return the value of a field, None for one that is left out.
 
         Raises:
-            EOFError: no value was given, and the form cannot be sent without it.
+            EOFError: the person has ended the input.
+            _NoValueError: the options give no value, and the form cannot be sent without it.
         """
         if name in self._answers:
             value = value_of(self._answers[name], field)
@@ -129,8 +136,12 @@ class Person:
                 return value
             problem(f"({why})")
         if default is None and is_required:
-            raise EOFError
+            raise _NoValueError
         return default
+
+
+class _NoValueError(Exception):
+    """A form cannot be filled in."""
 
 
 def person_for(answers: Sequence[str], approve: Sequence[str], agents: Collection[str], *, asks: bool) -> Person | None:
@@ -205,4 +216,5 @@ async def _read_line(prompt: str, hidden: bool) -> str:
     from prompt_toolkit.output import create_output  # noqa: PLC0415
 
     session: PromptSession[str] = PromptSession(output=create_output(stdout=sys.stderr))
-    return await session.prompt_async(prompt, is_password=hidden)
+    # Its own handler of SIGINT would replace the chat's; at the prompt, Ctrl-C is a key.
+    return await session.prompt_async(prompt, is_password=hidden, handle_sigint=False)

@@ -1,4 +1,4 @@
-"""`call` answers what the agent asks: by its options, or at the client's own terminal."""
+"""`call` and `chat` answer what the agent asks: by their options, or at the client's own terminal."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams
 
 from pallas_gateway.cli.questions import LONGEST_TEXT, Person, harmless, person_for, prompt_of
 from pallas_gateway.cli.usage import UsageError
-from tests.e2e.test_questions import gateway_of
-from tests.support.asking import FORM, URL, asking_downstream
+from tests.e2e.test_questions import calls_the_tool_it_is_told, gateway_of
+from tests.support import asking
+from tests.support.asking import FORM, URL, URL_MESSAGE, asking_downstream
 from tests.support.gateway import Agent
-from tests.support.terminal import CTRL_D, at_terminal
+from tests.support.scripted_llm import hang
+from tests.support.terminal import CTRL_C, CTRL_D, at_terminal
+from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pallas_gateway.cli.questions import Read
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+
+APPROVAL = "May the tool asking/wipe run with these arguments?"
 
 
 def typing(*lines: str) -> Read:
@@ -70,8 +77,25 @@ async def test_answers_given_beforehand_are_not_asked_for() -> None:
     assert await answered(bad, "7", age="old") == ("accept", {"age": 7})
 
 
-async def test_the_end_of_the_input_declines() -> None:
-    assert await answered(form({"name": {"type": "string"}}, "name")) == ("decline", None)
+async def test_the_end_of_the_input_cancels_the_question() -> None:
+    assert await answered(form({"name": {"type": "string"}}, "name")) == ("cancel", None)
+    assert await answered(form({})) == ("cancel", None)
+
+
+async def test_questions_that_come_at_once_are_asked_one_after_the_other() -> None:
+    gate, prompts = Gate(), []
+
+    async def read(prompt: str, hidden: bool) -> str:
+        prompts.append(prompt)
+        await gate.enter()
+        return "Ada"
+
+    person = Person({}, (), (), read)
+    both = [asyncio.create_task(person(None, form({name: {"type": "string"}}, name))) for name in ("one", "two")]
+    await gate.wait_for_entered()
+    assert prompts == ["one: "]
+    gate.open()
+    assert [(await one).content for one in both] == [{"one": "Ada"}, {"two": "Ada"}]
 
 
 SIZE = {"size": {"type": "string", "default": "m"}}
@@ -177,16 +201,80 @@ async def test_call_asks_at_its_terminal(tmp_path: Path) -> None:
             await terminal.shows("name:")
             await terminal.press(CTRL_D)
             assert await terminal.ends() == 0
-        assert downstream.answers[-1]["action"] == "decline"
+        assert downstream.answers[-1]["action"] == "cancel"
+
+
+async def test_chat_asks_at_its_terminal(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        if request.last_user_text == "name name" and request.tool_results:
+            return hang(gate)
+        return calls_the_tool_it_is_told(request)
+
+    agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent, script=script) as served,
+    ):
+        arguments = ["chat", "user", "--url", served.base_url, "--db", ":memory:"]
+        async with at_terminal(arguments, tmp_path) as terminal:
+            await terminal.shows("user>")
+            await terminal.enter("name wipe pay")
+            for _ in range(3):  # in the order in which they arrive
+                match await terminal.shows_one_of(FORM, APPROVAL, URL_MESSAGE):
+                    case asking.FORM:
+                        await terminal.shows("name:")
+                        await terminal.enter("Ada")
+                        await terminal.shows("age [7]:")
+                        await terminal.enter("")
+                    case asking.URL_MESSAGE:
+                        await terminal.shows("Open pay.example in the browser? [y/N]")
+                        await terminal.enter("n")
+                    case _:
+                        await terminal.shows("3. deny:")
+                        await terminal.enter("2")
+            await terminal.shows("wiped /")
+            await terminal.shows("user>")
+            assert [one for one in downstream.answers if one["content"]] == [
+                {"action": "accept", "content": {"name": "Ada", "age": 7}}
+            ]
+            assert {"action": "decline", "content": None} in downstream.answers
+
+            await terminal.enter("name name")
+            for key in (CTRL_C, CTRL_D):
+                await terminal.shows(FORM)
+                await terminal.shows("name:")
+                await terminal.press(key)
+                await terminal.shows("(cancelled)")
+            await gate.wait_for_entered()
+            assert [one["action"] for one in downstream.answers[2:]] == ["cancel", "cancel"]
+            await terminal.press(CTRL_C)  # cancels the call, as before the questions
+            await terminal.shows("cancelled")
+            await terminal.shows("user>")
+            await terminal.press(CTRL_D)
+            assert await terminal.ends() == 0
+
+
+async def test_chat_without_a_terminal_answers_by_its_options_or_cannot_be_asked(tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        for options, shown in (["--answer", "name=Ada"], '"Ada"'), ([], "cannot be asked"):
+            arguments = ["chat", "user", "-m", "name", "--url", served.base_url, "--db", ":memory:", *options]
+            assert shown in await output_of(arguments)
 
 
 async def test_call_in_a_script_answers_by_its_options(tmp_path: Path) -> None:
     async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
         for options, shown in (["--answer", "name=Ada"], '"Ada"'), (["--no-ask"], "cannot be asked"):
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "pallas_gateway", "call", "user", "name", "--url", served.base_url, *options),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-            )
-            out, _ = await asyncio.wait_for(process.communicate(), 120)
-            assert shown in out.decode()
+            assert shown in await output_of(["call", "user", "name", "--url", served.base_url, *options])
+
+
+async def output_of(arguments: Sequence[str]) -> str:
+    """The standard output of a command that has no terminal."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pallas_gateway", *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 120)
+    return out.decode()

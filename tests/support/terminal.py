@@ -40,6 +40,11 @@ class Terminal:
         await asyncio.to_thread(self._screen.expect, re.escape(text))
         return str(self._screen.before)
 
+    async def shows_one_of(self, *texts: str) -> str:
+        """Wait until one of the texts appears; the text."""
+        found: int = await asyncio.to_thread(self._screen.expect, [re.escape(text) for text in texts])
+        return texts[found]
+
     async def press(self, *keys: str) -> None:
         """Press keys, or type a text."""
         await asyncio.to_thread(self._screen.send, "".join(keys))

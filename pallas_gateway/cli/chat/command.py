@@ -13,6 +13,7 @@ import typer
 from pallas_gateway.cli.address import UrlOption, gateway_url
 from pallas_gateway.cli.output import CANCELLED, problem
 from pallas_gateway.cli.parameters import SettingsOption
+from pallas_gateway.cli.question_options import AnswersOption, ApproveOption, NoAskOption
 from pallas_gateway.cli.remote import BearerOption
 from pallas_gateway.cli.usage import UsageError, message_text
 
@@ -25,7 +26,7 @@ class ChatOptions:
     """Agent and thread of a chat.
 
     With `resume` the `thread` (None: the latest) must exist, otherwise it is created if missing; None is a new thread.
-    `settings` are `NAME=VALUE`. `message` is the only turn of a chat without a prompt.
+    `settings` and `answers` are `NAME=VALUE`. `message` is the only turn of a chat without a prompt.
     """
 
     agent: str
@@ -37,6 +38,9 @@ class ChatOptions:
     resume: bool = field(kw_only=True, default=False)
     images: Sequence[Path] = field(kw_only=True, default=())
     settings: Sequence[str] = field(kw_only=True, default=())
+    answers: Sequence[str] = field(kw_only=True, default=())
+    approve: Sequence[str] = field(kw_only=True, default=())
+    asks: bool = field(kw_only=True, default=True)
 
 
 def chat(
@@ -54,7 +58,10 @@ def chat(
     ] = None,
     bearer: BearerOption = None,
     url: UrlOption = None,
+    answer: AnswersOption = None,
+    approve: ApproveOption = None,
     *,
+    no_ask: NoAskOption = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the latest thread, or with NAME.")] = False,
 ) -> None:
     """Talk to an agent of a running gateway; the conversation is kept on this machine."""
@@ -76,6 +83,9 @@ def chat(
         resume=resume,
         images=image or (),
         settings=settings or (),
+        answers=answer or (),
+        approve=approve or (),
+        asks=not no_ask,
     )
     from pallas_gateway.cli.chat.repl import run  # noqa: PLC0415  imports the terminal and the database
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -15,6 +16,9 @@ from rich.text import Text
 from pallas_gateway.calls.assistant_stream import CHUNK, DELTA
 from pallas_gateway.cli.live import tool_name, tree_lines
 from pallas_gateway.telemetry.redaction import cleaned_data
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -32,6 +36,7 @@ class Screen:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         self.is_live = self._out.isatty()
         self._has_status = False
+        self._held: list[dict[str, Any]] | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -44,6 +49,8 @@ class Screen:
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Replace the status line; only on a terminal, and not inside a line of text."""
         del progress, total
+        if self._held is not None:
+            return
         if message and self._console.is_terminal and not self._console.is_dumb_terminal and not self._in_line:
             self._clear_status()
             line = Text(harmless(message), style="dim", no_wrap=True, overflow="ellipsis")
@@ -54,6 +61,12 @@ class Screen:
 
     def payload(self, payload: dict[str, Any]) -> None:
         """Show live text, tool calls with their results, and the activity of sub-agents."""
+        if self._held is not None:
+            self._held.append(payload)
+        else:
+            self._show_payload(payload)
+
+    def _show_payload(self, payload: dict[str, Any]) -> None:
         speaker = payload.get("agent"), payload.get("iteration")
         text = str(payload.get("text") or "")
         if payload.get("kind") == DELTA:
@@ -71,6 +84,18 @@ class Screen:
                     payload = {**payload, "text": ""}
         for line in tree_lines(payload):
             self.note(line)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Show nothing during the block, in which a person is asked; the payloads are shown at its end."""
+        self.end_line()
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            for payload in held:
+                self.payload(payload)
 
     def finish(self, text: str) -> None:
         """Show the part of the final answer that is not yet shown."""
