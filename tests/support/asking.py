@@ -120,8 +120,11 @@ def _add_hang(server: MCPServer) -> None:
 
 def _ask_in_results(server: MCPServer, answers: list[dict[str, Any]]) -> None:
     def asked(ctx: Context, request: Any) -> str | InputRequiredResult:
+        state = f"state of {getattr(request.params, 'message', 'a question')}"
         if (responses := ctx.input_responses) is None:
-            return InputRequiredResult(input_requests={"q": request}, request_state="state")
+            return InputRequiredResult(input_requests={"q": request}, request_state=state)
+        if ctx.request_state != state:
+            return f"state of another question: {ctx.request_state}"
         answer = responses["q"]
         return _heard(answers, answer) if isinstance(answer, ElicitResult) else str(answer)
 

@@ -1,0 +1,122 @@
+"""Many calls that ask at once: each question reaches its own caller, each answer its own call, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.calling import answer_of, ask
+from tests.e2e.test_questions import CAN_BE_ASKED, gateway_of, questions
+from tests.support.asking import asking_downstream
+from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
+from tests.support.gateway import Agent, until_idle
+from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.scripted_llm import call_tools, say
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.clients import RawClient, RawReply
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+CALLS = 200
+SENTINEL = re.compile(r"sentinel-(\d+)")
+INITIALIZE_VERSION = INITIALIZE_VERSIONS[-1]
+
+
+def asks_what_it_is_told(request: LlmRequest) -> Turn:
+    message, results = request.last_user_text, list(request.tool_results.values())
+    form = {"fields": [{"name": "name", "type": "text"}, {"name": "age", "type": "number"}]}
+    of_server, of_agent = ("asking__name", {"message": message}), ("__human_input", {"message": message, **form})
+    return say(results[0]) if results else call_tools([of_server if "server" in message else of_agent])
+
+
+@dataclass
+class Caller:
+    """One of many callers, with a bearer and a sentinel of its own. `seen` is all that it was sent."""
+
+    number: int
+    url: str
+    all_asked: asyncio.Barrier
+    seen: str = ""
+
+    @property
+    def call(self) -> dict[str, Any]:
+        asker = "server" if self.number % 4 < 2 else "agent"
+        return tool_params("send_message", {"message": f"question of the {asker} for sentinel-{self.number}"})
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        return {"action": "accept", "content": {"name": f"sentinel-{self.number}", "age": self.number}}
+
+    async def run(self) -> None:
+        """Call, wait until everyone is asked, and answer."""
+        version = MODERN_VERSION if self.number % 2 else INITIALIZE_VERSION
+        async with raw_client(self.url, protocol_version=version, bearer=f"bearer-{self.number}") as client:
+            reply = await (self._by_repeating(client) if client.is_modern else self._on_the_stream(client))
+        self.seen += str(reply.messages)
+        assert f'"sentinel-{self.number}"' in answer_of(reply).text
+
+    async def _on_the_stream(self, client: RawClient) -> RawReply:
+        headers = {"mcp-protocol-version": INITIALIZE_VERSION, "mcp-session-id": f"session-{self.number}.f"}
+        async with client.in_flight("tools/call", self.call, headers=headers) as call:
+            while not (asked := [one for one in call.messages if one.get("method") == "elicitation/create"]):
+                await call.wait_for_notifications(len(call.notifications) + 1, 90)
+            await self.all_asked.wait()
+            body = {"jsonrpc": "2.0", "id": asked[0]["id"], "result": self.answer}
+            taken = await client.post(body, headers={**client.headers_of(""), **headers})
+            assert taken.status_code == 202
+            return await call.reply(90)
+
+    async def _by_repeating(self, client: RawClient) -> RawReply:
+        asked = await client.request("tools/call", self.call, meta=CAN_BE_ASKED)
+        self.seen += str(asked.messages)
+        (id_,) = asked.result["inputRequests"]
+        state = asked.result["requestState"]
+        await self.all_asked.wait()
+        more = {"requestState": state, "inputResponses": {id_: self.answer}}
+        return await client.request("tools/call", {**self.call, **more}, meta=CAN_BE_ASKED)
+
+
+@pytest.mark.crowd
+async def test_many_calls_that_ask_at_once_get_each_their_own_question_and_answer(tmp_path: Path) -> None:
+    agent = Agent(["asking"], decorator="human_input=True")
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent, script=asks_what_it_is_told) as served,
+    ):
+        for version in (INITIALIZE_VERSION, MODERN_VERSION):
+            await ask(served.url("user"), "warm", version=version)
+        before = snapshot()
+        all_asked = asyncio.Barrier(CALLS + 1)
+        callers = [Caller(number, served.url("user"), all_asked) for number in range(CALLS)]
+        async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+            for caller in callers:
+                group.create_task(caller.run())
+            await eventually(lambda: all_asked.n_waiting == CALLS, 120, what="every caller asked")
+            assert served.metric("pallas_questions_open", agent="user") == CALLS
+            assert served.gateway.running.waiting.count == CALLS
+            await all_asked.wait()
+        assert {caller.number: set(SENTINEL.findall(caller.seen)) for caller in callers} == {
+            number: {str(number)} for number in range(CALLS)
+        }
+        await until_idle(served)
+        await assert_nothing_left(before)
+        assert_no_question_left(served)
+        given = sorted(one["content"]["age"] for one in downstream.answers if one["content"])
+        assert given == [number for number in range(CALLS) if number % 4 < 2]
+        assert questions(served, "form", "accepted") == questions(served, "human_input", "accepted") == CALLS / 2
+
+
+def assert_no_question_left(served: Running) -> None:
+    running = served.gateway.running
+    assert (len(running.open_calls), len(running.answers), running.waiting.count) == (0, 0, 0)
+    assert served.metric("pallas_questions_open", agent="user") == 0
+    assert served.metric("pallas_calls_in_flight", agent="user") == 0
