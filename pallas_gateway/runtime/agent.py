@@ -194,6 +194,7 @@ class FastAgentHost:
             presented=Presented(credentials, self._downstreams, self._exchanger),
             operations=self._operations,
             questions=questions,
+            served=self._served,
             on_llm_repeat=WeakMethod(observer.note_repeat),
             llm_limits=limits.llm,
         )

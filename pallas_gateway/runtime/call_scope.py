@@ -83,6 +83,7 @@ class CallScope:
         presented: the call's credentials.
         operations: receives reports of downstream operations.
         questions: of the call, for its caller.
+        served: the name of the agent that was called, in its own module.
         on_llm_repeat: is called with an LLM that is about to repeat a request.
         llm_limits: of the requests to providers.
         llm: runs the current turn.
@@ -98,6 +99,7 @@ class CallScope:
     presented: Presented | None = None
     operations: Operations | None = None
     questions: Questions = NO_QUESTIONS
+    served: str | None = None
     on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
     llm_limits: LlmLimits = field(default_factory=LlmLimits)
     # One LLM turn

@@ -131,10 +131,11 @@ class _PutToCaller:
     async def answer_to(self, params: ElicitRequestParams) -> Answer:
         """Return the caller's answer; where the caller was not asked, the model reads the question."""
         questions, server = current_scope.get().questions, self._runtime.server_name or "unknown"
+        agent = _inner_agent(self._runtime.agent_name)
         if isinstance(params, ElicitRequestURLParams):
-            question = Question("url", params.message, server, url=params.url)
+            question = Question("url", params.message, server, url=params.url, agent=agent)
         else:
-            question = Question("form", params.message, server, schema=params.requested_schema)
+            question = Question("form", params.message, server, schema=params.requested_schema, agent=agent)
         answer = await questions.ask(question)
         if not answer.was_asked_for:
             self.tell_model(question.not_asked(answer.why))
@@ -180,6 +181,12 @@ def _repeated_after_pages(request: Callable[..., Awaitable[Any]]) -> Callable[..
     return repeated
 
 
+def _inner_agent(name: str | None) -> str | None:
+    """Return the name of an inner agent of a workflow, without a clone's number; None for the agent that was called."""
+    own = (name or "").partition("[")[0]
+    return None if own in {"", current_scope.get().served} else own
+
+
 def _tool_calls(runtime: MCPClientCallbackRuntime, server: str) -> Iterable[str]:
     """Return the ids of the tool calls in which a server asks.
 
@@ -199,11 +206,10 @@ async def _human_input(arguments: dict[str, Any] | str, agent_name: str | None =
     Raises:
         ValueError: the model has described no form.
     """
-    del agent_name  # the agent's own name, which is not always the one under which it is hosted
     form = elicitation._resolve_elicitation_schema(elicitation._coerce_elicitation_arguments(arguments))
     elicitation._validate_elicitation_schema_field_limit(form.schema)
     message = form.message or form.schema.get("title") or "Please complete this form:"
-    question = Question("human_input", message, schema=form.schema)
+    question = Question("human_input", message, schema=form.schema, agent=_inner_agent(agent_name))
     answer = await current_scope.get().questions.ask(question)
     if not answer.was_asked_for:
         return question.not_asked(answer.why)
