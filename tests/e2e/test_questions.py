@@ -28,6 +28,7 @@ from tests.support.waiting import Changes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from ssl import SSLContext
 
     from mcp.client.session import LoggingFnT
     from mcp_types import ElicitRequestParams, LoggingMessageNotificationParams
@@ -208,9 +209,13 @@ DECLINE = ElicitResult(action="decline")
 
 @asynccontextmanager
 async def client_of(
-    url: str, person: Person, mode: str = "legacy", on_log: LoggingFnT | None = None
+    url: str,
+    person: Person,
+    mode: str = "legacy",
+    on_log: LoggingFnT | None = None,
+    tls: SSLContext | None = None,
 ) -> AsyncIterator[Client]:
-    async with httpx2.AsyncClient(timeout=30) as http:
+    async with httpx2.AsyncClient(timeout=30, verify=tls or True) as http:
         transport = streamable_http_client(url, http_client=http)
         async with Client(transport, mode=mode, elicitation_callback=person, logging_callback=on_log) as client:
             yield client

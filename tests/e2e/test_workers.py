@@ -24,8 +24,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.e2e.calling import EACH_VERSION, answer_of, ask
 from tests.e2e.fleet import fleet
+from tests.e2e.test_questions import Person, accept, client_of, told
 from tests.e2e.watching import calling
-from tests.support.clients import EACH_ERA, Connect, raw_client, text_of
+from tests.support.clients import EACH_ERA, MODERN_VERSION, Connect, raw_client, text_of
 from tests.support.exposition import lint
 from tests.support.waiting import eventually
 
@@ -221,6 +222,14 @@ async def test_a_question_is_answered_whichever_worker_hears_the_answer(answered
             async with httpx.AsyncClient(headers={"mcp-session-id": "made-up.f"}) as http:
                 assert (await http.post(served.url("peer"), json=answer)).status_code == 202
         assert answer_of(await call.reply()).text == '{"name": "Ada"}'
+
+
+@pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
+async def test_clients_of_either_era_are_asked_through_a_peer(mode: str, served: WorkerManager) -> None:
+    person = Person(accept(name="Ada"))
+    async with client_of(served.url("root"), person, mode) as client:
+        assert await told(client, "delegate ask") == "delegated"
+    assert [one.message for one in person.asked] == ["peer: Who?"]
 
 
 async def test_the_metrics_are_those_of_a_single_process(served: WorkerManager) -> None:
