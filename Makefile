@@ -77,10 +77,10 @@ docs: $(READY) ## write docs/configuration.md from the schema, docs/providers.md
 	@$(BIN)/python -m tests.e2e.provider_page > .venv/providers.md
 	@mv .venv/providers.md docs/providers.md
 
-programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite
+programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite and TypeScript SDK
 
 $(PROGRAMS): $(SUITE)/package-lock.json
-	@echo 'Installing Node 22 and the MCP conformance suite into $(SUITE)/node_modules'
+	@echo 'Installing Node 22, the MCP conformance suite and the TypeScript SDK into $(SUITE)/node_modules'
 	@npm ci --prefix $(SUITE) --silent
 	@touch $@
 
