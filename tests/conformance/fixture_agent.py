@@ -39,5 +39,7 @@ class FixtureAgent(McpAgent):
         return answer
 
 
-@fast.custom(FixtureAgent, name="fixture", instruction="Play the tool you are told.", servers=["tools"], default=True)
+@fast.custom(
+    FixtureAgent, name="fixture", instruction="Play the tool you are told.", servers=["tools", "forms"], default=True
+)
 async def agent() -> None: ...
