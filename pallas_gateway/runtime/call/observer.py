@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from fast_agent.agents.tool_runner import ToolRunnerHooks
+from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
 from fast_agent.mcp.helpers.content_helpers import get_text
 from fast_agent.types import RequestParams
 from fast_agent.types.llm_stop_reason import LlmStopReason
@@ -182,12 +183,13 @@ class Observer:
             if request is None:
                 continue
             call = _tool_call(loop.agent, id_, request)
+            logged = _text(result)  # without the questions that `explain_result` adds for the model
             explain_result(call, result)
             text = _text(result)
             seconds = self._seconds_of.pop(id_, whole_round)
             results.append(ToolResult(call, bool(result.is_error), text, seconds))
             everything = result.model_dump_json(exclude={"meta"})  # a picture may change where the text does not
-            outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, text))
+            outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, logged))
         self._channel.event(ToolsEnded(loop.emitter, loop.iteration, results))
         if outcomes and (reason := loop.guard.after(outcomes)) is not None:
             self._halt(runner, loop, reason, outcomes[-1])
@@ -199,6 +201,7 @@ class Observer:
         if runner.request_params is not None:
             runner.request_params.tool_result_mode = "passthrough"
             runner.request_params.max_iterations += 1  # or the limit, if reached in this very round, would come first
+        is_question = outcome.tool == HUMAN_INPUT_TOOL_NAME  # of these no text is logged, nor of the answers
         _guard_log.warning(
             "loop halted",
             extra={
@@ -208,8 +211,8 @@ class Observer:
                 "call_id": self._call.call_id,
                 "conversation_id": self._call.conversation_id,
                 "tool": outcome.tool,
-                "arguments": outcome.arguments,
-                "result": outcome.text[:_LOGGED_RESULT],
+                "arguments": {} if is_question else outcome.arguments,
+                "result": "" if is_question else outcome.text[:_LOGGED_RESULT],
             },
         )
 
