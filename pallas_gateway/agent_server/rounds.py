@@ -101,9 +101,7 @@ def call_of(calls: OpenCalls, round_: Round, agent: str) -> OpenCall | None:
     call = calls.find(round_.state)
     if call is None or call.call.agent != agent:
         raise MCPError(INVALID_PARAMS, _INVALID_STATE, {"reason": "invalid_request_state"})
-    answers = _answers(call, round_.responses)
-    call.ticket = ""  # a state is good for one request
-    call.answer(answers)
+    calls.attach(call, _answers(call, round_.responses))
     return call
 
 

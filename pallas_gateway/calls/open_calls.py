@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.calls.channel import StreamOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter
     from pallas_gateway.calls.call import Call, Reply
@@ -86,11 +86,19 @@ class OpenCall:
         """Keep events from here on: the request of the client ends."""
         self._client = None
 
-    def detach(self, seconds: float) -> str:
-        """Wait for a next request of the client, `seconds` at most; return the ticket that it has to bring."""
+    def detach(self, seconds: float, on_end: Callable[[], object]) -> str:
+        """Wait for a next request of the client, `seconds` at most; return the ticket that it has to bring.
+
+        After that time the call ends and `on_end` is called.
+        """
         self.ticket = secrets.token_hex(8)
-        if self.work is not None:
-            self._ending = asyncio.get_running_loop().call_later(seconds, self.work.cancel)
+
+        def end() -> None:
+            if self.work is not None:
+                self.work.cancel()
+            on_end()
+
+        self._ending = asyncio.get_running_loop().call_later(seconds, end)
         return self.ticket
 
     # the event sink
@@ -159,12 +167,16 @@ class OpenCalls:
         self.sealing = Sealing(tuple(key.encode() for key in keys) or (self._own_key,), seconds)
 
     def detach(self, call: OpenCall) -> str:
-        """Keep a call for the next request of its client; return the state that leads back to it."""
-        ticket = call.detach(self.sealing.seconds)
-        if call.call.call_id not in self._calls and call.work is not None:
-            self._calls[call.call.call_id] = call
-            call.work.add_done_callback(lambda _: self._calls.pop(call.call.call_id, None))
-        return f"{self._process}.{call.call.call_id}.{ticket}"
+        """Keep a call for the next request of its client, and its reply; return the state that leads back to it."""
+        call_id = call.call.call_id
+        ticket = call.detach(self.sealing.seconds, lambda: self._calls.pop(call_id, None))
+        self._calls[call_id] = call
+        return f"{self._process}.{call_id}.{ticket}"
+
+    def attach(self, call: OpenCall, answers: Mapping[str, Answer]) -> None:
+        """Go on with a call, its questions answered; its state is used up."""
+        del self._calls[call.call.call_id]
+        call.answer(answers)
 
     def is_own(self, state: str) -> bool:
         """Return whether a state is one of this process."""

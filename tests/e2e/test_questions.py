@@ -16,6 +16,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult, TextContent
 
+from pallas_gateway.calls.open_calls import OpenCalls
 from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.runtime.fast_paths import STATELESS_CALLS
 from tests.e2e.calling import answer_of, ask
@@ -24,7 +25,7 @@ from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 from tests.support.terminal import CTRL_C, at_terminal
-from tests.support.waiting import Changes
+from tests.support.waiting import Changes, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -577,18 +578,20 @@ class Asked:
     state: str
     id: str
 
+    message: str = "name"
+
     async def repeat(
         self,
         answer: dict[str, Any] | None = None,
         *,
         state: str | None = None,
         url: str | None = None,
-        message: str = "name",
+        message: str | None = None,
         bearer: str | None = "mine",
     ) -> RawReply:
         """Repeat the call with an answer, changed in one way or another."""
         responses = {self.id: answer or {"action": "accept", "content": {"name": "Ada"}}}
-        params = {"name": "send_message", "arguments": {"message": message}}
+        params = {"name": "send_message", "arguments": {"message": message or self.message}}
         more = {"requestState": self.state if state is None else state, "inputResponses": responses}
         async with raw_client(url or self.url, protocol_version=MODERN_VERSION, bearer=bearer) as client:
             return await client.request("tools/call", {**params, **more}, meta=CAN_BE_ASKED)
@@ -596,11 +599,13 @@ class Asked:
 
 async def asked_at(url: str, message: str = "name") -> Asked:
     async with raw_client(url, protocol_version=MODERN_VERSION, bearer="mine") as client:
-        arguments = {"message": message}
-        result = (await client.call_tool("send_message", arguments, meta=CAN_BE_ASKED)).result
+        result = (await client.call_tool("send_message", {"message": message}, meta=CAN_BE_ASKED)).result
+    return asked_in(result, url, message)
+
+
+def asked_in(result: Any, url: str, message: str = "name") -> Asked:
     assert result["resultType"] == "input_required"
-    (id_,) = result["inputRequests"]
-    return Asked(url, result["requestState"], id_)
+    return Asked(url, result["requestState"], min(result["inputRequests"]), message)
 
 
 def altered(state: str, at: int) -> str:
@@ -678,6 +683,27 @@ async def test_a_call_whose_client_never_returns_ends_after_ask_seconds(tmp_path
         await until_idle(served)
         assert (len(served.gateway.running.open_calls), served.gateway.running.waiting.count) == (0, 0)
         assert (await asked.repeat()).error["code"] == INVALID_PARAMS
+
+
+async def test_a_question_that_expired_while_the_client_was_away_is_cancelled_and_the_others_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OpenCalls, "seal_with", lambda *_: None)  # states stay valid for the default time
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, gateway={"ask_seconds": 1}) as served,
+    ):
+        asked = await asked_at(served.url("user"), "name name")
+        left = asked_in((await asked.repeat()).result, asked.url, asked.message)
+        await eventually(
+            lambda: served.metric("pallas_send_message_total", agent="user", outcome="ok") == 1, what="the call's end"
+        )
+        assert questions(served, "form", "expired") == 1
+        answer = answer_of(await left.repeat({"action": "accept", "content": {"name": "Eve"}})).text
+        assert '"action": "cancel"' in answer
+        assert '"Ada"' in answer
+        assert (await left.repeat()).error["code"] == INVALID_PARAMS
+        assert len(served.gateway.running.open_calls) == 0
 
 
 async def test_a_state_of_another_process_asks_the_client_to_call_again(tmp_path: Path) -> None:
