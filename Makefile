@@ -5,11 +5,12 @@ READY := .venv/.ready
 LOCK := $(BIN)/uv pip compile --system-certs --quiet --universal --python-version 3.12 --generate-hashes --no-emit-index-url \
 	--no-header
 SUITE := tests/conformance
-PROGRAMS := $(SUITE)/node_modules/.package-lock.json
+CONSOLE := tests/console
+PROGRAMS := $(SUITE)/node_modules/.package-lock.json $(CONSOLE)/node_modules/.package-lock.json
 BENCHES := benchmarks/.venv/.ready benchmarks/agno/.venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test drift soak bench bench-soak bench-profile lint types floors check lock docs programs conformance clean
+.PHONY: help setup serve test drift soak bench bench-soak bench-profile lint types floors check lock docs programs vendor conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -77,16 +78,19 @@ docs: $(READY) ## write docs/configuration.md from the schema, docs/providers.md
 	@$(BIN)/python -m tests.e2e.provider_page > .venv/providers.md
 	@mv .venv/providers.md docs/providers.md
 
-programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite and TypeScript SDK
+programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe
 
-$(PROGRAMS): $(SUITE)/package-lock.json
-	@echo 'Installing Node 22, the MCP conformance suite and the TypeScript SDK into $(SUITE)/node_modules'
-	@npm ci --prefix $(SUITE) --silent
+%/node_modules/.package-lock.json: %/package-lock.json
+	@echo 'Installing the programs of $*'
+	@npm ci --prefix $* --silent
 	@touch $@
+
+vendor: $(READY) $(PROGRAMS) ## copy the console's libraries from the packages in tests/console/package.json
+	@$(BIN)/python -m tests.console.vendor
 
 conformance: $(READY) $(PROGRAMS) ## run the MCP conformance suite against the gateway
 	@PALLAS_CI=1 $(BIN)/pytest $(SUITE)
 
 clean: ## remove .venv, caches and installed programs
-	@rm -rf .venv $(dir $(BENCHES)) $(SUITE)/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
+	@rm -rf .venv $(dir $(BENCHES)) $(SUITE)/node_modules $(CONSOLE)/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
 	@find pallas_gateway tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,6 +21,8 @@ ALL_AGENTS = "*"
 _ALL_AGENTS_PATH = "/mcp"
 WELL_KNOWN = "/.well-known/mcp/server.json"
 """The path of the registry."""
+CONSOLE = "/console/"
+"""The path of the console."""
 _ANY = {"0.0.0.0", "::", ""}  # noqa: S104  compared with, never bound
 _LOOPBACK_NAMES = {LOOPBACK, "::1", "localhost"}
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  as projects write a peer's host

@@ -18,7 +18,7 @@ from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.serving import process
 from pallas_gateway.telemetry import logs
-from pallas_gateway.urls import WELL_KNOWN, for_this_machine
+from pallas_gateway.urls import CONSOLE, WELL_KNOWN, for_this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,6 +121,8 @@ def announcement(gateway: Gateway) -> str:
         lines.append(f"At once:  {gateway.addresses.all_agents}")
     if configuration.deployment.gateway.openai_api:
         lines.append(f"OpenAI:   {gateway.addresses.shared_base}/v1")
+    if configuration.serves_console:
+        lines.append(f"Console:  {configuration.public_base_url}{CONSOLE}")
     ready = next((one.name for one in agents if one.status.state is State.READY), None)
     if ready is not None and configuration.only_agent is None:
         url = for_this_machine(configuration)

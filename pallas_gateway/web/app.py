@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.errors import TokenError
-from pallas_gateway.urls import ALL_AGENTS
+from pallas_gateway.urls import ALL_AGENTS, CONSOLE
 from pallas_gateway.web import agent_routes, openai, protected_resource, refusals
 from pallas_gateway.web.access import McpEndpoint
 from pallas_gateway.web.forwarded import TrustedProxies
@@ -67,6 +67,7 @@ class _Table:
         self._all_agents = host_and_origin_guard(self._serve_all, gateway.configuration)
         self._open = open_endpoints(gateway, routes)
         self._for_openai_clients = _openai_api(gateway, routes)
+        self._console = _console(gateway, routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._open.get(scope["path"])
@@ -89,11 +90,17 @@ class _Table:
             return self._all_agents
         if agent_routes.is_agent_path(path, on_own_port=self._routes.agent is not None):
             return self._agents
-        if self._threads is not None and path.startswith(THREADS_PREFIX):
-            return self._threads
+        if (enabled := self._enabled_at(path)) is not None:
+            return enabled
         if self._is_main and (why := reason_for(self._gateway.configuration, path)) is not None:
             return switched_off(self._gateway, why)
         return refusals.not_found(scope, refusals.NOTHING_HERE)
+
+    def _enabled_at(self, path: str) -> ASGIApp | None:
+        """The app of a path that only a setting enables."""
+        if self._threads is not None and path.startswith(THREADS_PREFIX):
+            return self._threads
+        return self._console if f"{path}/".startswith(CONSOLE) else None
 
     async def _metadata(self, request: Request) -> Response:
         return protected_resource.respond(self._gateway, self._routes.agent, request.url.path)
@@ -131,6 +138,14 @@ def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
     from pallas_gateway.web.openai.api import OpenAiApi  # noqa: PLC0415  imported only when enabled
 
     return OpenAiApi(gateway)
+
+
+def _console(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
+    if not routes.registry or not gateway.configuration.serves_console:
+        return None
+    from pallas_gateway.web.console.files import console  # noqa: PLC0415  imported only when enabled
+
+    return host_and_origin_guard(console(gateway.configuration), gateway.configuration)
 
 
 def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:

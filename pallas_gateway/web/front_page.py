@@ -46,7 +46,7 @@ _HEADERS = {
 def respond(gateway: Gateway, routes: PortRoutes, request: Request, viewer: Grants) -> Response:
     """The page, or its content as JSON for a client that accepts JSON and no HTML."""
     content = document(gateway, routes, viewer)
-    if _wants_json(request.headers.get("accept", "")):
+    if wants_json(request):
         return JSONResponse(content, headers=_HEADERS)
     return HTMLResponse(_page(content), headers=_HEADERS)
 
@@ -90,7 +90,9 @@ def _agent(gateway: Gateway, name: str) -> dict[str, Any]:
     }
 
 
-def _wants_json(accept: str) -> bool:
+def wants_json(request: Request) -> bool:
+    """Return True for a client that accepts JSON and no HTML."""
+    accept = request.headers.get("accept", "")
     types = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
     return "application/json" in types and "text/html" not in types
 

@@ -19,11 +19,12 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
+from pallas_gateway.config.model.values import authority
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -81,7 +82,7 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
     """CORS for the configured origins; without origins, no header is added."""
     settings = configuration.deployment.gateway
-    origins = settings.allowed_origins
+    origins = [*settings.allowed_origins, *_console_origins(configuration)]
     if not origins:
         return app
     more, exposed = (_OPENAI_REQUEST_HEADERS, _OPENAI_RESPONSE_HEADERS) if settings.openai_api else ((), ())
@@ -92,6 +93,15 @@ def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
         allow_headers=(*_MCP_REQUEST_HEADERS, *more),
         expose_headers=(*_MCP_RESPONSE_HEADERS, *exposed),
     )
+
+
+def _console_origins(configuration: Configuration) -> Iterator[str]:
+    """The origins of the console where agents have other ports, and so other origins than it has."""
+    if configuration.per_port and configuration.serves_console:
+        hosts = dict.fromkeys((configuration.deployment.host, *sorted(_LOOPBACK)))
+        yield from (authority(configuration.scheme, host, configuration.gateway_port) for host in hosts)
+        public = urlsplit(configuration.public_base_url)
+        yield authority(public.scheme, public.hostname or "", public.port)
 
 
 async def _accept(_scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from pallas_gateway.agents.agent_state import State
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.runtime import fast_paths
-from pallas_gateway.urls import WELL_KNOWN
+from pallas_gateway.urls import CONSOLE, WELL_KNOWN
 from pallas_gateway.web import front_page, registry
 from pallas_gateway.web.access import metrics_refusal, viewer_of
 
@@ -38,6 +38,8 @@ def open_endpoints(gateway: Gateway, routes: PortRoutes) -> dict[str, Endpoint]:
 
 
 async def _front_page(gateway: Gateway, routes: PortRoutes, request: Request) -> Response:
+    if routes.registry and gateway.configuration.serves_console and not front_page.wants_json(request):
+        return RedirectResponse(CONSOLE[1:], headers={"Vary": "Accept"})  # relative: a proxy may add a prefix
     return front_page.respond(gateway, routes, request, await viewer_of(gateway, request.scope))
 
 

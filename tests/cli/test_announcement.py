@@ -46,6 +46,7 @@ def test_all_agents_up_are_a_table_a_registry_and_a_command(lines: Announced) ->
         "",
         f"Registry: http://localhost:24200{REGISTRY}",
         "At once:  http://localhost:24200/mcp",
+        "Console:  http://localhost:24200/console/",
         "Talk:     pallas-gateway chat jarvis",
         "Try:      pallas-gateway call jarvis 'Hello'",
     ]
@@ -58,7 +59,7 @@ def test_the_command_names_an_agent_that_is_up(lines: Announced) -> None:
 
 
 def test_without_an_agent_that_is_up_there_is_nothing_to_try(lines: Announced) -> None:
-    assert lines(gateway_of(up={"broken": False}))[-1].startswith("At once: ")
+    assert lines(gateway_of(up={"broken": False}))[-1].startswith("Console: ")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,11 @@ def test_one_agent_alone_has_no_registry(lines: Announced) -> None:
         "AGENT   STATE   URL",
         "b       ready   http://localhost:24202/mcp",
     ]
+
+
+@pytest.mark.parametrize("settings", [{"console": False}, {"host": "0.0.0.0"}])  # noqa: S104  read, never bound
+def test_a_console_that_is_off_is_not_printed(lines: Announced, settings: dict[str, Any]) -> None:
+    assert not any(line.startswith("Console:") for line in lines(gateway_of(up={"a": True}, **settings)))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.support.listener import reserved_port
 if TYPE_CHECKING:
     from pathlib import Path
 
+PAGE = {"console": False}  # with it, browsers are redirected there
 JSON = {"Accept": "application/json"}
 AGENTS = {
     "echo": Agent(settings={"title": "<b>Echo</b>", "description": "Repeats & returns."}),
@@ -35,7 +36,7 @@ async def content(served: Running, **headers: str) -> dict[str, Any]:
 
 
 async def test_the_page_shows_agents_states_and_addresses(tmp_path: Path) -> None:
-    async with running(write_project(tmp_path, AGENTS)) as served:
+    async with running(write_project(tmp_path, AGENTS, gateway=PAGE)) as served:
         page = await get(served.base_url, Accept="text/html,application/xhtml+xml,*/*;q=0.8")
         public = served.gateway.configuration.public_base_url
 
@@ -47,7 +48,7 @@ async def test_the_page_shows_agents_states_and_addresses(tmp_path: Path) -> Non
 
 
 async def test_the_page_shows_text_of_the_configuration_as_text(tmp_path: Path) -> None:
-    async with running(write_project(tmp_path, AGENTS)) as served:
+    async with running(write_project(tmp_path, AGENTS, gateway=PAGE)) as served:
         page = await get(served.base_url)
     assert "&lt;b&gt;Echo&lt;/b&gt;" in page.text
     assert "no &lt;key&gt;" in page.text
@@ -55,7 +56,7 @@ async def test_the_page_shows_text_of_the_configuration_as_text(tmp_path: Path) 
 
 
 async def test_the_page_has_no_script_and_loads_nothing(tmp_path: Path) -> None:
-    async with running(write_project(tmp_path, AGENTS)) as served:
+    async with running(write_project(tmp_path, AGENTS, gateway=PAGE)) as served:
         page = await get(served.base_url)
     policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
     assert policy.pop("style-src").startswith("'sha256-")
@@ -66,7 +67,7 @@ async def test_the_page_has_no_script_and_loads_nothing(tmp_path: Path) -> None:
 
 
 async def test_every_link_of_the_page_leads_to_a_document_of_this_gateway(tmp_path: Path) -> None:
-    async with running(write_project(tmp_path, AGENTS)) as served:
+    async with running(write_project(tmp_path, AGENTS, gateway=PAGE)) as served:
         links = re.findall(r'href="([^"]*)"', (await get(served.base_url)).text)
         assert "docs/clients.md" in links
         for link in links:
@@ -79,7 +80,7 @@ async def test_every_link_of_the_page_leads_to_a_document_of_this_gateway(tmp_pa
 
 
 async def test_a_client_that_accepts_json_gets_the_content_as_json(tmp_path: Path) -> None:
-    async with running(write_project(tmp_path, AGENTS, gateway={"openai_api": True})) as served:
+    async with running(write_project(tmp_path, AGENTS, gateway={**PAGE, "openai_api": True})) as served:
         public, found = served.gateway.configuration.public_base_url, await content(served)
         both = await get(served.base_url, Accept="text/html, application/json")
     echo, broken = found.pop("agents")
@@ -104,7 +105,7 @@ async def test_a_client_that_accepts_json_gets_the_content_as_json(tmp_path: Pat
 
 async def test_a_filtered_registry_shows_a_caller_only_the_agents_that_it_may_view(tmp_path: Path) -> None:
     auth = {"tokens": KEYS, "registry": "filtered"}
-    async with running(write_project(tmp_path, AGENTS, gateway={"auth": auth, "openai_api": True})) as served:
+    async with running(write_project(tmp_path, AGENTS, gateway={**PAGE, "auth": auth, "openai_api": True})) as served:
         nothing = await content(served)
         page = await get(served.base_url)
         narrow = await content(served, Authorization="Bearer narrow")
@@ -125,7 +126,7 @@ async def test_a_filtered_registry_shows_a_caller_only_the_agents_that_it_may_vi
 
 async def test_other_methods_are_refused(tmp_path: Path) -> None:
     async with (
-        running(write_project(tmp_path, {"echo": Agent()})) as served,
+        running(write_project(tmp_path, {"echo": Agent()}, gateway=PAGE)) as served,
         httpx.AsyncClient(trust_env=False) as http,
     ):
         posted = await http.post(f"{served.base_url}/")

@@ -8,7 +8,7 @@ from pathlib import Path
 from pallas_gateway.config.loading import rules
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.schema import AgentSettings, Deployment, ModelCapabilities
-from pallas_gateway.config.model.values import authority
+from pallas_gateway.config.model.values import authority, is_loopback
 
 LOCAL_ONLY = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - the documented default of per-port mode
@@ -113,6 +113,12 @@ class Configuration:
     def beside(self, name: str) -> Path:
         """Return the path of a file that `agents.yaml` names; links are not resolved, because they may change."""
         return self.folder / name
+
+    @property
+    def serves_console(self) -> bool:
+        """True if the console is on; with one agent alone there is no registry, and no console."""
+        enabled = self.deployment.gateway.console
+        return self.only_agent is None and (is_loopback(self.bind_host) if enabled is None else enabled)
 
     @property
     def bind_host(self) -> str:

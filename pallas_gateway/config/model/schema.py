@@ -272,6 +272,14 @@ seals, all open. Without any: a key of the gateway's own, lost with its process.
     """Serve the agents to OpenAI clients: `/v1/models` and `/v1/chat/completions`, on the gateway's port (in per-port \
 mode on `registry_port`)."""
 
+    console: Flag | None = None
+    """Serve the [console](console.md) at `/console/`, on the gateway's port (in per-port mode on `registry_port`). \
+Default: only if the gateway listens on loopback alone."""
+
+    console_registries: tuple[PublicUrl, ...] = ()
+    """URLs of other gateways whose agents the console may show and call; those must have this gateway's origin in \
+their `allowed_origins`."""
+
     tool_names: ToolNames = ("send_message", "{agent}")
     """Names of the message tool; `{agent}` stands for the agent's name."""
 

@@ -103,6 +103,8 @@ def test_a_file_of_four_lines_gets_every_documented_default() -> None:
         "max_relay_depth": 3,
         "max_nesting": 8,
         "openai_api": False,
+        "console": None,
+        "console_registries": (),
         "tool_names": ("send_message", "{agent}"),
         "threads": None,
         "threads_lease_seconds": 30,

@@ -1,0 +1,137 @@
+"""The console's static files and their responses.
+
+The page (`/console/`) is revalidated at each visit. It names its scripts and styles below a path with the version of
+all files (`/console/{version}/…`), so that these can be cached without limit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from pallas_gateway.config.model.values import authority
+from pallas_gateway.urls import CONSOLE
+from pallas_gateway.web import refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pallas_gateway.config.loading.configuration import Configuration
+
+STATIC = Path(__file__).parent / "static"
+_PAGE = "index.html"
+_UNVERSIONED = "static/"
+"""Where the page in the repository finds its files; the served page has the version instead."""
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+_YEAR_SECONDS = 365 * 24 * 3600
+
+
+def security_headers(configuration: Configuration) -> dict[str, str]:
+    """The headers of every response of the console."""
+    connect = " ".join(["'self'", *_other_origins(configuration)])
+    policy = (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'"
+    )
+    return {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Opener-Policy": "same-origin",
+    }
+
+
+def console(configuration: Configuration) -> ASGIApp:
+    """Return the app of all paths below `/console`."""
+    headers = security_headers(configuration)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = _response(scope)
+        response.headers.update(headers)
+        await response(scope, receive, send)
+
+    return app
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def version() -> str:
+    """The version of all files: a hash of their names and contents."""
+    digest = hashlib.sha256()
+    for name, file in _files().items():
+        digest.update(f"{name}\0{file.etag}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _files() -> Mapping[str, _File]:
+    paths = (path for path in sorted(STATIC.rglob("*")) if path.suffix in _TYPES)
+    return {path.relative_to(STATIC).as_posix(): _file(path.read_bytes(), path.suffix) for path in paths}
+
+
+@cache
+def _page() -> _File:
+    content = _files()[_PAGE].content.replace(f'"{_UNVERSIONED}'.encode(), f'"{version()}/'.encode())
+    return _file(content, ".html")
+
+
+def _file(content: bytes, suffix: str) -> _File:
+    return _File(content, _TYPES[suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+
+
+def _response(scope: Scope) -> Response:
+    path = scope["path"]
+    if scope["method"] not in ("GET", "HEAD"):
+        return JSONResponse({"error": "use GET"}, status_code=405, headers={"Allow": "GET, HEAD"})
+    if not path.startswith(CONSOLE):
+        return RedirectResponse(CONSOLE[1:])  # relative, so that it holds below the prefix of a proxy
+    name = path.removeprefix(CONSOLE)
+    if not name:
+        return _unless_known(_page(), Headers(scope=scope), "no-cache")
+    folder, _, rest = name.partition("/")
+    file = _files().get(rest) if folder == version() else None
+    if file is None:
+        return refusals.not_found(scope, refusals.NOTHING_HERE)
+    return _unless_known(file, Headers(scope=scope), f"public, max-age={_YEAR_SECONDS}, immutable")
+
+
+def _unless_known(file: _File, request: Headers, caching: str) -> Response:
+    """The file, or 304 if the client has it (RFC 9110, weak comparison)."""
+    headers = {"ETag": file.etag, "Cache-Control": caching}
+    known = [tag.strip().removeprefix("W/") for tag in request.get("if-none-match", "").split(",")]
+    if file.etag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, media_type=file.media_type, headers=headers)
+
+
+def _other_origins(configuration: Configuration) -> list[str]:
+    """The origins besides the page's own: of agents on ports of their own, and of other registries."""
+    agents = [configuration.agent_url(name) for name in configuration.hosted_agents] if configuration.per_port else []
+    return list(dict.fromkeys(map(_origin, [*agents, *configuration.deployment.gateway.console_registries])))
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return authority(parts.scheme, parts.hostname or "", parts.port)

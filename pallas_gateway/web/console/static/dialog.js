@@ -1,0 +1,18 @@
+/** A modal dialog: the browser keeps the focus inside, and Escape closes it. */
+
+import { html, useEffect, useId, useRef } from './html.js';
+
+/** @param {{title: string, onClose: () => void, children?: any}} props */
+export function Dialog({ title, onClose, children }) {
+  const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  const heading = useId();
+  useEffect(() => {
+    element.current?.showModal();
+  }, []);
+  return html`
+    <dialog ref=${element} aria-labelledby=${heading} onClose=${onClose}>
+      <h2 id=${heading}>${title}</h2>
+      ${children}
+    </dialog>
+  `;
+}

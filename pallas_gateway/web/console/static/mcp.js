@@ -1,0 +1,206 @@
+/**
+ * A client of MCP 2026-07-28: each request is one POST, answered as JSON or as an event stream. Aborting the request
+ * cancels the call on the gateway.
+ */
+
+const VERSION = '2026-07-28';
+const META = 'io.modelcontextprotocol';
+const CLIENT = { name: 'pallas-console', version: '1' };
+
+/** A request that has no result. `status` is that of HTTP; `code` is JSON-RPC's, if the answer has one. */
+export class McpError extends Error {
+  /**
+   * @param {string} message
+   * @param {{status?: number, code?: number, data?: unknown}} [details]
+   */
+  constructor(message, { status = 0, code, data } = {}) {
+    super(message);
+    this.name = 'McpError';
+    this.status = status;
+    this.code = code;
+    this.data = data;
+  }
+}
+
+/**
+ * @typedef {object} RequestOptions
+ * @property {string} [token] bearer token
+ * @property {AbortSignal} [signal] cancels the request, and on the gateway the call
+ * @property {Record<string, unknown>} [meta] more keys of `_meta`
+ * @property {Record<string, unknown>} [capabilities] of this client, such as `{elicitation: {}}`
+ * @property {(notification: {method: string, params?: any}) => void} [onNotification]
+ * @property {(request: object) => void} [onRequest] receives the JSON-RPC request as it is sent
+ */
+
+let lastId = 0;
+
+/**
+ * One request of MCP.
+ *
+ * @param {string} url
+ * @param {string} method
+ * @param {Record<string, any>} params
+ * @param {RequestOptions} [options]
+ * @returns {Promise<any>} the result
+ * @throws {McpError} for every answer without a result
+ */
+export async function request(url, method, params, options = {}) {
+  const { token, signal, meta, capabilities = {}, onNotification = () => {}, onRequest = () => {} } = options;
+  const id = ++lastId;
+  const message = {
+    jsonrpc: '2.0',
+    id,
+    method,
+    params: {
+      ...params,
+      _meta: {
+        [`${META}/protocolVersion`]: VERSION,
+        [`${META}/clientInfo`]: CLIENT,
+        [`${META}/clientCapabilities`]: capabilities,
+        ...meta,
+      },
+    },
+  };
+  onRequest(message);
+  /** @type {Record<string, string>} */
+  const headers = {
+    'Content-Type': 'application/json',
+    Accept: 'application/json, text/event-stream',
+    'MCP-Protocol-Version': VERSION,
+    'Mcp-Method': method,
+  };
+  if (typeof params.name === 'string') headers['Mcp-Name'] = params.name;
+  if (token) headers.Authorization = `Bearer ${token}`;
+  const response = await send(url, { method: 'POST', headers, body: JSON.stringify(message), signal });
+  const type = response.headers.get('Content-Type') ?? '';
+  if (!response.body || !type.startsWith('text/event-stream')) return resultOf(await jsonOf(response), response.status);
+  for await (const data of events(response.body)) {
+    const received = parsed(data);
+    if (received === null) continue;
+    if (received.id === id && ('result' in received || 'error' in received)) return resultOf(received, response.status);
+    if (typeof received.method === 'string' && !('id' in received)) onNotification(received);
+  }
+  throw new McpError('The connection ended before the answer was complete.', { status: response.status });
+}
+
+/**
+ * One call of a tool. `options.params` are further params of the request, such as `inputResponses`.
+ *
+ * @param {string} url
+ * @param {string} name
+ * @param {Record<string, unknown>} args
+ * @param {RequestOptions & {params?: Record<string, unknown>}} [options]
+ */
+export function callTool(url, name, args, { params = {}, ...options } = {}) {
+  return request(url, 'tools/call', { name, arguments: args, ...params }, options);
+}
+
+/**
+ * The object that `get_health` returns.
+ *
+ * @param {string} url
+ * @param {RequestOptions} [options]
+ */
+export async function getHealth(url, options) {
+  const result = await callTool(url, 'get_health', {}, options);
+  const health = parsed(result?.content?.[0]?.text ?? '');
+  if (health === null) throw new McpError('get_health returned no status.');
+  return health;
+}
+
+/**
+ * A document as JSON.
+ *
+ * @param {string} url
+ * @param {{token?: string, signal?: AbortSignal}} [options]
+ */
+export async function getJson(url, { token, signal } = {}) {
+  /** @type {Record<string, string>} */
+  const headers = { Accept: 'application/json' };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  const response = await send(url, { headers, signal });
+  const body = await jsonOf(response);
+  if (!response.ok) throw refusal(body, response.status);
+  return body;
+}
+
+/**
+ * The `data` of each event of a stream.
+ *
+ * @param {ReadableStream<Uint8Array>} stream
+ */
+export async function* events(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  /** @type {string[]} */
+  let data = [];
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const lines = (rest + value).split('\n');
+      rest = lines.pop() ?? '';
+      for (const ended of lines) {
+        const line = ended.endsWith('\r') ? ended.slice(0, -1) : ended;
+        if (line === '' && data.length > 0) {
+          yield data.join('\n');
+          data = [];
+        } else if (line.startsWith('data:')) {
+          data.push(line.slice(line[5] === ' ' ? 6 : 5));
+        }
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+/**
+ * @param {string} url
+ * @param {RequestInit} init
+ */
+async function send(url, init) {
+  try {
+    return await fetch(url, { ...init, credentials: 'omit', redirect: 'error', cache: 'no-store' });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new McpError('The gateway does not answer, or does not allow this page to call it.');
+  }
+}
+
+/** @param {Response} response */
+async function jsonOf(response) {
+  return parsed(await response.text());
+}
+
+/** @param {string} text */
+function parsed(text) {
+  try {
+    const value = JSON.parse(text);
+    return typeof value === 'object' ? value : null;
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * @param {any} message
+ * @param {number} status
+ */
+function resultOf(message, status) {
+  if (message && typeof message.result === 'object') return message.result;
+  const error = message?.error;
+  if (error && typeof error.message === 'string') {
+    throw new McpError(error.message, { status, code: error.code, data: error.data });
+  }
+  throw refusal(message, status);
+}
+
+/**
+ * @param {any} body
+ * @param {number} status
+ */
+function refusal(body, status) {
+  const why = body?.error_description ?? (typeof body?.error === 'string' ? body.error : null);
+  return new McpError(why ?? `The gateway answered with HTTP status ${status}.`, { status });
+}

@@ -1,0 +1,158 @@
+/** All agents as cards: state, reason, model, downstreams. */
+
+import { html, useRef, useSignal } from '../html.js';
+import { address } from '../route.js';
+import { agents, checkedAt, checking, health, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
+import { Badge } from './badge.js';
+
+/** @typedef {import('../state.js').Agent} Agent */
+
+const NO_WRONG_TOKEN = 'The gateway does not accept this token: ';
+
+export function Agents() {
+  const search = useSignal('');
+  const list = useRef(/** @type {HTMLElement | null} */ (null));
+  const found = (agents.value ?? []).filter((agent) => matches(agent, search.value));
+  return html`
+    <div class="heading">
+      <h1>Agents</h1>
+      <input
+        type="search"
+        aria-label="Search agents"
+        placeholder="Search agents"
+        value=${search.value}
+        onInput=${(/** @type {any} */ event) => (search.value = event.target.value)}
+        onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === 'ArrowDown' && move(event, list.current, 1)}
+      />
+      <span class="round" role="status">${roundText()}</span>
+      <button class="quiet" onClick=${refresh} disabled=${checking.value}>Check now</button>
+    </div>
+    <${Notice} found=${found.length} search=${search.value} />
+    <ul class="cards" ref=${list} onKeyDown=${(/** @type {KeyboardEvent} */ event) => arrows(event, list.current)}>
+      ${found.map((agent) => html`<${Card} key=${agent.id} agent=${agent} />`)}
+    </ul>
+  `;
+}
+
+/** @param {{found: number, search: string}} props */
+function Notice({ found, search }) {
+  const error = registryError.value;
+  if (error) {
+    const why = error.status === 401 && token.value ? `${NO_WRONG_TOKEN}${error.message}` : error.message;
+    return html`<p class="notice error" role="alert">${why}</p>`;
+  }
+  if (agents.value === null) return html`<p class="empty" role="status">Loading the agents…</p>`;
+  if (agents.value.length === 0) {
+    return html`<p class="empty">
+      ${token.value ? 'This token may view no agent of this gateway.' : 'Callers without a token may view no agent here. Set a token.'}
+    </p>`;
+  }
+  if (found === 0) return html`<p class="empty">No agent matches “${search}”.</p>`;
+  return null;
+}
+
+function roundText() {
+  if (checking.value) return 'Checking…';
+  return checkedAt.value ? `Checked at ${checkedAt.value.toLocaleTimeString()}` : '';
+}
+
+/** @param {{agent: Agent}} props */
+function Card({ agent }) {
+  const known = health.value[agent.id];
+  const reason = reasonOf(agent.id);
+  return html`
+    <li class="card">
+      <div class="card-head">
+        <h2><a href=${address('agents', agent.id)}>${agent.title}</a></h2>
+        <${Badge} id=${agent.id} />
+      </div>
+      ${agent.description !== agent.title && html`<p>${agent.description}</p>`}
+      ${reason && html`<p class=${`notice ${statusOf(agent.id)}`}>${reason}</p>`}
+      <${Facts} agent=${agent} llm=${known?.llm} />
+      <${Downstreams} rows=${known?.downstream} />
+    </li>
+  `;
+}
+
+/** @param {{agent: Agent, llm: any}} props */
+function Facts({ agent, llm }) {
+  const { model, vision, context_window: context } = agent.capabilities;
+  const facts = [
+    ['Model', model ?? llm?.model],
+    ['Provider', llm && (llm.status === 'ok' ? llm.provider : `${llm.provider} (${llm.status})`)],
+    ['Images', vision === undefined ? null : vision ? 'accepted' : 'not accepted'],
+    ['Context', context && `${context.toLocaleString()} tokens`],
+  ].filter(([, value]) => value);
+  return (
+    facts.length > 0 &&
+    html`<dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`
+  );
+}
+
+/** @param {{rows: any[] | undefined}} props */
+export function Downstreams({ rows }) {
+  if (!Array.isArray(rows) || rows.length === 0) return null;
+  const down = rows.filter((row) => row.status !== 'ok').length;
+  const summary = `${rows.length} downstream${rows.length === 1 ? '' : 's'}${down ? `, ${down} unreachable` : ''}`;
+  return html`
+    <details>
+      <summary>${summary}</summary>
+      <div class="scroll" tabindex="0" role="group" aria-label="Downstreams">
+        <table>
+          <thead>
+            <tr><th scope="col">Server</th><th scope="col">State</th><th scope="col">Protocol</th><th scope="col">Latency</th><th scope="col">Since</th></tr>
+          </thead>
+          <tbody>
+            ${rows.map(
+              (row) => html`
+                <tr>
+                  <th scope="row">${row.name}</th>
+                  <td><span class=${`badge ${row.status === 'ok' ? 'ok' : 'error'}`}>${row.status}</span>${row.error && html`<br /><small>${row.error}</small>`}</td>
+                  <td>${row.protocol ?? ''}</td>
+                  <td>${typeof row.seconds === 'number' ? `${Math.round(row.seconds * 1000)} ms` : ''}</td>
+                  <td>${row.since ? new Date(row.since).toLocaleTimeString() : ''}</td>
+                </tr>
+              `,
+            )}
+          </tbody>
+        </table>
+      </div>
+    </details>
+  `;
+}
+
+/**
+ * @param {Agent} agent
+ * @param {string} search
+ */
+function matches(agent, search) {
+  const text = `${agent.title} ${agent.name} ${agent.description} ${agent.capabilities.model ?? ''} ${statusOf(agent.id)}`;
+  return search
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.toLowerCase().includes(word));
+}
+
+/**
+ * @param {KeyboardEvent} event
+ * @param {HTMLElement | null} list
+ */
+function arrows(event, list) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step && /** @type {HTMLElement} */ (event.target).matches('h2 > a')) move(event, list, step);
+}
+
+/**
+ * Focus the next or previous agent.
+ *
+ * @param {KeyboardEvent} event
+ * @param {HTMLElement | null} list
+ * @param {number} step
+ */
+function move(event, list, step) {
+  const links = /** @type {HTMLElement[]} */ ([...(list?.querySelectorAll('h2 > a') ?? [])]);
+  const next = links[links.indexOf(/** @type {HTMLElement} */ (document.activeElement)) + step];
+  if (!next) return;
+  event.preventDefault();
+  next.focus();
+}

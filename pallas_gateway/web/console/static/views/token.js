@@ -1,0 +1,54 @@
+/** The dialog that takes the bearer token of all requests. */
+
+import { Dialog } from '../dialog.js';
+import { html, useId, useSignal } from '../html.js';
+import { isTokenKept, setToken, token } from '../state.js';
+
+/** @param {{onClose: () => void}} props */
+export function TokenDialog({ onClose }) {
+  const value = useSignal(token.value);
+  const keep = useSignal(isTokenKept.value);
+  const id = useId();
+  /** @param {Event} event */
+  const submit = (event) => {
+    event.preventDefault();
+    setToken(value.value.trim(), { keep: keep.value });
+    onClose();
+  };
+  const forget = () => {
+    setToken('');
+    onClose();
+  };
+  return html`
+    <${Dialog} title="Token" onClose=${onClose}>
+      <form onSubmit=${submit}>
+        <p class="hint">
+          The key or token with which this page calls the gateway. It is kept in memory, and forgotten when the page is
+          closed or reloaded.
+        </p>
+        <label for=${id}>Bearer token</label>
+        <input
+          id=${id}
+          type="password"
+          autocomplete="off"
+          spellcheck=${false}
+          value=${value.value}
+          onInput=${(/** @type {any} */ event) => (value.value = event.target.value)}
+        />
+        <label class="check">
+          <input
+            type="checkbox"
+            checked=${keep.value}
+            onChange=${(/** @type {any} */ event) => (keep.value = event.target.checked)}
+          />
+          Keep it in this tab, also when the page is reloaded
+        </label>
+        <div class="actions">
+          <button class="primary" type="submit">Use token</button>
+          <button type="button" onClick=${forget} disabled=${!token.value}>Forget token</button>
+          <button type="button" onClick=${onClose}>Cancel</button>
+        </div>
+      </form>
+    <//>
+  `;
+}

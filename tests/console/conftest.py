@@ -1,0 +1,47 @@
+"""Fixtures of the console's tests: Chromium, and pages that are watched for what the console must never do.
+
+All of these tests run in one event loop, in which the browser lives:
+`pytestmark = pytest.mark.asyncio(loop_scope="session")`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest_asyncio
+from playwright.async_api import async_playwright
+
+from tests.console.pages import Pages
+from tests.support_programs import program
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from playwright.async_api import Browser
+
+_FLAGS = (
+    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncGenerator[Browser]:
+    """Debian's Chromium, one for all tests."""
+    path = program("chromium", "chromium")
+    async with async_playwright() as playwright:
+        # Chromium's own sandbox cannot be used by root, as which CI runs; the pages are our own.
+        launched = await playwright.chromium.launch(executable_path=path, args=_FLAGS, chromium_sandbox=False)
+        yield launched
+        await launched.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def pages(browser: Browser) -> AsyncGenerator[Pages]:
+    """Opens pages of the console; at the end fails for errors, violations and requests to other origins."""
+    opened = Pages(browser)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+    opened.check()

@@ -1,0 +1,99 @@
+"""Pages of the console in a browser, watched: their errors, policy violations and requests to other origins."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from tests.support_programs import require_program
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Route, ViewportSize
+
+AXE = Path(__file__).parent / "node_modules/axe-core/axe.min.js"
+NARROW: ViewportSize = {"width": 360, "height": 740}
+WIDE: ViewportSize = {"width": 1280, "height": 800}
+
+
+@dataclass
+class Pages:
+    """Opens pages, each in a browser profile of its own.
+
+    Attributes:
+        expected: parts of console errors that the test causes, such as `status of 401`.
+        origins: that pages may request besides their own.
+    """
+
+    browser: Browser
+    expected: list[str] = field(default_factory=list)
+    origins: set[str] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    _contexts: list[BrowserContext] = field(default_factory=list)
+
+    async def open(
+        self,
+        base_url: str,
+        view: str = "",
+        *,
+        scheme: Literal["light", "dark"] = "light",
+        narrow: bool = False,
+        **context: Any,
+    ) -> Page:
+        """Open a view of the console at `base_url`, such as `#/agents/echo`."""
+        made = await self.browser.new_context(color_scheme=scheme, viewport=NARROW if narrow else WIDE, **context)
+        made.set_default_timeout(15_000)
+        self._contexts.append(made)
+        return await self.another(made, base_url, view)
+
+    async def another(self, context: BrowserContext, base_url: str, view: str = "") -> Page:
+        """Open one more tab in a page's profile."""
+        page = await context.new_page()
+        own = {_origin(base_url)}
+
+        async def only_own(route: Route) -> None:
+            if _origin(route.request.url) in own | self.origins:
+                await route.continue_()
+            else:
+                self.foreign.append(route.request.url)
+                await route.abort()
+
+        await page.route("**/*", only_own)
+        page.on("console", self._note)
+        page.on("pageerror", lambda error: self.errors.append(f"{error}"))
+        await page.goto(f"{base_url}/console/{view}")
+        return page
+
+    def check(self) -> None:
+        """Fail for anything that a page must not do."""
+        unexpected = [error for error in self.errors if not any(part in error for part in self.expected)]
+        assert unexpected == []
+        assert self.foreign == []
+
+    async def close(self) -> None:
+        """Close all pages."""
+        for context in self._contexts:
+            await context.close()
+
+    def _note(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):  # a violation of the content security policy is an error
+            self.errors.append(f"{message.text} ({message.location.get('url')})")
+
+
+async def findings(page: Page) -> list[str]:
+    """Return the problems that axe finds in a page: its rules of WCAG 2.2 AA and its best practices."""
+    axe = require_program(AXE if AXE.exists() else None, "axe-core is not installed (make programs)")
+    await page.evaluate(axe.read_text(encoding="utf-8"))
+    result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{one['id']}: {one['help']}: {json.dumps([node['html'] for node in one['nodes']])[:500]}"
+        for one in result["violations"]
+    ]
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
