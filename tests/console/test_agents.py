@@ -9,10 +9,14 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.console.pages import findings
-from tests.support.gateway import Agent, Running, running, write_project
+from tests.support.downstreams import stateless_downstream
+from tests.support.gateway import Agent, Running, limited, running, write_project
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from playwright.async_api import Page
 
     from tests.console.pages import Pages
 
@@ -28,6 +32,12 @@ AGENTS = {
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
     async with running(write_project(tmp_path_factory.mktemp("console"), AGENTS)) as gateway:
         yield gateway
+
+
+async def focus(page: Page) -> None:
+    """Have a page that waits for its next round get the focus."""
+    await expect(page.get_by_text("Checked at")).to_be_visible()
+    await page.evaluate("window.dispatchEvent(new Event('focus'))")
 
 
 async def test_each_agent_is_a_link_with_its_state_and_reason(served: Running, pages: Pages) -> None:
@@ -50,3 +60,39 @@ async def test_the_agents_are_accessible_and_fit_a_narrow_screen(
     await expect(page.get_by_text("error", exact=True)).to_be_visible()
     assert await findings(page) == []
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+async def test_the_search_and_the_arrow_keys_find_an_agent(served: Running, pages: Pages) -> None:
+    page = await pages.open(served.base_url)
+    search = page.get_by_role("searchbox", name="Search agents")
+    await search.fill("repeats")
+    await expect(page.get_by_role("listitem")).to_have_count(1)
+    await search.fill("nothing like it")
+    await expect(page.get_by_text("No agent matches “nothing like it”.")).to_be_visible()
+    await search.fill("")
+    await search.press("ArrowDown")
+    await page.keyboard.press("ArrowDown")
+    await expect(page.get_by_role("link", name="Broken", exact=True)).to_be_focused()
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_title("Echo <b>bold</b> - Pallas Gateway")
+
+
+async def test_a_downstream_that_stops_and_comes_back_turns_the_badge(tmp_path: Path, pages: Pages) -> None:
+    with limited() as limits:
+        limits.gateway.health.fresh_seconds = 0
+        async with stateless_downstream() as notes:
+            servers = {"notes": {"transport": "http", "url": notes.url}}
+            async with running(write_project(tmp_path, {"echo": Agent(servers=["notes"])}, servers=servers)) as served:
+                page = await pages.open(served.base_url)
+                await expect(page.get_by_text("ok", exact=True).first).to_be_visible()
+                await notes.stop()
+                await focus(page)
+                await expect(page.get_by_text("degraded", exact=True)).to_be_visible()
+                await expect(page.get_by_text("Unreachable: notes")).to_be_visible()
+                await page.get_by_text("1 downstream, 1 unreachable").click()
+                await expect(page.get_by_role("row", name="notes unreachable")).to_be_visible()
+                assert await findings(page) == []
+                await notes.start()
+                await focus(page)
+                await expect(page.get_by_role("row", name="notes ok")).to_be_visible()

@@ -73,7 +73,7 @@ function skip(event) {
 function titleOf() {
   const [view, id] = route.value;
   const name = id ? (agentById(id)?.title ?? id) : VIEWS.find(({ path }) => path === view)?.title;
-  return name ? `${name} – Pallas Gateway` : 'Pallas Gateway';
+  return name ? `${name} - Pallas Gateway` : 'Pallas Gateway';
 }
 
 startRounds();

@@ -137,29 +137,20 @@ async function runRound(asked) {
 }
 
 /**
+ * Request the health of each agent at once; a slow one delays no other.
+ *
  * @param {Agent[]} found
  * @param {string} asked
  * @param {() => boolean} current
  */
 async function checkAll(found, asked, current) {
-  const shared = found.filter((agent) => agent.url.startsWith('../'));
-  const apart = found.filter((agent) => !agent.url.startsWith('../'));
-  const answers = await Promise.all([
-    shared.length > 0 ? healthOfShared(shared, asked) : {},
-    ...apart.map(async (agent) => ({ [agent.id]: await healthAt(agent.url, asked) })),
-  ]);
-  if (current()) health.value = Object.assign({}, ...answers);
-}
-
-/**
- * The health of all agents behind this gateway's port, by one request.
- *
- * @param {Agent[]} shared
- * @param {string} asked
- */
-async function healthOfShared(shared, asked) {
-  const all = await healthAt('../mcp', asked);
-  return Object.fromEntries(shared.map((agent) => [agent.id, all.agents?.[agent.name] ?? { message: all.message }]));
+  const known = new Set(found.map((agent) => agent.id));
+  health.value = Object.fromEntries(Object.entries(health.value).filter(([id]) => known.has(id)));
+  const checks = found.map(async (agent) => {
+    const answer = await healthAt(agent.url, asked);
+    if (current()) health.value = { ...health.value, [agent.id]: answer };
+  });
+  await Promise.all(checks);
 }
 
 /**

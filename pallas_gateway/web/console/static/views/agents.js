@@ -16,6 +16,8 @@ export function Agents() {
   return html`
     <div class="heading">
       <h1>Agents</h1>
+      <span class="round" role="status">${roundText()}</span>
+      <button class="quiet" onClick=${refresh} disabled=${checking.value}>Check now</button>
       <input
         type="search"
         aria-label="Search agents"
@@ -24,8 +26,6 @@ export function Agents() {
         onInput=${(/** @type {any} */ event) => (search.value = event.target.value)}
         onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === 'ArrowDown' && move(event, list.current, 1)}
       />
-      <span class="round" role="status">${roundText()}</span>
-      <button class="quiet" onClick=${refresh} disabled=${checking.value}>Check now</button>
     </div>
     <${Notice} found=${found.length} search=${search.value} />
     <ul class="cards" ref=${list} onKeyDown=${(/** @type {KeyboardEvent} */ event) => arrows(event, list.current)}>
