@@ -72,11 +72,13 @@ lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions
 	@$(LOCK) benchmarks/requirements.in $(FLAGS) --output-file benchmarks/requirements.lock
 	@$(LOCK) benchmarks/agno/requirements.in $(FLAGS) --output-file benchmarks/agno/requirements.lock
 
-docs: $(READY) ## write docs/configuration.md from the schema, docs/providers.md from the tables of the tests
+docs: $(READY) ## write docs/configuration.md from the schema, docs/providers.md from the tables of the tests, docs/connect.md
 	@$(BIN)/python -m pallas_gateway.config.reference > .venv/configuration.md
 	@mv .venv/configuration.md docs/configuration.md
 	@$(BIN)/python -m tests.e2e.provider_page > .venv/providers.md
 	@mv .venv/providers.md docs/providers.md
+	@$(BIN)/python -m pallas_gateway.web.console.clients > .venv/connect.md
+	@mv .venv/connect.md docs/connect.md
 
 programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe
 

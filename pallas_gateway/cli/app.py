@@ -17,6 +17,7 @@ from pallas_gateway.cli.apply import apply
 from pallas_gateway.cli.call import call
 from pallas_gateway.cli.chat.command import chat
 from pallas_gateway.cli.check import check
+from pallas_gateway.cli.connect import connect
 from pallas_gateway.cli.export import export
 from pallas_gateway.cli.health import health
 from pallas_gateway.cli.init import init
@@ -37,7 +38,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (init, serve, check, agents, health, call, chat, schema, export, apply):
+for command in (init, serve, check, agents, health, call, chat, connect, schema, export, apply):
     app.command()(command)
 app.add_typer(token, name="token")
 

@@ -13,7 +13,7 @@ from tests.cli.program import GATEWAY, PALLAS, Command
 def test_help_names_every_command(run: Command) -> None:
     ran = run("--help")
     assert (ran.code, ran.err) == (0, "")
-    for name in ("init", "serve", "check", "agents", "health", "call", "schema", "token"):
+    for name in ("init", "serve", "check", "agents", "health", "call", "connect", "schema", "token"):
         assert f" {name} " in ran.out
 
 
@@ -23,6 +23,7 @@ def test_help_names_every_command(run: Command) -> None:
         ("serve", ["--config", "--host", "--port", "--public-url", "--per-port", "--agent"]),
         ("check", ["--config"]),
         ("agents", ["--url", "--bearer", "--json"]),
+        ("connect", ["--agent", "--url", "--bearer"]),
         ("health", ["--url", "--bearer", "--json", "--watch", "--interval"]),
         ("call", ["--image", "--history", "--conversation-id", "--bearer", "--url", "--json"]),
     ],

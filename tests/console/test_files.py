@@ -26,7 +26,13 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src {connect}; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
+TYPES = {
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
 
 
 def client(base_url: str) -> httpx.AsyncClient:
@@ -165,7 +171,7 @@ def test_bare_specifiers_become_file_names() -> None:
 
 
 def test_all_scripts_and_styles_are_at_most_100_kilobytes_compressed() -> None:
-    served = [path for path in STATIC.rglob("*") if path.suffix in (".js", ".css", ".html", ".svg")]
+    served = [path for path in STATIC.rglob("*") if path.suffix in (".js", ".css", ".json", ".html", ".svg")]
     assert sum(len(gzip.compress(path.read_bytes())) for path in served) <= 100_000
 
 

@@ -6,8 +6,12 @@ import { agentById, agents, isTokenKept, registryError, startRounds, token } fro
 import { TokenDialog } from './views/token.js';
 import { Agents } from './views/agents.js';
 import { Chat } from './views/chat.js';
+import { Connect } from './views/connect.js';
 
-const VIEWS = [{ path: 'agents', title: 'Agents' }];
+const VIEWS = [
+  { path: 'agents', title: 'Agents' },
+  { path: 'connect', title: 'Connect' },
+];
 
 const isAsking = signal(false);
 
@@ -39,6 +43,7 @@ function View() {
       : html`<p class="empty" role="status">Loading the agents…</p>`;
   }
   if (view === 'agents') return html`<${Agents} />`;
+  if (view === 'connect') return html`<${Connect} />`;
   return html`<${Missing} text="There is no such view." />`;
 }
 

@@ -1,0 +1,82 @@
+"""`pallas-gateway connect`: how other programs connect to the agents of a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from pallas_gateway.cli.address import UrlOption, gateway_url
+from pallas_gateway.cli.output import problem, result, table
+from pallas_gateway.cli.remote import (
+    NOTHING_SHOWN,
+    BearerOption,
+    RemoteAgent,
+    connected,
+    fetch_agents,
+    find_agent,
+    message_tool,
+)
+from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.config.problems import did_you_mean
+from pallas_gateway.web.console.clients import ALL_AGENTS_NAME, Client, Target, clients
+
+_TOOL_OF_ALL = "agent-{name}"
+
+
+def connect(
+    client: Annotated[str | None, typer.Argument(help="The program to connect; without it, list them.")] = None,
+    url: UrlOption = None,
+    bearer: BearerOption = None,
+    agent: Annotated[str | None, typer.Option(help="Agent to connect to. Default: all agents as one server.")] = None,
+) -> None:
+    """Print how a program (Claude Code, Cursor, VS Code, ...) connects to a running gateway."""
+    if client is None:
+        table("CLIENT", "TITLE", rows=[(one.id, one.title) for one in clients()])
+        return
+    wanted = _client(client)
+    target = asyncio.run(_target(wanted, gateway_url(url), bearer, agent))
+    problem(wanted.how)
+    result(wanted.filled(target))
+    if (link := wanted.link_to(target)) is not None:
+        problem(f"Or open: {link}")
+
+
+def _client(name: str) -> Client:
+    known = {one.id: one for one in clients()}
+    if name not in known:
+        raise UsageError(f"No client '{name}'{did_you_mean(name, list(known))}. There are: {', '.join(known)}.")
+    return known[name]
+
+
+async def _target(client: Client, base_url: str, bearer: str | None, name: str | None) -> Target:
+    agents = await fetch_agents(base_url, bearer)
+    if not agents:
+        raise UsageError(NOTHING_SHOWN[0].upper() + NOTHING_SHOWN[1:])
+    one = find_agent(agents, name) if name is not None else agents[0]
+    public, path = _public_url(one), f"/agents/{one.name}/mcp"
+    is_shared = public.endswith(path)
+    base = public.removesuffix(path) if is_shared else base_url
+    if name is None and not client.agents_only:
+        if not is_shared:
+            raise UsageError("Each agent of this gateway has a port of its own: name one with --agent.")
+        tool = _TOOL_OF_ALL.format(name=one.name)
+        return Target(ALL_AGENTS_NAME, f"{base}/mcp", base, tool, needs_token=any(map(_needs_token, agents)))
+    target = Target(one.name, public, base, needs_token=_needs_token(one))
+    return target if not client.calls_a_tool else await _with_tool(target, one, bearer)
+
+
+async def _with_tool(target: Target, agent: RemoteAgent, bearer: str | None) -> Target:
+    async with connected(agent, bearer=bearer) as client:
+        tool = await message_tool(client, agent.name)
+    return Target(target.name, target.url, target.base, tool.name, needs_token=target.needs_token)
+
+
+def _public_url(agent: RemoteAgent) -> str:
+    """The agent's URL for all clients; `agent.url` is the one that is reachable from here."""
+    return str(agent.document["remotes"][0]["url"])
+
+
+def _needs_token(agent: RemoteAgent) -> bool:
+    return bool(agent.document["remotes"][0].get("headers"))

@@ -1,0 +1,137 @@
+/** How other programs connect to an agent, or to all agents at once. */
+
+import { linkFor, textFor } from '../clients.js';
+import { html, signal, useEffect, useId, useSignal } from '../html.js';
+import { request } from '../mcp.js';
+import { agents, tokenFor } from '../state.js';
+
+/** @typedef {import('../clients.js').Client} Client */
+/** @typedef {import('../clients.js').Target} Target */
+/** @typedef {import('../state.js').Agent} Agent */
+
+const ALL = '';
+const ALL_NAME = 'pallas';
+
+/** @type {import('../vendor/preact-signals.js').Signal<Client[]>} */
+const clients = signal([]);
+/** The message tool of each agent, as its server lists it. */
+const tools = signal(/** @type {Record<string, string>} */ ({}));
+
+export function Connect() {
+  const chosen = useSignal(/** @type {string | null} */ (null));
+  const id = useId();
+  const known = agents.value ?? [];
+  const shared = known.find((agent) => agent.url.startsWith('../'));
+  const current = known.some((agent) => agent.id === chosen.value) ? chosen.value : null;
+  const agent = known.find((one) => one.id === current) ?? (shared ? null : known[0]);
+  useEffect(() => {
+    loadClients();
+  }, []);
+  useEffect(() => {
+    if (agent) loadTool(agent);
+  }, [agent?.id]);
+  if (known.length === 0) return html`<h1>Connect</h1><p class="empty">There is no agent to connect to.</p>`;
+  return html`
+    <div class="heading">
+      <h1>Connect</h1>
+      <label for=${id}>Connect to</label>
+      <select id=${id} onChange=${(/** @type {any} */ event) => (chosen.value = event.target.value)}>
+        ${shared && html`<option value=${ALL} selected=${!agent}>All agents, as one server</option>`}
+        ${known.map((one) => html`<option value=${one.id} selected=${one === agent}>${one.title}</option>`)}
+      </select>
+    </div>
+    <ul class="texts">
+      ${clients.value
+        .map((client) => [client, agent ? targetOf(agent) : client.agents_only ? targetOf(known[0]) : targetOfAll(known)])
+        .map(([client, target]) => html`<${Text} key=${/** @type {Client} */ (client).id} client=${client} target=${target} />`)}
+    </ul>
+  `;
+}
+
+/** @param {{client: Client, target: Target}} props */
+function Text({ client, target }) {
+  const text = textFor(client, target);
+  const link = linkFor(client, target);
+  const heading = useId();
+  return html`
+    <li class="card">
+      <div class="card-head">
+        <h2 id=${heading}>${client.title}</h2>
+        <div class="actions">
+          ${link && html`<a class="button" href=${link}>${client.link?.title}</a>`}
+          <${Copy} text=${text} what=${client.title} />
+        </div>
+      </div>
+      <p class="hint">${client.how}${target.needsToken && ' Replace TOKEN by your token.'}</p>
+      <pre tabindex="0" role="region" aria-labelledby=${heading}><code>${text}</code></pre>
+    </li>
+  `;
+}
+
+/**
+ * A button that copies a text, and shows that it did.
+ *
+ * @param {{text: string, what: string}} props
+ */
+export function Copy({ text, what }) {
+  const outcome = useSignal('');
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      outcome.value = 'Copied';
+    } catch {
+      outcome.value = 'Not allowed';
+    }
+    setTimeout(() => (outcome.value = ''), 2000);
+  };
+  return html`
+    <button class="quiet copy" onClick=${copy} aria-label=${`Copy the text for ${what}`}>${outcome.value || 'Copy'}</button>
+    <span class="unseen" role="status">${outcome.value}</span>
+  `;
+}
+
+/**
+ * @param {Agent} agent
+ * @returns {Target}
+ */
+function targetOf(agent) {
+  return {
+    name: agent.name,
+    url: agent.publicUrl,
+    base: baseOf(agent),
+    tool: tools.value[agent.id] ?? 'send_message',
+    needsToken: agent.needsToken,
+  };
+}
+
+/**
+ * @param {Agent[]} known
+ * @returns {Target}
+ */
+function targetOfAll(known) {
+  const base = baseOf(known[0]);
+  const needsToken = known.some((agent) => agent.needsToken);
+  return { name: ALL_NAME, url: `${base}/mcp`, base, tool: `agent-${known[0].name}`, needsToken };
+}
+
+/** @param {Agent} agent */
+function baseOf(agent) {
+  const path = `/agents/${agent.name}/mcp`;
+  const here = new URL('..', location.href).href.replace(/\/$/, '');
+  return agent.publicUrl.endsWith(path) ? agent.publicUrl.slice(0, -path.length) : here;
+}
+
+async function loadClients() {
+  if (clients.value.length > 0) return;
+  clients.value = await (await fetch(new URL('../clients.json', import.meta.url))).json();
+}
+
+/** @param {Agent} agent */
+async function loadTool(agent) {
+  try {
+    const listed = await request(agent.url, 'tools/list', {}, { token: tokenFor(agent) });
+    tools.value = { ...tools.value, [agent.id]: listed.tools[0].name };
+  } catch {
+    // The default name stays.
+  }
+}

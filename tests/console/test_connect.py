@@ -1,0 +1,108 @@
+"""Texts that connect other programs: in the console, at the terminal, and in docs/connect.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from pallas_gateway.web.console.clients import Target, clients, markdown
+from tests.console.pages import findings
+from tests.support.gateway import Agent, Running, running, write_project
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from playwright.async_api import Page
+
+    from tests.console.pages import Pages
+
+PAGE = Path(__file__).parents[2] / "docs" / "connect.md"
+HOSTILE = "http://h/'; rm -rf ~; '\"\\`<x>{1}\n/mcp"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+    agents = {"echo": Agent(), "tech_notes": Agent(settings={"title": "Notes"})}
+    auth = {"tokens": [], "anonymous": ["view:agents", "run:agents:echo"]}
+    project = write_project(tmp_path_factory.mktemp("connect"), agents, gateway={"auth": auth, "tool_names": ["ask"]})
+    async with running(project) as gateway:
+        yield gateway
+
+
+async def shown(page: Page) -> dict[str, str]:
+    cards = await page.get_by_role("listitem").all()
+    return {await card.get_by_role("heading").inner_text(): await card.locator("code").inner_text() for card in cards}
+
+
+def texts(target: Target) -> dict[str, str]:
+    return {client.title: client.filled(target) for client in clients()}
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_console_shows_the_texts_of_the_chosen_server(served: Running, pages: Pages) -> None:
+    base = served.gateway.configuration.public_base_url
+    page = await pages.open(served.base_url, "#/connect", permissions=["clipboard-read", "clipboard-write"])
+    await expect(page.get_by_role("listitem")).to_have_count(len(clients()))
+    of_all = await shown(page)
+    await page.get_by_label("Connect to").select_option("Echo")
+    await expect(page.get_by_text('call_tool("ask"')).to_be_visible()
+    of_echo = await shown(page)
+    link = await page.get_by_role("link", name="Add to Cursor").get_attribute("href")
+    await page.get_by_role("button", name="Copy the text for Claude Code").click()
+    await expect(page.get_by_role("status").get_by_text("Copied")).to_be_attached()
+    copied = await page.evaluate("navigator.clipboard.readText()")
+    await page.get_by_label("Connect to").select_option("Notes")
+    await expect(page.get_by_text("/agents/tech_notes/mcp").first).to_be_visible()
+    of_notes = await shown(page)
+
+    echo = Target("echo", f"{base}/agents/echo/mcp", base, "ask")
+    notes = Target("tech_notes", f"{base}/agents/tech_notes/mcp", base, "ask", needs_token=True)
+    assert of_echo == texts(echo)
+    assert of_notes == texts(notes)
+    assert copied == texts(echo)["Claude Code"]
+    assert link == next(client for client in clients() if client.id == "cursor").link_to(echo)
+    all_at_once = texts(Target("pallas", f"{base}/mcp", base, "agent-echo", needs_token=True))
+    assert {name: text for name, text in of_all.items() if name != "OpenAI clients"} == {
+        name: text for name, text in all_at_once.items() if name != "OpenAI clients"
+    }
+
+
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_view_is_accessible_and_fits_a_narrow_screen(
+    served: Running, pages: Pages, scheme: Literal["light", "dark"]
+) -> None:
+    page = await pages.open(served.base_url, "#/connect", scheme=scheme, narrow=True)
+    await expect(page.get_by_role("listitem")).to_have_count(len(clients()))
+    assert await findings(page) == []
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_page_of_the_documentation_is_made_from_the_texts() -> None:
+    assert PAGE.read_text() == markdown()
+
+
+@pytest.mark.parametrize("needs_token", [False, True])
+def test_configurations_are_json_and_programs_are_python(needs_token: bool) -> None:
+    target = Target("a_b", "http://localhost:1/agents/a_b/mcp", "http://localhost:1", needs_token=needs_token)
+    for client in clients():
+        text = client.filled(target)
+        assert ("TOKEN" in text or "${input:" in text) == needs_token
+        assert not {"<NAME>", "<URL>", "<BASE>", "<TOOL>"} & set(text.split())
+        if client.language == "json":
+            json.loads(text)
+        if client.language == "python":
+            compile(text, client.id, "exec")
+
+
+def test_a_hostile_url_stays_within_its_quotes() -> None:
+    target = Target("x'; rm", HOSTILE, HOSTILE, "y`z")
+    for client in clients():
+        text = client.filled(target)
+        assert "%27" in text
+        assert not any(part in text for part in ("rm -rf", "'; rm", "<x>", "{1}", "y`z"))
