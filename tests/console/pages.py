@@ -70,8 +70,8 @@ class Pages:
     def check(self) -> None:
         """Fail for anything that a page must not do."""
         unexpected = [error for error in self.errors if not any(part in error for part in self.expected)]
-        assert unexpected == []
-        assert self.foreign == []
+        assert not unexpected, unexpected
+        assert not self.foreign, self.foreign
 
     async def close(self) -> None:
         """Close all pages."""

@@ -104,6 +104,52 @@ async def caddy(at: Place, gateways: Sequence[int]) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
+async def nginx_below(prefix: str, at: Place, gateway: int) -> AsyncGenerator[None]:
+    """The gateway on this port below a path such as `/pallas/`, with TLS; not a shipped configuration."""
+    folder = at.folder
+    temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("proxy", "fastcgi", "uwsgi", "scgi"))
+    (folder / "nginx.conf").write_text(f"""
+        daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log; events {{}}
+        http {{
+            access_log off; client_body_temp_path {folder}/body; {temporary}
+            server {{
+                listen {HOST}:{at.port} ssl;
+                ssl_certificate {folder / TLS_FILES["certfile"]}; ssl_certificate_key {folder / TLS_FILES["keyfile"]};
+                location {prefix} {{
+                    proxy_pass http://{HOST}:{gateway}/; proxy_http_version 1.1; proxy_buffering off;
+                    proxy_set_header Host $host; proxy_set_header Connection "";
+                }}
+            }}
+        }}
+        """)
+    options = ["-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
+    async with _running([program("nginx", "nginx"), *options], at):
+        yield
+
+
+@asynccontextmanager
+async def caddy_below(prefix: str, at: Place, gateway: int) -> AsyncGenerator[None]:
+    """The gateway on this port below a path such as `/pallas/`, with TLS; not a shipped configuration."""
+    folder = at.folder
+    (folder / "Caddyfile").write_text(f"""{{
+\tadmin off
+\tauto_https off
+}}
+{at.url} {{
+\ttls {folder / TLS_FILES["certfile"]} {folder / TLS_FILES["keyfile"]}
+\tbind {HOST}
+\thandle_path {prefix}* {{
+\t\treverse_proxy {HOST}:{gateway}
+\t}}
+}}
+""")
+    environ = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    options = ["run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
+    async with _running([program("caddy", "caddy"), *options], at, environ):
+        yield
+
+
+@asynccontextmanager
 async def _running(command: Sequence[str], at: Place, environ: Mapping[str, str] | None = None) -> AsyncGenerator[None]:
     with (at.folder / "output.log").open("wb") as output:
         process = await asyncio.create_subprocess_exec(

@@ -1,0 +1,68 @@
+"""The console where gateways stand: below a path of nginx and Caddy with TLS, on ports of their own, with workers."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import expect
+
+from pallas_gateway.config.loading.loader import Overrides
+from tests.cli.program import started
+from tests.deploy.ingress import caddy_below, nginx_below, place
+from tests.support.gateway import Agent, running, write_project
+from tests.support.listener import reserved_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from playwright.async_api import Page
+
+    from tests.console.pages import Pages
+    from tests.deploy.ingress import Place
+
+    type Below = Callable[[str, Place, int], AbstractAsyncContextManager[None]]
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def shows_echo(page: Page) -> None:
+    card = page.get_by_role("listitem").filter(has=page.get_by_role("link", name="Echo", exact=True))
+    await expect(card.get_by_text("ok", exact=True)).to_be_visible()
+    await page.get_by_role("link", name="Connect", exact=True).click()
+    await expect(page.get_by_text("claude mcp add")).to_be_visible()
+
+
+@pytest.mark.parametrize("ingress", [nginx_below, caddy_below])
+async def test_it_works_below_a_path_with_tls(ingress: Below, tmp_path: Path, pages: Pages) -> None:
+    with place(tmp_path / "ingress") as at:
+        gateway = {"public_url": f"{at.url}/pallas"}
+        project = write_project(tmp_path / "project", {"echo": Agent()}, gateway=gateway)
+        async with running(project) as served, ingress("/pallas/", at, served.gateway.addresses.registry_port):
+            page = await pages.open(f"{at.url}/pallas", ignore_https_errors=True)
+            await shows_echo(page)
+            await expect(page.get_by_text(f"'{at.url}/pallas/mcp'").first).to_be_visible()
+            await page.goto(f"{at.url}/pallas/")
+            assert page.url == f"{at.url}/pallas/console/"
+            await shows_echo(page)
+
+
+async def test_per_port_it_is_on_the_registrys_port(tmp_path: Path, pages: Pages) -> None:
+    with ExitStack() as reserved:
+        registry, one = (reserved.enter_context(reserved_port()) for _ in range(2))
+        agents = {"echo": Agent(settings={"port": one})}
+        deployment = {"registry_port": registry, "host": "localhost"}
+        project = write_project(tmp_path, agents, gateway={"host": "127.0.0.1"}, deployment=deployment)
+        pages.origins = {f"http://localhost:{one}"}
+        async with running(project, overrides=Overrides(per_port=True)) as served:
+            await shows_echo(await pages.open(served.base_url))
+
+
+async def test_it_works_with_several_workers(tmp_path: Path, pages: Pages) -> None:
+    project = write_project(tmp_path, {"echo": Agent()}, gateway={"port": 0})
+    with started(["serve", "--workers", "2"], project.path) as program:
+        program.wait_for("Try:")
+        await shows_echo(await pages.open(program.url))
