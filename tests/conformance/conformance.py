@@ -97,9 +97,9 @@ def find_conformance() -> Conformance | None:
     return Conformance(node, script) if node and script.is_file() else None
 
 
-def find_node() -> Path | None:
-    """Return the first Node new enough for the suite: `PALLAS_NODE`, the one of `make programs`, the one on PATH."""
-    return next((node for node in _nodes() if _major_version(node) >= OLDEST_NODE), None)
+def find_node(oldest: int = OLDEST_NODE) -> Path | None:
+    """Return the first Node new enough: `PALLAS_NODE`, the one of `make programs`, the one on PATH."""
+    return next((node for node in _nodes() if _major_version(node) >= oldest), None)
 
 
 def _nodes() -> Iterator[Path]:

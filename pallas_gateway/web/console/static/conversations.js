@@ -1,0 +1,222 @@
+/**
+ * Conversations as the browser keeps them: values, their export and import, and their storage in IndexedDB.
+ *
+ * The gateway keeps nothing: each call gets the earlier turns as `history`. A conversation holds no token.
+ */
+
+/**
+ * @typedef {{data: string, mime_type: string}} Image
+ * @typedef {{at: number, message: any}} Event one notification, and the milliseconds since the call began
+ * @typedef {'running' | 'complete' | 'error' | 'stopped' | 'interrupted'} TurnState
+ * @typedef {{id: string, message: string, images: Image[], params: Record<string, any>, began: number, state: TurnState,
+ *   error: string, result: any, events: Event[], leftOut: number}} Turn
+ * @typedef {{id: string, agent: string, title: string, created: number, changed: number, turns: Turn[]}} Conversation
+ */
+
+const FORMAT = 'pallas-gateway-conversation';
+const LONGEST_TITLE = 60;
+const MOST_EVENTS = 2000;
+const STATES = ['complete', 'error', 'stopped', 'interrupted'];
+
+/**
+ * Return a new conversation with an agent.
+ * @param {string} agent its URL, which tells it from those of other gateways
+ * @returns {Conversation}
+ */
+export function newConversation(agent) {
+  const now = Date.now();
+  return { id: crypto.randomUUID(), agent, title: '', created: now, changed: now, turns: [] };
+}
+
+/**
+ * Return a new turn, whose call is to begin.
+ * @param {string} message
+ * @param {Image[]} images
+ * @param {Record<string, any>} params
+ * @returns {Turn}
+ */
+export function newTurn(message, images = [], params = {}) {
+  const id = crypto.randomUUID();
+  return { id, message, images, params, began: Date.now(), state: 'running', error: '', result: null, events: [], leftOut: 0 };
+}
+
+/**
+ * Keep an event of a call; of a long call, the latest are left out, and counted.
+ * @param {Turn} turn
+ * @param {Event} event
+ */
+export function keepEvent(turn, event) {
+  if (event.message?.params?.data?.kind === 'assistant_delta') return; // the whole text follows
+  if (turn.events.length < MOST_EVENTS) turn.events.push(event);
+  else turn.leftOut += 1;
+}
+
+/**
+ * Return a conversation's title: its name, or the begin of its first message.
+ * @param {Conversation} conversation
+ */
+export function titleOf(conversation) {
+  const text = conversation.title || conversation.turns[0]?.message.trim().split('\n')[0] || 'New conversation';
+  return text.length > LONGEST_TITLE ? `${text.slice(0, LONGEST_TITLE - 1)}…` : text;
+}
+
+/**
+ * Return the turns before `end` as `history`: those that were answered.
+ * @param {Conversation} conversation
+ */
+export function historyOf(conversation, end = conversation.turns.length) {
+  const answered = conversation.turns.slice(0, end).filter((turn) => turn.state === 'complete');
+  return answered.flatMap((turn) => {
+    const images = turn.images.length ? { images: turn.images } : {};
+    return [
+      { role: 'user', content: turn.message, ...images },
+      { role: 'assistant', content: answerOf(turn) },
+    ];
+  });
+}
+
+/**
+ * Return the text of a turn's answer.
+ * @param {Turn} turn
+ */
+export function answerOf(turn) {
+  const blocks = Array.isArray(turn.result?.content) ? turn.result.content : [];
+  const texts = blocks.filter((/** @type {any} */ block) => block?.type === 'text' && typeof block.text === 'string');
+  return texts.map((/** @type {any} */ block) => block.text).join('\n\n');
+}
+
+/**
+ * Return a conversation as Markdown.
+ * @param {Conversation} conversation
+ */
+export function asMarkdown(conversation) {
+  const turns = conversation.turns.map((turn) => {
+    const images = turn.images.length ? `\n\n(${turn.images.length} images)` : '';
+    const answer = turn.state === 'complete' ? answerOf(turn) : `(${turn.state}${turn.error ? `: ${turn.error}` : ''})`;
+    return `## You\n\n${turn.message}${images}\n\n## Agent\n\n${answer}\n`;
+  });
+  return `# ${titleOf(conversation)}\n\n${turns.join('\n')}`;
+}
+
+/**
+ * Return a conversation as JSON that `fromJson` reads.
+ * @param {Conversation} conversation
+ */
+export function asJson(conversation) {
+  return JSON.stringify({ format: FORMAT, version: 1, conversation }, null, 2);
+}
+
+/**
+ * Return the conversation of a file, as a new one with an agent.
+ * @param {string} text
+ * @param {string} agent
+ * @returns {Conversation}
+ * @throws {Error} with a sentence for the user, if the file holds none
+ */
+export function fromJson(text, agent) {
+  let document;
+  try {
+    document = JSON.parse(text);
+  } catch {
+    throw new Error('The file is not JSON. Choose a file that was exported as JSON.');
+  }
+  const found = document?.format === FORMAT ? document.conversation : null;
+  if (!Array.isArray(found?.turns)) throw new Error('The file holds no conversation. Choose a file that was exported as JSON.');
+  const title = typeof found.title === 'string' ? found.title : '';
+  return { ...newConversation(agent), title, turns: found.turns.filter(isTurn).map(turnOf) };
+}
+
+/** @param {any} turn */
+function isTurn(turn) {
+  return typeof turn?.message === 'string';
+}
+
+/**
+ * @param {any} turn
+ * @returns {Turn}
+ */
+function turnOf(turn) {
+  const images = (Array.isArray(turn.images) ? turn.images : []).filter(isImage);
+  return {
+    ...newTurn(turn.message, images, typeof turn.params === 'object' && turn.params !== null ? turn.params : {}),
+    began: typeof turn.began === 'number' ? turn.began : Date.now(),
+    state: STATES.includes(turn.state) ? turn.state : 'interrupted',
+    error: typeof turn.error === 'string' ? turn.error : '',
+    result: typeof turn.result === 'object' ? turn.result : null,
+    events: (Array.isArray(turn.events) ? turn.events : []).filter((/** @type {any} */ one) => typeof one?.at === 'number'),
+    leftOut: Number.isInteger(turn.leftOut) ? turn.leftOut : 0,
+  };
+}
+
+/** @param {any} image */
+function isImage(image) {
+  return typeof image?.data === 'string' && /^image\/[\w.+-]+$/.test(image?.mime_type);
+}
+
+/** The conversations of this browser. Without IndexedDB (a private window), they last as long as the page. */
+export class Conversations {
+  /** @param {string} name of the database */
+  constructor(name = 'pallas-gateway-console') {
+    this._name = name;
+    /** @type {Promise<IDBDatabase | null> | null} */
+    this._opened = null;
+    /** @type {Map<string, Conversation>} */
+    this._memory = new Map();
+  }
+
+  /**
+   * Return the conversations with an agent, the one last changed first.
+   * @param {string} agent
+   * @returns {Promise<Conversation[]>}
+   */
+  async list(agent) {
+    const database = await this._open();
+    const found = database
+      ? await done(database.transaction('conversations').objectStore('conversations').index('agent').getAll(agent))
+      : [...this._memory.values()].filter((one) => one.agent === agent);
+    return found.toSorted((/** @type {Conversation} */ a, /** @type {Conversation} */ b) => b.changed - a.changed);
+  }
+
+  /** @param {Conversation} conversation */
+  async put(conversation) {
+    const database = await this._open();
+    if (database) await done(database.transaction('conversations', 'readwrite').objectStore('conversations').put(conversation));
+    else this._memory.set(conversation.id, conversation);
+  }
+
+  /** @param {string} id */
+  async remove(id) {
+    const database = await this._open();
+    if (database) await done(database.transaction('conversations', 'readwrite').objectStore('conversations').delete(id));
+    else this._memory.delete(id);
+  }
+
+  /** @returns {Promise<IDBDatabase | null>} */
+  _open() {
+    this._opened ??= opened(this._name).catch(() => null);
+    return this._opened;
+  }
+}
+
+/**
+ * @param {string} name
+ * @returns {Promise<IDBDatabase>}
+ */
+function opened(name) {
+  const request = indexedDB.open(name, 1);
+  request.onupgradeneeded = () => {
+    request.result.createObjectStore('conversations', { keyPath: 'id' }).createIndex('agent', 'agent');
+  };
+  return done(request);
+}
+
+/**
+ * @param {IDBRequest} request
+ * @returns {Promise<any>}
+ */
+function done(request) {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}

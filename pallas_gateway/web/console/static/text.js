@@ -1,0 +1,81 @@
+/**
+ * Text of agents, tools and callers, made safe to show. Pure.
+ *
+ * Everything that a call returns is untrusted: its characters must not change the direction of the page's own text,
+ * and a link must not hide where it leads.
+ */
+
+// C0 and C1 controls but tab and line feed, the marks, embeddings, overrides and isolates of bidirectional text,
+// line and paragraph separators, and the byte order mark.
+// eslint-disable-next-line no-control-regex
+const UNSAFE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
+const SAFE_PROTOCOLS = ['http:', 'https:', 'mailto:'];
+
+/**
+ * Return the text with control characters shown by their code points, and with line feeds as line ends.
+ * @param {unknown} text
+ * @returns {string}
+ */
+export function harmless(text) {
+  const whole = typeof text === 'string' ? text : String(text ?? '');
+  return whole.replaceAll('\r\n', '\n').replace(UNSAFE, visible);
+}
+
+/** @param {string} character */
+function visible(character) {
+  return `⟨U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`;
+}
+
+/**
+ * Return the address and the host of a link that may be followed; null for any other.
+ * @param {unknown} address
+ * @returns {{href: string, host: string} | null}
+ */
+export function safeLink(address) {
+  if (typeof address !== 'string' || address.length > 8000) return null;
+  let url;
+  try {
+    url = new URL(address.trim());
+  } catch {
+    return null;
+  }
+  if (!SAFE_PROTOCOLS.includes(url.protocol)) return null;
+  const host = url.protocol === 'mailto:' ? url.pathname.slice(url.pathname.lastIndexOf('@') + 1) : url.host;
+  return host ? { href: url.href, host: harmless(host) } : null;
+}
+
+/**
+ * Return a value as indented JSON, or as the text that it is.
+ * @param {unknown} value
+ * @returns {string}
+ */
+export function shown(value) {
+  if (typeof value === 'string') return harmless(value);
+  try {
+    return harmless(JSON.stringify(value, null, 2) ?? '');
+  } catch {
+    return '';
+  }
+}
+
+/**
+ * Return seconds as a short text.
+ * @param {number | null | undefined} seconds
+ * @returns {string}
+ */
+export function duration(seconds) {
+  if (typeof seconds !== 'number' || !Number.isFinite(seconds)) return '';
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+}
+
+/**
+ * Return a number of characters as a short text.
+ * @param {number} count
+ * @returns {string}
+ */
+export function size(count) {
+  if (count < 1000) return `${count} characters`;
+  return count < 1_000_000 ? `${Math.round(count / 1000)} KB` : `${(count / 1_000_000).toFixed(1)} MB`;
+}

@@ -1,0 +1,53 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { asJson, asMarkdown, fromJson, historyOf, keepEvent, newConversation, newTurn, titleOf } from '../../../pallas_gateway/web/console/static/conversations.js';
+
+function answered(message, text, state = 'complete') {
+  return { ...newTurn(message), state, result: { content: [{ type: 'text', text }] } };
+}
+
+function conversation(...turns) {
+  return { ...newConversation('https://gateway.example/agents/a/mcp'), turns };
+}
+
+test('only answered turns are history, with the images of their messages', () => {
+  const image = { data: 'aGk=', mime_type: 'image/png' };
+  const kept = conversation({ ...answered('one', '1'), images: [image] }, answered('two', '', 'stopped'), answered('three', '3'));
+  assert.deepEqual(historyOf(kept), [
+    { role: 'user', content: 'one', images: [image] }, { role: 'assistant', content: '1' },
+    { role: 'user', content: 'three' }, { role: 'assistant', content: '3' },
+  ]);
+  assert.equal(historyOf(kept, 1).length, 2);
+});
+
+test('an export comes back as a new conversation', () => {
+  const kept = conversation(answered('one', '1'));
+  const back = fromJson(asJson(kept), 'other');
+  assert.notEqual(back.id, kept.id);
+  assert.equal(back.agent, 'other');
+  assert.deepEqual(historyOf(back), historyOf(kept));
+  assert.match(asMarkdown(kept), /# one\n\n## You\n\none\n\n## Agent\n\n1/);
+});
+
+test('a file that holds no conversation is refused, and a malformed turn is left out', () => {
+  assert.throws(() => fromJson('{', 'a'), /not JSON/);
+  for (const text of ["null", "{}", '{"format": "pallas-gateway-conversation", "conversation": {"turns": 7}}']) {
+    assert.throws(() => fromJson(text, 'a'), /no conversation/);
+  }
+  const turns = [null, { message: 7 }, { message: 'ok', state: 'running', images: [{ data: 'x', mime_type: 'text/html' }], events: [null] }];
+  const [turn] = fromJson(JSON.stringify({ format: 'pallas-gateway-conversation', conversation: { turns } }), 'a').turns;
+  assert.deepEqual([turn.message, turn.state, turn.images, turn.events], ['ok', 'interrupted', [], []]);
+});
+
+test('titles are short', () => {
+  assert.equal(titleOf(conversation()), 'New conversation');
+  assert.equal(titleOf(conversation(answered('x'.repeat(100), ''))).length, 60);
+});
+
+test('live text is not kept, and of a long call the latest events are counted', () => {
+  const turn = newTurn('x');
+  keepEvent(turn, { at: 1, message: { params: { data: { kind: 'assistant_delta' } } } });
+  for (let at = 0; at < 2010; at += 1) keepEvent(turn, { at, message: { method: 'notifications/progress' } });
+  assert.deepEqual([turn.events.length, turn.leftOut], [2000, 10]);
+});

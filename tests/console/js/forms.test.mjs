@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { approvalIn, fieldsOf, read } from '../../../pallas_gateway/web/console/static/forms.js';
+
+const formOf = (properties, required = []) => fieldsOf({ type: 'object', properties, required });
+const errorOf = (schema, value) => read(formOf({ x: schema }), { x: value }).errors.x;
+
+test('each type has its field', () => {
+  const kinds = {
+    text: { type: 'string' }, lines: { type: 'string', maxLength: 4000 }, number: { type: 'number' }, integer: { type: 'integer' },
+    boolean: { type: 'boolean' }, choice: { type: 'string', enum: ['a'] }, choices: { type: 'array', items: { enum: ['a'] } },
+    json: { type: 'object' },
+  };
+  assert.deepEqual(formOf(kinds).map((field) => field.kind), Object.keys(kinds));
+  assert.deepEqual(formOf({ a: { anyOf: [{ type: 'number', minimum: 0 }, { type: 'null' }] } })[0].kind, 'number');
+  assert.deepEqual(formOf({ a: { type: ['integer', 'null'] } })[0].kind, 'integer');
+  assert.deepEqual(formOf({ a: { anyOf: [{ type: 'string' }, { type: 'array' }, { type: 'null' }] } })[0].kind, 'json');
+});
+
+test('titles, choices and defaults', () => {
+  const [size, on, count] = formOf({
+    size: { type: 'string', title: 'Size', oneOf: [{ const: 's', title: 'Small' }, { const: 'm' }], default: 'm' },
+    on: { type: 'boolean', default: true },
+    count: { type: 'integer', default: 7 },
+  });
+  assert.deepEqual(size.choices, [{ value: 's', label: 'Small' }, { value: 'm', label: 'm' }]);
+  assert.deepEqual([size.label, size.initial, on.initial, count.initial], ['Size', 'm', true, '7']);
+  assert.deepEqual(formOf({ a: { enum: ['x'], enumNames: ['X'] } })[0].choices, [{ value: 'x', label: 'X' }]);
+});
+
+test('values are read by their types, and empty optional ones are left out', () => {
+  const fields = formOf({ name: { type: 'string' }, age: { type: 'integer' }, on: { type: 'boolean' }, extra: { type: 'object' }, tags: { type: 'array', items: { enum: ['a', 'b'] } } });
+  assert.deepEqual(read(fields, { name: "Ada", age: " 36 ", on: false, extra: '{"a": 1}', tags: ["b"] }).content, { name: "Ada", age: 36, on: false, extra: { a: 1 }, tags: ["b"] });
+  assert.deepEqual(read(fields, { name: '', age: '' }), { content: {}, errors: {} });
+  assert.match(read(formOf({ name: { type: 'string' } }, ['name']), { name: '' }).errors.name, /required/);
+});
+
+test('a value that does not fit is refused with the reason', () => {
+  assert.match(errorOf({ type: 'integer' }, '1.5'), /whole number/);
+  assert.match(errorOf({ type: 'number' }, 'many'), /not a number/);
+  assert.match(errorOf({ type: 'number', minimum: 2 }, '1'), /at least 2/);
+  assert.match(errorOf({ type: 'number', maximum: 2 }, '3'), /at most 2/);
+  assert.match(errorOf({ type: 'string', minLength: 3 }, 'ab'), /At least 3 characters/);
+  assert.match(errorOf({ type: 'string', maxLength: 3 }, 'abcd'), /At most 3/);
+  assert.equal(errorOf({ type: 'string', maxLength: 1 }, '🙂'), undefined);
+  assert.match(errorOf({ type: 'string', format: 'email' }, 'ada'), /e-mail/);
+  assert.match(errorOf({ type: 'string', format: 'uri' }, 'ada'), /address/);
+  assert.match(errorOf({ type: 'string', format: 'date' }, 'ada'), /date/);
+  assert.match(errorOf({ type: 'object' }, '{'), /JSON/);
+  assert.match(errorOf({ type: 'array', items: { enum: ['a', 'b'] }, maxItems: 1 }, ['a', 'b']), /At most 1/);
+});
+
+test('a hostile schema has no effect', () => {
+  for (const schema of [null, 7, 'x', [], { properties: [] }, { properties: { a: null, b: 7, c: { enum: 7 } }, required: 7 }, { properties: { a: { anyOf: [] } } }]) {
+    assert.ok(Array.isArray(fieldsOf(schema)));
+  }
+});
+
+test('only an agent of the gateway asks for an approval', () => {
+  const requestedSchema = { properties: { decision: { enum: ['once', 'call', 'deny'] } } };
+  const message = 'user: May the tool files/rm run with these arguments?\n{"path": "/"}';
+  assert.deepEqual(approvalIn({ message, requestedSchema }, ["user"]), { agent: "user", tool: "files/rm", args: '{"path": "/"}' });
+  assert.equal(approvalIn({ message, requestedSchema }, ['other']), null);
+  assert.equal(approvalIn({ message: `evil: ${message}`, requestedSchema }, ['user']), null);
+  assert.equal(approvalIn({ message, requestedSchema: { properties: {} } }, ['user']), null);
+});

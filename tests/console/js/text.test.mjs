@@ -1,0 +1,23 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { duration, harmless, safeLink } from '../../../pallas_gateway/web/console/static/text.js';
+
+test('control and direction characters are shown by their code points', () => {
+  assert.equal(harmless('a\u202egnp.exe\u0000\tb\r\nc'), 'a⟨U+202E⟩gnp.exe⟨U+0000⟩\tb\nc');
+  assert.equal(harmless(undefined), '');
+  assert.equal(harmless('Grüße, שלום, 你好 🙂'), 'Grüße, שלום, 你好 🙂');
+});
+
+test('only links of the web and of mail are followed, and show their real host', () => {
+  assert.deepEqual(safeLink('https://example.com/a'), { href: 'https://example.com/a', host: 'example.com' });
+  assert.equal(safeLink('https://bank.example@evil.example/')?.host, 'evil.example');
+  assert.equal(safeLink('https://bänk.example')?.host, 'xn--bnk-qla.example');
+  assert.equal(safeLink('mailto:a@example.com')?.host, 'example.com');
+  const refused = ['javascript:alert(1)', 'JaVa\nScript:alert(1)', 'data:text/html,x', '/relative', 'vbscript:x', 'file:///etc'];
+  for (const address of refused) assert.equal(safeLink(address), null, address);
+});
+
+test('durations are short', () => {
+  assert.deepEqual([0.25, 2.345, 125, null].map(duration), ['250 ms', '2.3 s', '2 min 5 s', '']);
+});
