@@ -2,15 +2,15 @@
 
 import { html, useEffect, useId, useRef } from './html.js';
 
-/** @param {{title: string, onClose: () => void, children?: any}} props */
-export function Dialog({ title, onClose, children }) {
+/** @param {{title: string, onClose: () => void, wide?: boolean, children?: any}} props */
+export function Dialog({ title, onClose, wide = false, children }) {
   const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const heading = useId();
   useEffect(() => {
     element.current?.showModal();
   }, []);
   return html`
-    <dialog ref=${element} aria-labelledby=${heading} onClose=${onClose}>
+    <dialog ref=${element} class=${wide ? 'wide' : undefined} aria-labelledby=${heading} onClose=${onClose}>
       <h2 id=${heading}>${title}</h2>
       ${children}
     </dialog>

@@ -1,9 +1,149 @@
-/** A conversation with one agent. */
+/** The conversations with one agent. */
 
-import { html } from '../html.js';
+import { html, useEffect, useLayoutEffect, useRef, useSignal } from '../html.js';
+import { getHealth } from '../mcp.js';
+import { sessionOf } from '../session.js';
+import { health, reasonOf, statusOf, tokenFor } from '../state.js';
+import { harmless } from '../text.js';
 import { Badge } from './badge.js';
+import { Composer } from './composer.js';
+import { ConversationActions, ConversationList } from './conversation_list.js';
+import { TurnView } from './turn.js';
+
+const NEAR_END_PIXELS = 48;
+const BLOCKED_SECONDS = 3;
+const EMPTY = { message: '', images: [], params: {} };
 
 /** @param {{agent: import('../state.js').Agent}} props */
 export function Chat({ agent }) {
-  return html`<h1>${agent.title} <${Badge} id=${agent.id} /></h1>`;
+  const session = sessionOf(agent);
+  const editing = useSignal(/** @type {number | null} */ (null));
+  const draft = useSignal(EMPTY);
+  const calls = session.calls.value;
+  const conversation = session.open.value;
+  const running = session.isRunning;
+  const blocked = useBlock(agent);
+
+  useEffect(() => {
+    editing.value = null;
+  }, [conversation.id]);
+  const send = (/** @type {any} */ written) => {
+    const at = editing.value ?? calls.length;
+    editing.value = null;
+    draft.value = EMPTY;
+    session.send(written.message, { ...written, at });
+  };
+  const edit = (/** @type {number} */ index) => {
+    const { message, images, params } = calls[index].turn;
+    editing.value = index;
+    draft.value = { message, images, params };
+  };
+  const retry = (/** @type {number} */ index) => {
+    const { message, images, params } = calls[index].turn;
+    session.send(message, { images, params, at: index });
+  };
+  const mayChange = !running && blocked === '';
+  return html`
+    <div class="chat">
+      <${ConversationList} session=${session} />
+      <section class="talk" aria-label=${agent.title}>
+        <header class="talk-head">
+          <h1>${agent.title}</h1>
+          <${Badge} id=${agent.id} />
+          <${ConversationActions} session=${session} />
+        </header>
+        <${HealthNotice} agent=${agent} blocked=${blocked} />
+        <${Log} key=${conversation.id} empty=${calls.length === 0} agent=${agent}>
+          ${calls.map(
+            (/** @type {any} */ call, /** @type {number} */ index) => html`
+              <${TurnView}
+                key=${call.turn.id}
+                call=${call}
+                agent=${agent}
+                args=${() => session.argumentsOf(index)}
+                onEdit=${mayChange ? () => edit(index) : null}
+                onRetry=${mayChange && index === calls.length - 1 ? () => retry(index) : null}
+              />
+            `,
+          )}
+        <//>
+        <${Composer}
+          draft=${draft}
+          agent=${agent}
+          blocked=${blocked}
+          running=${running}
+          editing=${editing.value !== null}
+          onSend=${send}
+          onStop=${() => session.stop()}
+          onCancelEdit=${() => ((editing.value = null), (draft.value = EMPTY))}
+        />
+      </section>
+    </div>
+  `;
+}
+
+/** @param {{agent: import('../state.js').Agent, blocked: string}} props */
+function HealthNotice({ agent, blocked }) {
+  if (blocked) return html`<p class="notice error" role="status">${harmless(blocked)}</p>`;
+  if (statusOf(agent.id) !== 'degraded') return null;
+  return html`<p class="notice degraded" role="status">This agent is degraded, and its answers may lack something. ${harmless(reasonOf(agent.id))}</p>`;
+}
+
+/**
+ * Return why the agent takes no messages now; an empty text if it does. While it takes none, its health is requested
+ * every few seconds.
+ * @param {import('../state.js').Agent} agent
+ */
+function useBlock(agent) {
+  const status = statusOf(agent.id);
+  const isBlocked = status === 'error' || status === 'starting';
+  useEffect(() => {
+    if (!isBlocked) return undefined;
+    const timer = setInterval(async () => {
+      try {
+        const found = await getHealth(agent.url, { token: tokenFor(agent) });
+        health.value = { ...health.value, [agent.id]: found };
+      } catch {
+        // The next round of all agents shows why.
+      }
+    }, BLOCKED_SECONDS * 1000);
+    return () => clearInterval(timer);
+  }, [isBlocked, agent.id]);
+  if (!isBlocked) return '';
+  const what = status === 'starting' ? 'This agent is starting.' : 'This agent takes no messages now.';
+  return `${what} ${reasonOf(agent.id)}`.trim();
+}
+
+/**
+ * The turns in a region that scrolls: it follows the end for as long as the reader is there.
+ * @param {{empty: boolean, agent: import('../state.js').Agent, children?: any}} props
+ */
+function Log({ empty, agent, children }) {
+  const region = useRef(/** @type {HTMLElement | null} */ (null));
+  const content = useRef(/** @type {HTMLElement | null} */ (null));
+  const follows = useRef(true);
+  const top = useRef(0);
+  useLayoutEffect(() => {
+    const element = /** @type {HTMLElement} */ (region.current);
+    const observer = new ResizeObserver(() => {
+      if (follows.current) element.scrollTop = element.scrollHeight;
+    });
+    observer.observe(/** @type {HTMLElement} */ (content.current));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  const onScroll = (/** @type {any} */ { currentTarget: element }) => {
+    // An event may come after the text has grown again: only the reader scrolls up.
+    const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END_PIXELS;
+    if (isAtEnd || element.scrollTop < top.current) follows.current = isAtEnd;
+    top.current = element.scrollTop;
+  };
+  return html`
+    <div class="log" role="log" aria-label="Conversation" tabindex="0" ref=${region} onScroll=${onScroll}>
+      <div class="log-content" ref=${content}>
+        ${empty && html`<p class="empty">Write a message to ${agent.title}. It reads this conversation, and nothing of the others.</p>`}
+        ${children}
+      </div>
+    </div>
+  `;
 }

@@ -1,0 +1,271 @@
+/**
+ * One call of an agent: it sends the requests, takes the events into the tree, puts the questions, and stops.
+ *
+ * Events are applied a few at a time, once for each frame of the browser, so a burst of them does not freeze the page.
+ * What is drawn are signals: one of the call, and one for each node of its tree.
+ */
+
+import { batch, signal } from './html.js';
+import { CallTree, outcomeOf } from './calls.js';
+import { answerOf, keepEvent } from './conversations.js';
+import { McpError, callTool } from './mcp.js';
+
+const EVENTS_OF_A_FRAME = 20;
+const HIDDEN_MS = 250;
+const INVALID_PARAMS = -32602;
+const CAPABILITIES = { elicitation: { form: {}, url: {} } };
+const CANCEL = { action: 'cancel' };
+
+/**
+ * @typedef {import('./conversations.js').Turn} Turn
+ * @typedef {{id: string, params: any, error: import('./html.js').Signal<string>, sent: import('./html.js').Signal<boolean>}} Question
+ */
+
+/** @type {WeakMap<object, any>} */
+const versions = new WeakMap();
+
+/**
+ * Return the signal that changes with a node of a tree.
+ * @param {object} node
+ */
+export function versionOf(node) {
+  let version = versions.get(node);
+  if (!version) versions.set(node, (version = signal(0)));
+  return version;
+}
+
+/** The call of one turn: running, or ended and read from the stored turn. */
+export class RunningCall {
+  /** @param {Turn} turn */
+  constructor(turn) {
+    this.turn = turn;
+    this.state = signal(turn.state);
+    this.error = signal(turn.error);
+    this.lastEvent = signal(performance.now());
+    this.now = signal('');
+    /** @type {any} */
+    this.outcome = signal(turn.result ? outcomeOf(turn.result) : null);
+    /** @type {any} */
+    this.questions = signal([]);
+    this.isLive = turn.state === 'running';
+    this._tree = this.isLive ? new CallTree() : null;
+    /** @type {(() => void)[]} */
+    this._waiting = [];
+    this._began = performance.now();
+    /** @type {Record<string, any>} */
+    this._answers = {};
+    this._wake = () => {};
+    this._controller = new AbortController();
+    this.request = /** @type {any} */ (null);
+  }
+
+  /** The tree of the call; of a stored turn, made of its events when it is first looked at. */
+  get tree() {
+    if (this._tree === null) {
+      this._tree = new CallTree();
+      for (const { at, message } of this.turn.events) this._tree.apply(message, at);
+      this._tree.stop(this.turn.events.at(-1)?.at ?? 0);
+    }
+    return this._tree;
+  }
+
+  /**
+   * Make the call; returns when it has ended, in whatever way.
+   * @param {{url: string, token: string, args: Record<string, any>}} call
+   */
+  async run({ url, token, args }) {
+    const send = (/** @type {Record<string, any>} */ params) =>
+      callTool(url, 'send_message', args, { ...this._options(token), params });
+    try {
+      const result = await this._answered(send);
+      await this._drawn();
+      this._end(result.isError ? 'error' : 'complete', { result });
+    } catch (error) {
+      await this._drawn();
+      if (this._controller.signal.aborted) {
+        this._end('stopped', {});
+        await this._leave(url, token, args);
+      } else this._end('error', { error: sentence(error) });
+    }
+  }
+
+  /** End the call on the gateway. */
+  stop() {
+    this._controller.abort();
+    this._wake();
+  }
+
+  /**
+   * Answer a question.
+   * @param {Question} question
+   * @param {{action: string, content?: any}} answer
+   */
+  answer(question, answer) {
+    question.sent.value = true;
+    question.error.value = '';
+    this._answers[question.id] = answer;
+    this._wake();
+  }
+
+  /**
+   * Send the request, and again with the answers for as long as its result are questions.
+   * @param {(params: Record<string, any>) => Promise<any>} send
+   */
+  async _answered(send) {
+    let result = await send({});
+    while (result?.resultType === 'input_required') {
+      this._state = result.requestState;
+      this._ask(result.inputRequests ?? {});
+      result = await this._withAnswers(send);
+    }
+    this.questions.value = [];
+    return result;
+  }
+
+  /** @param {(params: Record<string, any>) => Promise<any>} send */
+  async _withAnswers(send) {
+    for (;;) {
+      await this._anAnswer();
+      const inputResponses = this._answers;
+      this._answers = {};
+      try {
+        const answered = send({ inputResponses, requestState: this._state });
+        this._state = null;
+        return await answered;
+      } catch (error) {
+        const refused = error instanceof McpError && error.code === INVALID_PARAMS && error.message.startsWith('inputResponses');
+        if (!refused) throw error;
+        for (const question of this.questions.value.filter((/** @type {Question} */ one) => one.id in inputResponses)) {
+          question.sent.value = false;
+          question.error.value = /** @type {Error} */ (error).message;
+        }
+      }
+    }
+  }
+
+  async _anAnswer() {
+    while (Object.keys(this._answers).length === 0) {
+      if (this._controller.signal.aborted) throw new Error('stopped');
+      await new Promise((resolve) => {
+        this._wake = () => resolve(undefined);
+        if (this._controller.signal.aborted) resolve(undefined);
+      });
+    }
+    if (this._controller.signal.aborted) throw new Error('stopped');
+  }
+
+  /**
+   * Show the open questions; those that were shown before stay as they are.
+   * @param {Record<string, any>} requests
+   */
+  _ask(requests) {
+    const before = new Map(this.questions.value.map((/** @type {Question} */ one) => [one.id, one]));
+    this.questions.value = Object.entries(requests).map(
+      ([id, request]) => before.get(id) ?? { id, params: request?.params ?? {}, error: signal(''), sent: signal(false) },
+    );
+  }
+
+  /** @param {string} token */
+  _options(token) {
+    return {
+      token,
+      signal: this._controller.signal,
+      capabilities: CAPABILITIES,
+      meta: { progressToken: this.turn.id, 'io.modelcontextprotocol/logLevel': 'info', 'pallas/stream': 'delta' },
+      onNotification: (/** @type {any} */ message) => this._take(message),
+      onRequest: (/** @type {any} */ request) => (this.request ??= request),
+    };
+  }
+
+  /**
+   * End a call that waits for answers: the gateway ends a call whose client leaves during a request.
+   * @param {string} url
+   * @param {string} token
+   * @param {Record<string, any>} args
+   */
+  async _leave(url, token, args) {
+    const requestState = this._state;
+    const open = this.questions.value;
+    this.questions.value = [];
+    if (!requestState || open.length === 0) return;
+    const inputResponses = Object.fromEntries(open.map((/** @type {Question} */ one) => [one.id, CANCEL]));
+    const leaving = new AbortController();
+    const options = { ...this._options(token), signal: leaving.signal, onNotification: () => leaving.abort() };
+    try {
+      await callTool(url, 'send_message', args, { ...options, params: { inputResponses, requestState } });
+    } catch {
+      // It has ended, by this or by itself.
+    }
+  }
+
+  /** @param {any} message */
+  _take(message) {
+    const at = Math.round(performance.now() - this._began);
+    keepEvent(this.turn, { at, message });
+    this.lastEvent.value = performance.now();
+    this._waiting.push(() => this.tree.apply(message, at));
+    if (this._waiting.length === 1) nextFrame(() => this._draw());
+  }
+
+  _draw() {
+    for (const apply of this._waiting.splice(0, EVENTS_OF_A_FRAME)) apply();
+    this._redraw();
+    if (this._waiting.length) nextFrame(() => this._draw());
+    else this._allDrawn?.();
+  }
+
+  _redraw() {
+    batch(() => {
+      for (const node of this.tree.takeChanged()) {
+        const version = versions.get(node);
+        if (version) version.value += 1;
+      }
+      this.now.value = this.tree.now;
+    });
+  }
+
+  async _drawn() {
+    if (this._waiting.length) await new Promise((resolve) => (this._allDrawn = () => resolve(undefined)));
+  }
+
+  /**
+   * @param {Turn["state"]} state
+   * @param {{result?: any, error?: string}} how
+   */
+  _end(state, { result = null, error = '' }) {
+    const at = Math.round(performance.now() - this._began);
+    if (result) this.tree.finish(result, at);
+    else this.tree.stop(at);
+    const turn = Object.assign(this.turn, { state, result, error });
+    if (result?.isError) turn.error = answerOf(turn) || 'The call failed.';
+    batch(() => {
+      this._redraw();
+      this.outcome.value = this.tree.outcome;
+      this.error.value = turn.error;
+      this.state.value = state;
+      if (state !== 'stopped') this.questions.value = [];
+    });
+  }
+
+  /** @type {(() => void) | undefined} */
+  _allDrawn = undefined;
+  /** @type {string | null} */
+  _state = null;
+}
+
+/** @param {unknown} error */
+function sentence(error) {
+  if (error instanceof McpError && error.code === INVALID_PARAMS && /requestState/.test(error.message)) {
+    return 'The question has expired, and the call has ended. Send the message again.';
+  }
+  return error instanceof Error ? error.message : String(error);
+}
+
+/**
+ * Run once before the next frame; in a hidden tab, which has no frames, soon.
+ * @param {() => void} run
+ */
+function nextFrame(run) {
+  if (document.hidden) setTimeout(run, HIDDEN_MS);
+  else requestAnimationFrame(run);
+}

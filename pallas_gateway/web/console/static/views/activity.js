@@ -1,0 +1,124 @@
+/**
+ * What an agent does during a call: its LLM turns as cards, tool calls in them, and in a tool call the activity of the
+ * peer that answers it. Each card is drawn again only when its own node of the tree changes.
+ */
+
+import { html, useSignal } from '../html.js';
+import { nameOf } from '../calls.js';
+import { versionOf } from '../running_call.js';
+import { duration, harmless, shown } from '../text.js';
+import { Markdown, Plain } from './text.js';
+
+/**
+ * @typedef {import('../calls.js').Root} Root
+ * @typedef {import('../calls.js').Tool} Tool
+ * @typedef {import('../calls.js').Turn} Turn
+ */
+
+const LONGEST_PREVIEW = 100;
+const LONGEST_RAW = 4000;
+const ENTRIES_OF_A_PAGE = 200;
+
+/** @type {WeakMap<object, any>} */
+const drawn = new WeakMap();
+
+/**
+ * Return the element of a node, the same one each time: Preact then leaves it alone.
+ * @param {object} node
+ * @param {() => any} make
+ */
+function once(node, make) {
+  let element = drawn.get(node);
+  if (!element) drawn.set(node, (element = make()));
+  return element;
+}
+
+/**
+ * The entries of a call or a tool call. Of a stored call, a long list is shown in parts.
+ * @param {{place: Root | Tool, whole?: boolean}} props
+ */
+export function Entries({ place, whole = true }) {
+  void versionOf(place).value;
+  const most = useSignal(whole ? Infinity : ENTRIES_OF_A_PAGE);
+  const rest = place.entries.length - most.value;
+  const entries = rest > 0 ? place.entries.slice(0, most.value) : place.entries;
+  return html`
+    ${entries.map((entry) =>
+      once(entry, () =>
+        entry.kind === 'turn'
+          ? html`<${TurnCard} key=${entry.key} turn=${entry} />`
+          : html`<${RawEntry} key=${entry.key} entry=${entry} />`,
+      ),
+    )}
+    ${rest > 0 &&
+    html`<button type="button" class="quiet" onClick=${() => (most.value += ENTRIES_OF_A_PAGE)}>Show ${rest} more steps</button>`}
+  `;
+}
+
+/** @param {{turn: Turn}} props */
+function TurnCard({ turn }) {
+  void versionOf(turn).value;
+  const took = turn.ended === null ? '' : duration((turn.ended - turn.began) / 1000);
+  return html`
+    <div class="turn-card" aria-busy=${turn.live}>
+      <p class="turn-head">
+        <span class="who">${harmless(turn.agent)}</span>
+        <span>turn ${turn.iteration}</span>
+        ${turn.stopReason && turn.stopReason !== 'endTurn' && turn.stopReason !== 'toolUse' && html`<span>${harmless(turn.stopReason)}</span>`}
+        <span>${took}</span>
+      </p>
+      ${turn.text && html`<${Markdown} text=${turn.text} />`}
+      ${turn.tools.length > 0 && html`<div class="tools">${turn.tools.map((tool) => once(tool, () => html`<${ToolCard} key=${tool.key} tool=${tool} />`))}</div>`}
+    </div>
+  `;
+}
+
+const STATES = { running: 'starting', completed: 'ok', failed: 'error', unknown: 'unknown' };
+const WORDS = { running: 'running', completed: 'completed', failed: 'failed', unknown: 'no result' };
+
+/** @param {{tool: Tool}} props */
+function ToolCard({ tool }) {
+  void versionOf(tool).value;
+  const name = harmless(nameOf(tool));
+  const args = shown(tool.args);
+  return html`
+    <div class="tool" role="group" aria-label=${name}>
+      <p class="tool-head">
+        <code>${name}</code>
+        <span class=${`badge ${STATES[tool.state]}`}>${WORDS[tool.state]}</span>
+        <span>${duration(tool.seconds)}</span>
+      </p>
+      ${args !== '{}' &&
+      html`<details>
+        <summary>Arguments <span class="preview">${preview(tool.args)}</span></summary>
+        <${Plain} text=${args} label="Arguments" />
+      </details>`}
+      ${tool.entries.length > 0 && html`<div class="nested"><${Entries} place=${tool} /></div>`}
+      ${tool.result !== null &&
+      html`<details open=${tool.state === 'failed'}>
+        <summary>Result <span class="preview">${preview(tool.result)}</span></summary>
+        <${Plain} text=${tool.result} label="Result" />
+        ${tool.truncated && html`<p class="hint">The gateway has cut this text; the agent has all of it.</p>`}
+      </details>`}
+    </div>
+  `;
+}
+
+/** @param {{entry: import('../calls.js').Raw}} props */
+function RawEntry({ entry }) {
+  return html`
+    <details class="raw">
+      <summary>Event that the console does not know (${entry.why})</summary>
+      <${Plain} text=${shown(entry.event).slice(0, LONGEST_RAW)} label="Event" />
+    </details>
+  `;
+}
+
+/**
+ * Return the begin of a value on one line.
+ * @param {unknown} value
+ */
+function preview(value) {
+  const text = typeof value === 'string' ? value.slice(0, 10 * LONGEST_PREVIEW) : JSON.stringify(value).slice(0, 10 * LONGEST_PREVIEW);
+  return harmless(text.replace(/\s+/g, ' ').trim().slice(0, LONGEST_PREVIEW));
+}

@@ -1,0 +1,170 @@
+/** Where a message is written: text, images by paste, drop and picker, and the parameters of the call. */
+
+import { html, useEffect, useId, useRef, useSignal } from '../html.js';
+import { fieldsOf, read } from '../forms.js';
+import { parametersOf } from '../parameters.js';
+import { Fields } from './fields.js';
+
+const TYPES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
+const LARGEST_IMAGE = 20_000_000;
+const NO_VISION = 'The model of this agent accepts no images.';
+
+/**
+ * @typedef {{message: string, images: import('../conversations.js').Image[], params: Record<string, any>}} Draft
+ * @typedef {{draft: any, agent: import('../state.js').Agent, blocked: string, running: boolean, editing: boolean,
+ *   onSend: (draft: Draft) => void, onStop: () => void, onCancelEdit: () => void}} Props
+ */
+
+/** @param {Props} props */
+export function Composer({ draft, agent, blocked, running, editing, onSend, onStop, onCancelEdit }) {
+  const box = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
+  const problem = useSignal('');
+  const params = useParameters(agent);
+  const mayPickImages = agent.capabilities.vision !== false;
+  const id = useId();
+
+  useEffect(() => {
+    if (editing) box.current?.focus();
+  }, [editing]);
+  const change = (/** @type {Partial<Draft>} */ part) => (draft.value = { ...draft.value, ...part });
+  const add = async (/** @type {Iterable<File>} */ files) => {
+    problem.value = '';
+    for (const file of files) {
+      const wrong = refusal(file, agent);
+      if (wrong) problem.value = wrong;
+      else change({ images: [...draft.value.images, await imageOf(file)] });
+    }
+  };
+  const submit = () => {
+    if (blocked || running || !draft.value.message.trim()) return;
+    const values = params.read();
+    if (values) onSend({ ...draft.value, params: values });
+  };
+  const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    submit();
+  };
+  const onPaste = (/** @type {ClipboardEvent} */ event) => {
+    const files = [...(event.clipboardData?.files ?? [])];
+    if (!files.length) return;
+    event.preventDefault();
+    add(files);
+  };
+  const onDrop = (/** @type {DragEvent} */ event) => {
+    event.preventDefault();
+    add([...(event.dataTransfer?.files ?? [])]);
+  };
+  return html`
+    <form
+      class="composer"
+      aria-label="New message"
+      noValidate
+      onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), submit())}
+      onDragOver=${(/** @type {Event} */ event) => event.preventDefault()}
+      onDrop=${onDrop}
+    >
+      ${editing && html`<p class="hint">Sending replaces the message and all that follows it. <button type="button" class="link" onClick=${onCancelEdit}>Keep the old one</button></p>`}
+      <label class="hidden" for=${id}>Message</label>
+      <textarea
+        id=${id}
+        ref=${box}
+        rows="3"
+        placeholder="Message"
+        value=${draft.value.message}
+        onInput=${(/** @type {any} */ event) => change({ message: event.target.value })}
+        onKeyDown=${onKeyDown}
+        onPaste=${onPaste}
+      />
+      <${Thumbnails} images=${draft.value.images} onRemove=${(/** @type {number} */ index) => change({ images: draft.value.images.toSpliced(index, 1) })} />
+      ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
+      ${params.form}
+      <div class="actions">
+        ${running
+          ? html`<button type="button" class="primary" key="stop" onClick=${onStop}>Stop</button>`
+          : html`<button type="submit" class="primary" key="send" disabled=${blocked !== '' || !draft.value.message.trim()}>Send</button>`}
+        <label class=${`button quiet ${mayPickImages ? '' : 'off'}`} title=${mayPickImages ? undefined : NO_VISION}>
+          Add images
+          <input class="hidden" type="file" multiple accept=${TYPES.join(',')} disabled=${!mayPickImages} onChange=${(/** @type {any} */ event) => (add([...event.target.files]), (event.target.value = ''))} />
+        </label>
+        <span class="hint keys">Enter sends, Shift+Enter begins a line</span>
+      </div>
+    </form>
+  `;
+}
+
+/** @param {{images: import('../conversations.js').Image[], onRemove?: (index: number) => void}} props */
+export function Thumbnails({ images, onRemove }) {
+  if (!images.length) return null;
+  return html`
+    <ul class="thumbnails" aria-label="Images">
+      ${images.map(
+        (image, index) => html`
+          <li>
+            ${TYPES.includes(image.mime_type) && html`<img src=${`data:${image.mime_type};base64,${image.data}`} alt=${`Image ${index + 1}`} />`}
+            ${onRemove && html`<button type="button" class="quiet" aria-label=${`Remove image ${index + 1}`} onClick=${() => onRemove(index)}>×</button>`}
+          </li>
+        `,
+      )}
+    </ul>
+  `;
+}
+
+/**
+ * The form of the parameters that callers of an agent may set.
+ * @param {import('../state.js').Agent} agent
+ * @returns {{form: any, read: () => Record<string, any> | null}}
+ */
+function useParameters(agent) {
+  const fields = useSignal(/** @type {import('../forms.js').Field[] | null} */ (null));
+  const values = useSignal(/** @type {Record<string, any>} */ ({}));
+  const errors = useSignal(/** @type {Record<string, string>} */ ({}));
+  const problem = useSignal('');
+  const open = async (/** @type {any} */ event) => {
+    if (!event.target.open || fields.value) return;
+    try {
+      fields.value = fieldsOf(await parametersOf(agent));
+    } catch (error) {
+      problem.value = /** @type {Error} */ (error).message;
+    }
+  };
+  const set = Object.values(values.value).filter((value) => value !== '' && value !== undefined).length;
+  const form = html`
+    <details class="params" onToggle=${open}>
+      <summary>Parameters${set > 0 && ` (${set} set)`}</summary>
+      ${fields.value === null && !problem.value && html`<p class="hint" role="status">Reading the agent’s parameters…</p>`}
+      ${fields.value?.length === 0 && html`<p class="hint">Callers of this agent may set no parameters.</p>`}
+      ${problem.value && html`<p class="notice error">${problem.value}</p>`}
+      ${fields.value && html`<div class="grid"><${Fields} fields=${fields.value} values=${values} errors=${errors.value} /></div>`}
+    </details>
+  `;
+  const take = () => {
+    const { content, errors: wrong } = read(fields.value ?? [], values.value);
+    errors.value = wrong;
+    return Object.keys(wrong).length ? null : content;
+  };
+  return { form, read: take };
+}
+
+/**
+ * @param {File} file
+ * @param {import('../state.js').Agent} agent
+ */
+function refusal(file, agent) {
+  if (agent.capabilities.vision === false) return NO_VISION;
+  if (!TYPES.includes(file.type)) return `“${file.name}” is no PNG, JPEG, GIF or WebP image.`;
+  return file.size > LARGEST_IMAGE ? `“${file.name}” is larger than ${LARGEST_IMAGE / 1_000_000} MB.` : '';
+}
+
+/**
+ * @param {File} file
+ * @returns {Promise<import('../conversations.js').Image>}
+ */
+function imageOf(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve({ data: String(reader.result).replace(/^[^,]*,/, ''), mime_type: file.type });
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}

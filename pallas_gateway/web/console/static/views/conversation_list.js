@@ -1,0 +1,100 @@
+/** The conversations with an agent: open, begin, rename, delete, export and import. */
+
+import { Dialog } from '../dialog.js';
+import { html, useId, useSignal } from '../html.js';
+import { asJson, asMarkdown, fromJson, titleOf } from '../conversations.js';
+import { download } from '../download.js';
+
+/** @typedef {import('../conversations.js').Conversation} Conversation */
+
+const isWide = () => window.matchMedia('(min-width: 56rem)').matches;
+
+/** @param {{session: import('../session.js').Session}} props */
+export function ConversationList({ session }) {
+  const kept = session.conversations.value;
+  const opened = useSignal(isWide());
+  const problem = useSignal('');
+  const choose = async (/** @type {any} */ event) => {
+    const file = event.target.files[0];
+    event.target.value = '';
+    if (!file) return;
+    problem.value = '';
+    try {
+      await session.add(fromJson(await file.text(), session.key));
+    } catch (error) {
+      problem.value = /** @type {Error} */ (error).message;
+    }
+  };
+  return html`
+    <details class="conversations" open=${opened.value} onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
+      <summary>Conversations${kept?.length > 0 && ` (${kept.length})`}</summary>
+      <div class="actions">
+        <button type="button" onClick=${() => session.begin()}>New conversation</button>
+        <label class="button quiet">Import<input class="hidden" type="file" accept="application/json,.json" onChange=${choose} /></label>
+      </div>
+      ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
+      ${session.problem.value && html`<p class="notice error" role="alert">${session.problem.value}</p>`}
+      ${kept === null && html`<p class="hint" role="status">Reading the conversations…</p>`}
+      ${kept?.length === 0 && html`<p class="hint">None yet. They are kept in this browser only.</p>`}
+      <ul>
+        ${(kept ?? []).map((/** @type {Conversation} */ one) => html`<li key=${one.id}><button type="button" class="conversation" aria-current=${one.id === session.open.value.id ? 'true' : undefined} onClick=${() => session.show(one)}>${titleOf(one)}</button></li>`)}
+      </ul>
+    </details>
+  `;
+}
+
+/** @param {{session: import('../session.js').Session}} props */
+export function ConversationActions({ session }) {
+  const conversation = session.open.value;
+  const asking = useSignal('');
+  void session.calls.value;
+  if (conversation.turns.length === 0) return null;
+  const name = titleOf(conversation).replace(/[^\p{L}\p{N} _-]/gu, '').trim() || 'conversation';
+  return html`
+    <details class="menu">
+      <summary>More</summary>
+      <div class="actions">
+        <button type="button" class="quiet" onClick=${() => (asking.value = 'rename')}>Rename</button>
+        <button type="button" class="quiet" onClick=${() => download(`${name}.md`, 'text/markdown', asMarkdown(conversation))}>Export Markdown</button>
+        <button type="button" class="quiet" onClick=${() => download(`${name}.json`, 'application/json', asJson(conversation))}>Export JSON</button>
+        <button type="button" class="quiet" onClick=${() => (asking.value = 'delete')}>Delete</button>
+      </div>
+    </details>
+    ${asking.value === 'rename' && html`<${Rename} session=${session} onClose=${() => (asking.value = '')} />`}
+    ${asking.value === 'delete' && html`<${Delete} session=${session} onClose=${() => (asking.value = '')} />`}
+  `;
+}
+
+/** @param {{session: import('../session.js').Session, onClose: () => void}} props */
+function Rename({ session, onClose }) {
+  const id = useId();
+  const title = useSignal(titleOf(session.open.value));
+  const submit = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    session.rename(session.open.value, title.value.trim());
+    onClose();
+  };
+  return html`
+    <${Dialog} title="Rename the conversation" onClose=${onClose}>
+      <form onSubmit=${submit}>
+        <label for=${id}>Name</label>
+        <input id=${id} value=${title.value} onInput=${(/** @type {any} */ event) => (title.value = event.target.value)} />
+        <div class="actions"><button type="submit" class="primary">Rename</button><button type="button" onClick=${onClose}>Cancel</button></div>
+      </form>
+    <//>
+  `;
+}
+
+/** @param {{session: import('../session.js').Session, onClose: () => void}} props */
+function Delete({ session, onClose }) {
+  const remove = () => {
+    session.remove(session.open.value);
+    onClose();
+  };
+  return html`
+    <${Dialog} title="Delete the conversation?" onClose=${onClose}>
+      <p>“${titleOf(session.open.value)}” is removed from this browser. A running call is stopped.</p>
+      <div class="actions"><button type="button" class="primary" onClick=${remove}>Delete</button><button type="button" onClick=${onClose}>Cancel</button></div>
+    <//>
+  `;
+}

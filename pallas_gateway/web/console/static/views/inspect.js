@@ -1,0 +1,108 @@
+/** A call, inspected: its ids, a waterfall of turns and tools, the raw events, the request for other clients. */
+
+import { Dialog } from '../dialog.js';
+import { html, useMemo, useSignal } from '../html.js';
+import { waterfall } from '../calls.js';
+import { download } from '../download.js';
+import { snippets } from '../snippets.js';
+import { duration, harmless, shown } from '../text.js';
+import { Plain } from './text.js';
+
+const MOST_ROWS = 500;
+
+/**
+ * @param {{call: import('../running_call.js').RunningCall, agent: import('../state.js').Agent, args: Record<string, any>,
+ *   onClose: () => void}} props
+ */
+export function CallInspector({ call, agent, args, onClose }) {
+  const { turn } = call;
+  const facts = call.outcome.value?.facts ?? {};
+  const whole = () => ({
+    agent: { name: agent.name, url: agent.publicUrl, version: agent.version },
+    request: { name: 'send_message', arguments: args },
+    began: new Date(turn.began).toISOString(),
+    state: turn.state,
+    error: turn.error || undefined,
+    events: turn.events,
+    events_left_out: turn.leftOut,
+    result: turn.result,
+  });
+  return html`
+    <${Dialog} title="Call" onClose=${onClose} wide>
+      <dl class="facts">
+        ${Object.entries({ Began: new Date(turn.began).toLocaleString(), 'Call id': facts.call_id, Conversation: facts.conversation_id, 'Stop reason': facts.stop_reason, Duration: duration(facts.duration_seconds), ...tokens(facts.usage) })
+          .filter(([, value]) => value !== undefined && value !== null && value !== '')
+          .map(([name, value]) => html`<div><dt>${name}</dt><dd>${harmless(value)}</dd></div>`)}
+      </dl>
+      <${Waterfall} call=${call} />
+      <${CopyRow} agent=${agent} args=${args} />
+      <details>
+        <summary>Raw events (${turn.events.length})</summary>
+        <${Events} events=${turn.events} />
+      </details>
+      <div class="actions">
+        <button type="button" onClick=${() => download(`call-${facts.call_id ?? turn.id}.json`, 'application/json', JSON.stringify(whole(), null, 2))}>Download the call as JSON</button>
+        <button type="button" class="primary" onClick=${onClose}>Close</button>
+      </div>
+    <//>
+  `;
+}
+
+/** @param {Record<string, number> | undefined} usage */
+function tokens(usage) {
+  const names = /** @type {Record<string, string>} */ ({ input: 'Input tokens', output: 'Output tokens', cache_read: 'From cache', cache_write: 'To cache', reasoning: 'Reasoning' });
+  return Object.fromEntries(Object.entries(usage ?? {}).filter(([kind]) => kind in names).map(([kind, count]) => [names[kind], Number(count).toLocaleString()]));
+}
+
+/** @param {{call: import('../running_call.js').RunningCall}} props */
+function Waterfall({ call }) {
+  const rows = useMemo(() => waterfall(call.tree.root), [call]);
+  const end = Math.max(1, ...rows.slice(0, MOST_ROWS).map((row) => row.ended ?? row.began));
+  if (!rows.length) return html`<p class="hint">The call had no LLM turn.</p>`;
+  return html`
+    <div class="scroll waterfall" tabindex="0" role="group" aria-label="Waterfall">
+      <table>
+        <thead><tr><th scope="col">Step</th><th scope="col">Duration</th><th scope="col">When</th></tr></thead>
+        <tbody>
+          ${rows.slice(0, MOST_ROWS).map((row) => {
+            const ended = row.ended ?? end;
+            return html`
+              <tr>
+                <th scope="row" style=${{ paddingLeft: `${Math.min(row.depth, 12)}em` }}>${harmless(row.label)}</th>
+                <td>${duration((ended - row.began) / 1000)}</td>
+                <td class="bar-cell"><div class=${`span of-${row.node.kind}`} style=${{ marginLeft: `${(100 * row.began) / end}%`, width: `${(100 * (ended - row.began)) / end}%` }}></div></td>
+              </tr>
+            `;
+          })}
+        </tbody>
+      </table>
+      ${rows.length > MOST_ROWS && html`<p class="hint">${rows.length - MOST_ROWS} more steps are in the download.</p>`}
+    </div>
+  `;
+}
+
+/** @param {{agent: import('../state.js').Agent, args: Record<string, any>}} props */
+function CopyRow({ agent, args }) {
+  const copied = useSignal('');
+  const copy = async (/** @type {string} */ name, /** @type {string} */ text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      copied.value = `Copied as ${name}.`;
+    } catch {
+      copied.value = 'The browser does not allow this page to copy.';
+    }
+  };
+  const all = useMemo(() => snippets(agent.publicUrl, args, agent.needsToken), [agent, args]);
+  return html`
+    <div class="actions">
+      ${Object.entries(all).map(([name, text]) => html`<button type="button" class="quiet" onClick=${() => copy(name, text)}>Copy as ${name}</button>`)}
+      <span class="hint" role="status">${copied.value}</span>
+    </div>
+  `;
+}
+
+/** @param {{events: import('../conversations.js').Event[]}} props */
+function Events({ events }) {
+  const text = useMemo(() => events.map(({ at, message }) => `${at} ms  ${JSON.stringify(message)}`).join('\n'), [events]);
+  return html`<${Plain} text=${shown(text)} label="Raw events" />`;
+}

@@ -1,0 +1,137 @@
+/** One turn of a conversation: the message, what the agent does, its questions, and its answer. */
+
+import { html, useEffect, useSignal } from '../html.js';
+import { partial } from '../calls.js';
+import { duration, harmless } from '../text.js';
+import { Entries } from './activity.js';
+import { Thumbnails } from './composer.js';
+import { CallInspector } from './inspect.js';
+import { QuestionForm } from './question.js';
+import { Markdown } from './text.js';
+
+const LONGEST_NOW = 160;
+
+/**
+ * @typedef {import('../running_call.js').RunningCall} RunningCall
+ * @typedef {{call: RunningCall, agent: import('../state.js').Agent, args: () => Record<string, any>,
+ *   onEdit: (() => void) | null, onRetry: (() => void) | null}} Props
+ */
+
+/** @param {Props} props */
+export function TurnView({ call, agent, args, onEdit, onRetry }) {
+  const { turn } = call;
+  const inspected = useSignal(false);
+  const state = call.state.value;
+  return html`
+    <article class="turn">
+      <div class="said">
+        <button type="button" class="quiet small" disabled=${!onEdit} onClick=${onEdit}>Edit</button>
+        <div class="by-you">
+          <h2 class="hidden">You</h2>
+          <p class="message">${harmless(turn.message)}</p>
+          <${Thumbnails} images=${turn.images} />
+        </div>
+      </div>
+      <div class="reply">
+        <h2 class="hidden">${agent.title}</h2>
+        <${Steps} call=${call} />
+        ${call.questions.value.map((/** @type {any} */ question) => html`<${QuestionForm} key=${question.id} question=${question} answer=${(/** @type {any} */ answer) => call.answer(question, answer)} />`)}
+        ${state === 'running' ? html`<${Pulse} call=${call} />` : html`<${Outcome} call=${call} />`}
+        ${state !== 'running' &&
+        html`<div class="actions">
+          <${Facts} call=${call} />
+          ${onRetry && html`<button type="button" class="quiet small" onClick=${onRetry}>Retry</button>`}
+          <button type="button" class="quiet small" onClick=${() => (inspected.value = true)}>Inspect</button>
+        </div>`}
+      </div>
+      ${inspected.value && html`<${CallInspector} call=${call} agent=${agent} args=${args()} onClose=${() => (inspected.value = false)} />`}
+    </article>
+  `;
+}
+
+/** @param {{call: RunningCall}} props */
+function Steps({ call }) {
+  if (call.isLive) return html`<${Entries} place=${call.tree.root} />`;
+  return html`<${StoredSteps} call=${call} />`;
+}
+
+/** What a call did that was read from the store: its steps stay closed until they are looked at. */
+/** @param {{call: RunningCall}} props */
+function StoredSteps({ call }) {
+  const opened = useSignal(call.turn.state !== 'complete');
+  const count = call.turn.events.filter(({ message }) => message?.params?.data?.kind === 'assistant_chunk').length;
+  if (count <= 1 && call.turn.state === 'complete') return null;
+  if (call.turn.events.length === 0) return null;
+  return html`
+    <details class="steps" open=${opened.value} onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
+      <summary>${count} LLM ${count === 1 ? 'turn' : 'turns'}</summary>
+      ${opened.value && html`<${Entries} place=${call.tree.root} whole=${false} />`}
+      ${call.turn.leftOut > 0 && html`<p class="hint">${call.turn.leftOut} later events were not kept.</p>`}
+    </details>
+  `;
+}
+
+/** The state of a running call in words; the seconds since its last event. */
+/** @param {{call: RunningCall}} props */
+function Pulse({ call }) {
+  const now = useSignal(performance.now());
+  useEffect(() => {
+    const timer = setInterval(() => (now.value = performance.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const asks = call.questions.value.some((/** @type {any} */ question) => !question.sent.value);
+  const seconds = Math.max(0, Math.round((now.value - call.lastEvent.value) / 1000));
+  const what = asks ? 'Waits for your answer' : harmless(call.now.value).slice(0, LONGEST_NOW) || 'Waits for the agent';
+  return html`<p class="pulse"><span class="dot" aria-hidden="true"></span><span>${what}</span><span class="since">last event ${seconds} s ago</span></p>`;
+}
+
+/** @param {{call: RunningCall}} props */
+function Outcome({ call }) {
+  const state = call.state.value;
+  const outcome = call.outcome.value;
+  if (state === 'stopped') return html`<p class="notice degraded">Stopped. The agent’s work on this message has ended, and its answer is partial.</p>`;
+  if (state === 'interrupted') return html`<p class="notice degraded">Interrupted: the page was closed or reloaded during this call. Its answer is partial.</p>`;
+  if (state === 'error') return html`<p class="notice error" role="alert">${harmless(call.error.value)}</p>`;
+  if (!outcome) return null;
+  const why = partial(outcome);
+  return html`
+    ${!isLastTurn(call, outcome.text) && html`<div class="turn-card answer"><${Markdown} text=${outcome.text} /></div>`}
+    <${Thumbnails} images=${outcome.images.map((/** @type {any} */ image) => ({ data: image.data, mime_type: image.mimeType }))} />
+    ${why && html`<p class="notice degraded">Partial answer: ${why}.</p>`}
+    ${outcome.notes && html`<p class="hint">${notesOf(outcome.notes)}</p>`}
+  `;
+}
+
+/**
+ * True if the answer is the last turn's text, which is shown already.
+ * @param {RunningCall} call
+ * @param {string} text
+ */
+function isLastTurn(call, text) {
+  if (!call.isLive) return false;
+  const last = call.tree.root.entries.findLast((entry) => entry.kind === 'turn');
+  return last?.kind === 'turn' && last.tools.length === 0 && last.text.trim() === text.trim();
+}
+
+/** @param {Record<string, any>} notes */
+function notesOf(notes) {
+  const ignored = Array.isArray(notes.ignored) ? notes.ignored.map(String) : [];
+  const changed = Object.entries(notes.changed ?? {}).map(([name, value]) => `${name}: ${JSON.stringify(value)}`);
+  const parts = [ignored.length && `without effect: ${ignored.join(', ')}`, changed.length && `changed: ${changed.join(', ')}`];
+  return harmless(`Parameters ${parts.filter(Boolean).join('; ')}`);
+}
+
+/** Tokens, LLM turns, stop reason and seconds of a call. */
+/** @param {{call: RunningCall}} props */
+function Facts({ call }) {
+  const facts = call.outcome.value?.facts ?? {};
+  const usage = facts.usage ?? {};
+  const read = ['input', 'cache_read', 'cache_write'].reduce((sum, kind) => sum + (Number(usage[kind]) || 0), 0);
+  const parts = [
+    facts.iterations && `${facts.iterations} LLM ${facts.iterations === 1 ? 'turn' : 'turns'}`,
+    (read > 0 || usage.output > 0) && `${read.toLocaleString()} tokens in, ${Number(usage.output ?? 0).toLocaleString()} out`,
+    facts.stop_reason && harmless(facts.stop_reason),
+    duration(facts.duration_seconds),
+  ].filter(Boolean);
+  return html`<span class="call-facts">${parts.join(' · ')}</span>`;
+}

@@ -1,0 +1,111 @@
+"""A gateway for the tests of the chat: agents that call each other, ask, hang, and answer what is hostile."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.e2e.watching import speaker
+from tests.support.asking import Asking, asking_downstream
+from tests.support.gateway import Agent, running, write_project
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import call_tools, hang, say, scripted_llm, stream
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+    from pathlib import Path
+
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+
+CALLS: Mapping[str, list[tuple[str, str]]] = {
+    "root": [("left", ".l"), ("right", ".r1"), ("right", ".r2")],
+    "left": [("leaf", ".x")],
+    "right": [("leaf", ".y"), ("leaf", ".z")],
+}
+"""The peers that each agent calls, and what it adds to the message."""
+SERVERS: Mapping[str, list[str]] = {
+    "root": ["left", "right"],
+    "left": ["leaf"],
+    "right": ["leaf"],
+    "leaf": [],
+    "user": ["asking"],
+}
+HOSTILE = "\n\n".join(
+    [
+        "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>",
+        "[click](javascript:window.pwned=3) and [bank](https://bank.example@evil.example/x)",
+        "![pixel](https://tracker.example/pixel.png)",
+        "\u202egnp.exe \u2066 \u0000 end",
+        "</div></main><style>*{display:none}</style>",
+    ]
+)
+
+
+@dataclass
+class Talking:
+    """A served gateway, its model, and the downstream that asks."""
+
+    served: Running
+    llm: ScriptedLlm
+    asking: Asking
+    gate: Gate = field(default_factory=Gate)
+
+    @property
+    def base_url(self) -> str:
+        """The gateway's address."""
+        return self.served.base_url
+
+
+@asynccontextmanager
+async def talking(path: Path) -> AsyncGenerator[Talking]:
+    """Serve the agents of `SERVERS`; `user` asks its caller, and needs an approval for destructive tools."""
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        who, message = speaker(request), request.last_user_text
+        if request.tool_results and request.messages[-1]["role"] == "tool":
+            return say(f"{who} told {message}: {' | '.join(request.tool_results.values())}"[:300])
+        if who == "user":
+            return _of_user(message, len(request.user_texts), gate)
+        if message.startswith("hang"):
+            return (
+                hang(gate)
+                if who == "leaf"
+                else call_tools([(f"{CALLS[who][0][0]}__send_message", {"message": message})])
+            )
+        if not (wanted := CALLS.get(who)):
+            return say(f"{who} heard {message}")
+        return call_tools([(f"{peer}__send_message", {"message": message + mark}) for peer, mark in wanted])
+
+    broken = Agent(source="raise ValueError('the key is missing')\n")
+    with ExitStack() as stack:
+        ports = {name: stack.enter_context(reserved_port()) for name in SERVERS}
+        settings = {"user": {"approve": ["destructive"], "model_capabilities": {"vision": False}}}
+        agents = {
+            name: Agent(servers, settings={"port": ports[name], **settings.get(name, {})})
+            for name, servers in SERVERS.items()
+        }
+        agents |= {"broken": broken, "weak": Agent(["gone"])}
+        peers = {name: {"url": f"http://localhost:{port}/mcp"} for name, port in ports.items()}
+        async with scripted_llm(script) as llm, asking_downstream("modern") as asking:
+            servers = {**peers, "asking": {"url": asking.url}, "gone": {"url": "http://127.0.0.1:9/mcp"}}
+            async with running(write_project(path, agents, llm_url=llm.base_url, servers=servers)) as served:
+                yield Talking(served, llm, asking, gate)
+                gate.open()
+
+
+def _of_user(message: str, turns: int, gate: Gate) -> Turn:
+    word, _, rest = message.partition(" ")
+    turn_of: dict[str, Callable[[], Turn]] = {
+        **dict.fromkeys(("name", "pay"), lambda: call_tools([(f"asking__{word}", {})])),
+        "both": lambda: call_tools([("asking__name", {}), ("asking__pay", {})]),
+        "wipe": lambda: call_tools([("asking__wipe", {"path": HOSTILE if rest == "all" else rest})]),
+        "hostile": lambda: say(HOSTILE),
+        "hang": lambda: hang(gate),
+        "stream": lambda: stream(["# One\n\n", "two **three**\n\n", "- four"], gate),
+        "long": lambda: say("word " * int(rest)),
+    }
+    return turn_of.get(word, lambda: say(f"user heard {message} as number {turns}"))()

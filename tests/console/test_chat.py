@@ -1,0 +1,367 @@
+"""The chat in a real browser before a real gateway: activity, questions, stopping, blocking, and what is hostile."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.console.pages import findings
+from tests.console.talking import Talking, talking
+from tests.support.gateway import Agent, module_source, until_idle
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from playwright.async_api import FilePayload, Locator, Page, Route
+
+    from tests.console.pages import Pages
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def talk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talking]:
+    async with talking(tmp_path_factory.mktemp("chat")) as served:
+        yield served
+
+
+async def chat(pages: Pages, talk: Talking, agent: str, message: str = "", **options: Any) -> Page:
+    """Open the chat with an agent, and send it a message."""
+    page = await pages.open(talk.base_url, f"#/agents/{agent}", **options)
+    if message:
+        await send(page, message)
+    return page
+
+
+async def send(page: Page, message: str) -> None:
+    await page.get_by_role("textbox", name="Message").fill(message)
+    await page.get_by_role("button", name="Send").click()
+
+
+async def answered(page: Page, text: str) -> None:
+    """Wait until a call has ended, and its answer shows the text."""
+    await expect(page.get_by_role("button", name="Inspect").last).to_be_visible()
+    await expect(log(page)).to_contain_text(text)
+
+
+def log(page: Page) -> Locator:
+    return page.get_by_role("log", name="Conversation")
+
+
+def tool(within: Page | Locator, name: str) -> Locator:
+    return within.get_by_role("group", name=name, exact=True)
+
+
+# --- activity --------------------------------------------------------------------------------------------------------
+
+
+async def outline(page: Page) -> list[str]:
+    """Return the groups of tool calls and the texts in them, by depth."""
+    return list(
+        await page.evaluate(
+            """() => {
+              const lines = [];
+              const visit = (element, depth) => {
+                for (const child of element.children) {
+                  if (child.matches('.tool')) {
+                    lines.push('  '.repeat(depth) + child.getAttribute('aria-label'));
+                    visit(child, depth + 1);
+                  } else if (child.matches('.markdown')) lines.push('  '.repeat(depth) + child.textContent);
+                  else visit(child, depth);
+                }
+              };
+              visit(document.querySelector('[role=log]'), 0);
+              return lines;
+            }"""
+        )
+    )
+
+
+async def test_a_nested_call_with_parallel_peers_is_drawn_as_its_tree(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "root", "go")
+    await answered(page, "root told go")
+    peer = "{}/send_message".format
+    lines = [line.partition(" told")[0].partition(" heard")[0] for line in await outline(page)]
+    assert lines == [
+        peer("left"), f"  {peer('leaf')}", "    leaf", "  left",
+        peer("right"), f"  {peer('leaf')}", "    leaf", f"  {peer('leaf')}", "    leaf", "  right",
+        peer("right"), f"  {peer('leaf')}", "    leaf", f"  {peer('leaf')}", "    leaf", "  right",
+        "root",
+    ]  # fmt: skip
+    right = tool(log(page), peer("right")).nth(1)
+    await expect(tool(right, peer("leaf")).first).to_contain_text("leaf heard go.r2.y")
+    await expect(right).to_contain_text("completed")
+    await expect(log(page)).to_contain_text(re.compile(r"2 LLM turns · .*tokens in.*endTurn"))
+    assert await findings(page) == []
+
+
+async def test_stop_ends_the_call_of_all_agents(talk: Talking, pages: Pages) -> None:
+    entered = talk.gate.waiting
+    page = await chat(pages, talk, "root", "hang")
+    await talk.gate.wait_for_entered(entered + 1)
+    await expect(page.get_by_text("last event")).to_be_visible()
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.get_by_text("Stopped.")).to_be_visible()
+    await expect(tool(log(page), "leaf/send_message")).to_contain_text("no result")
+    await until_idle(talk.served)
+
+
+async def test_text_is_shown_while_the_model_writes_it(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "stream")
+    await expect(page.get_by_role("heading", name="One")).to_be_visible()
+    talk.gate.let_through(2)
+    await expect(log(page).get_by_role("listitem").filter(has_text="four")).to_be_visible()
+    await answered(page, "three")
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_form_is_checked_and_answered(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "name")
+    form = page.get_by_role("form", name="asking: What is your name?")
+    await expect(form.get_by_label("age")).to_have_value("7")
+    await form.get_by_role("button", name="Submit").click()
+    await expect(form).to_contain_text("required")
+    await form.get_by_label("name").fill("x" * 21)
+    await form.get_by_role("button", name="Submit").click()
+    await expect(form).to_contain_text("At most 20 characters")
+    await form.get_by_label("name").fill("Ada")
+    await form.get_by_role("button", name="Submit").click()
+    await answered(page, "Ada")
+    assert talk.asking.answers[-1] == {"action": "accept", "content": {"name": "Ada", "age": 7}}
+
+
+async def test_parallel_questions_are_answered_apart_and_a_page_shows_its_host(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "both")
+    form = page.get_by_role("form", name="What is your name?")
+    payment = page.get_by_role("form", name="Consent to paying 100 EUR")
+    link = payment.get_by_role("link", name="Open pay.example in a new tab")
+    await expect(link).to_have_attribute("href", "https://pay.example/consent?token=url-secret")
+    assert await findings(page) == []
+    await form.get_by_label("name").fill("Bob")
+    await payment.get_by_role("button", name="Decline").click()
+    await expect(payment).to_have_count(0)
+    await expect(form.get_by_label("name")).to_have_value("Bob")
+    await form.get_by_role("button", name="Submit").click()
+    await answered(page, "Bob")
+    assert sorted(one["action"] for one in talk.asking.answers[-2:]) == ["accept", "decline"]
+
+
+async def test_a_tool_runs_after_its_approval(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "wipe /tmp")
+    form = page.get_by_role("form", name="user: May the tool asking/wipe run")
+    await expect(form).to_contain_text('"path": "/tmp"')
+    await form.get_by_role("button", name="Allow once").click()
+    await answered(page, "wiped /tmp")
+    await send(page, "wipe /home")
+    await expect(form.get_by_role("button", name="Allow for this call")).to_be_visible()
+    await form.get_by_role("button", name="Decline").click()
+    await expect(log(page)).to_contain_text("the caller did not give it")
+
+
+async def test_stop_ends_a_call_that_waits_for_an_answer(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "name")
+    await expect(page.get_by_role("form", name="What is your name?")).to_be_visible()
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.get_by_text("Stopped.")).to_be_visible()
+    await until_idle(talk.served)
+    assert len(talk.served.gateway.running.open_calls) == 0
+
+
+async def test_a_question_that_has_expired_ends_the_call_with_the_reason(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "name")
+    form = page.get_by_role("form", name="What is your name?")
+    await form.get_by_label("name").fill("Ada")
+    (work,) = talk.served.gateway.running.open_calls.works()
+    work.cancel()  # as the timer does after `ask_seconds`
+    await until_idle(talk.served)
+    pages.expected.append("status of 400")
+    await form.get_by_role("button", name="Submit").click()
+    await expect(page.get_by_role("alert")).to_contain_text("The question has expired")
+
+
+# --- conversations ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_conversation_is_kept_and_sent_as_history(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "one")
+    await answered(page, "user heard one as number 1")
+    await page.reload()
+    await answered(page, "user heard one as number 1")
+    await send(page, "two")
+    await answered(page, "user heard two as number 2")
+    await page.get_by_role("button", name="Edit").first.click()
+    await expect(page.get_by_role("textbox", name="Message")).to_have_value("one")
+    await send(page, "uno")
+    await answered(page, "user heard uno as number 1")
+    await expect(log(page)).not_to_contain_text("heard two")
+    await page.get_by_role("button", name="Retry").click()
+    await answered(page, "user heard uno as number 1")
+
+
+async def test_a_reload_during_a_call_keeps_what_was_seen(talk: Talking, pages: Pages) -> None:
+    entered = talk.gate.waiting
+    page = await chat(pages, talk, "user", "hang on")
+    await talk.gate.wait_for_entered(entered + 1)
+    await page.reload()
+    await expect(log(page)).to_contain_text("Interrupted")
+    await expect(log(page)).to_contain_text("hang on")
+    await until_idle(talk.served)
+    await expect(page.get_by_role("button", name="Retry")).to_be_enabled()
+
+
+async def test_conversations_are_renamed_exported_imported_and_deleted(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "one")
+    await answered(page, "heard one")
+    await page.get_by_text("More", exact=True).click()
+    await page.get_by_role("button", name="Rename").click()
+    await page.get_by_label("Name", exact=True).fill("First <b>")
+    await page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+    await expect(page.get_by_role("button", name="First <b>")).to_be_visible()
+    async with page.expect_download() as downloading:
+        await page.get_by_role("button", name="Export JSON").click()
+    file = await (await downloading.value).path()
+    await page.get_by_role("button", name="Delete").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(log(page)).not_to_contain_text("heard one")
+    await page.get_by_label("Import").set_input_files(file)
+    await answered(page, "heard one")
+
+
+# --- blocking --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_in_error_takes_no_message_until_it_is_back(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "broken")
+    button = page.get_by_role("button", name="Send")
+    await page.get_by_role("textbox", name="Message").fill("hello")
+    await expect(page.get_by_role("status").filter(has_text="the key is missing")).to_be_visible()
+    await expect(button).to_be_disabled()
+    assert await findings(page) == []
+    talk.served.project.write_module("broken", module_source("broken", Agent()))
+    await talk.served.reload()
+    await expect(button).to_be_enabled()
+    await button.click()
+    await answered(page, "broken heard hello")
+
+
+async def test_a_degraded_agent_takes_messages_with_a_warning(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "weak", "hello")
+    await answered(page, "weak heard hello")
+    await expect(page.get_by_role("status").filter(has_text="Unreachable: gone")).to_be_visible()
+
+
+# --- what is hostile -------------------------------------------------------------------------------------------------
+
+
+async def test_a_hostile_transcript_has_no_effect_outside_its_element(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "hostile")
+    await answered(page, "<script>window.pwned = 1</script>")
+    await send(page, "wipe all")
+    await page.get_by_role("button", name="Allow once").click()
+    await expect(tool(log(page), "asking/wipe")).to_contain_text("completed")
+    assert await page.evaluate("window.pwned") is None
+    hrefs = await log(page).get_by_role("link").evaluate_all("links => links.map((link) => [link.href, link.rel])")
+    assert {href for href, _ in hrefs} == {"https://bank.example@evil.example/x", "https://tracker.example/pixel.png"}
+    assert all("noopener" in rel for _, rel in hrefs)
+    await expect(log(page)).to_contain_text("(evil.example)")
+    await expect(log(page)).to_contain_text("⟨U+202E⟩gnp.exe")
+    assert (
+        await page.evaluate("document.querySelectorAll('[role=log] img, [role=log] script, [role=log] style').length")
+        == 0
+    )
+
+
+async def test_events_that_are_unknown_or_malformed_are_shown_raw(talk: Talking, pages: Pages) -> None:
+    page = await pages.open(talk.base_url, "#/agents/user")
+
+    async def answer(route: Route) -> None:
+        if "send_message" not in (route.request.post_data or ""):
+            await route.continue_()
+            return
+        id_ = json.loads(route.request.post_data or "")["id"]
+        payloads: list[Any] = [
+            None,
+            7,
+            {"kind": "novel", "text": "<b>x</b>"},
+            {"kind": "assistant_chunk", "text": 1},
+            {"kind": "assistant_delta", "agent": "user", "iteration": 1, "text": "live"},
+        ]
+        messages = [
+            {"method": "notifications/message", "params": {"logger": "pallas.assistant_stream", "data": one}}
+            for one in payloads
+        ]
+        result = {"content": [{"type": "text", "text": "done"}, {"type": "novel"}, None], "_meta": {"pallas/call": "x"}}
+        events = ["not json", *map(json.dumps, [*messages, 7, {"id": id_, "result": result}])]
+        await route.fulfill(content_type="text/event-stream", body="".join(f"data: {one}\n\n" for one in events))
+
+    await page.route("**/agents/user/mcp", answer)
+    await send(page, "go")
+    await answered(page, "done")
+    await expect(log(page).get_by_text("Event that the console does not know")).to_have_count(4)
+
+
+async def test_five_megabytes_of_text_are_shown_in_part(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "long 1000000")
+    await expect(page.get_by_role("button", name=re.compile("Show .* more of 5.0 MB")).first).to_be_visible()
+    await answered(page, "word")
+    assert await page.evaluate("document.querySelector('[role=log]').textContent.length") < 100_000
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+async def test_images_are_refused_for_a_model_without_vision(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user")
+    await expect(page.get_by_label("Add images")).to_be_disabled()
+    page = await chat(pages, talk, "leaf")
+    picture: FilePayload = {"name": "dot.png", "mimeType": "image/png", "buffer": PNG}
+    drawing: FilePayload = {**picture, "name": "a.svg", "mimeType": "image/svg+xml"}
+    await page.get_by_label("Add images").set_input_files([picture, drawing])
+    await expect(page.get_by_role("img", name="Image 1")).to_be_visible()
+    await expect(page.get_by_role("alert")).to_contain_text("a.svg")
+
+
+async def test_parameters_are_checked_and_sent(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "leaf")
+    await page.get_by_text("Parameters", exact=True).click()
+    field = page.get_by_label("temperature")
+    await field.fill("3")
+    await send(page, "warm")
+    await expect(page.get_by_text("at most 2")).to_be_visible()
+    assert await findings(page) == []
+    await field.fill("0.5")
+    await send(page, "warm")
+    await answered(page, "leaf heard warm")
+    assert talk.llm.requests[-1].body["temperature"] == 0.5
+
+
+async def test_a_call_is_inspected(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "left", "go")
+    await answered(page, "left told go")
+    await page.get_by_role("button", name="Inspect").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_role("row").filter(has_text="leaf/send_message")).to_be_visible()
+    assert await findings(page) == []
+    async with page.expect_download() as downloading:
+        await dialog.get_by_role("button", name="Download the call").click()
+    document = json.loads((await (await downloading.value).path()).read_text())
+    assert document["request"]["arguments"]["message"] == "go"
+    assert document["result"]["content"][0]["text"].startswith("left told go")
+
+
+async def test_the_chat_is_accessible_in_the_dark_and_fits_a_narrow_screen(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "root", "go", scheme="dark", narrow=True)
+    await answered(page, "root told go")
+    assert await findings(page) == []
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
