@@ -7,10 +7,13 @@ import { TokenDialog } from './views/token.js';
 import { Agents } from './views/agents.js';
 import { Chat } from './views/chat.js';
 import { Connect } from './views/connect.js';
+import { Details } from './views/details.js';
+import { Gateway } from './views/gateway.js';
 
 const VIEWS = [
   { path: 'agents', title: 'Agents' },
   { path: 'connect', title: 'Connect' },
+  { path: 'gateway', title: 'Gateway' },
 ];
 
 const isAsking = signal(false);
@@ -34,9 +37,10 @@ function Header() {
 }
 
 function View() {
-  const [view, id] = route.value;
+  const [view, id, part] = route.value;
   if (view === 'agents' && id) {
     const agent = agentById(id);
+    if (agent && part === 'details') return html`<${Details} key=${id} agent=${agent} />`;
     if (agent) return html`<${Chat} key=${id} agent=${agent} />`;
     return agents.value || registryError.value
       ? html`<${Missing} text=${`There is no agent “${id}” here, or the token may not view it.`} />`
@@ -44,6 +48,7 @@ function View() {
   }
   if (view === 'agents') return html`<${Agents} />`;
   if (view === 'connect') return html`<${Connect} />`;
+  if (view === 'gateway') return html`<${Gateway} />`;
   return html`<${Missing} text="There is no such view." />`;
 }
 

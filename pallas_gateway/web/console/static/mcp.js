@@ -109,19 +109,41 @@ export async function getHealth(url, options) {
 }
 
 /**
- * A document as JSON.
+ * A document as JSON. `accepted` are statuses of errors whose documents are returned as well.
  *
  * @param {string} url
- * @param {{token?: string, signal?: AbortSignal}} [options]
+ * @param {{token?: string, signal?: AbortSignal, accepted?: number[]}} [options]
  */
-export async function getJson(url, { token, signal } = {}) {
-  /** @type {Record<string, string>} */
-  const headers = { Accept: 'application/json' };
-  if (token) headers.Authorization = `Bearer ${token}`;
-  const response = await send(url, { headers, signal });
+export async function getJson(url, { token, signal, accepted = [] } = {}) {
+  const response = await get(url, 'application/json', token, signal);
   const body = await jsonOf(response);
-  if (!response.ok) throw refusal(body, response.status);
+  if (!response.ok && !accepted.includes(response.status)) throw refusal(body, response.status);
   return body;
+}
+
+/**
+ * A document as text.
+ *
+ * @param {string} url
+ * @param {{token?: string}} [options]
+ */
+export async function getText(url, { token } = {}) {
+  const response = await get(url, 'text/plain', token);
+  if (!response.ok) throw refusal(await jsonOf(response), response.status);
+  return response.text();
+}
+
+/**
+ * @param {string} url
+ * @param {string} accept
+ * @param {string} [token]
+ * @param {AbortSignal} [signal]
+ */
+function get(url, accept, token, signal) {
+  /** @type {Record<string, string>} */
+  const headers = { Accept: accept };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  return send(url, { headers, signal });
 }
 
 /**

@@ -65,6 +65,7 @@ function Card({ agent }) {
       <div class="card-head">
         <h2><a href=${address('agents', agent.id)}>${agent.title}</a></h2>
         <${Badge} id=${agent.id} />
+        <a class="more" href=${address('agents', agent.id, 'details')} aria-label=${`Details of ${agent.title}`}>Details</a>
       </div>
       ${agent.description !== agent.title && html`<p>${agent.description}</p>`}
       ${reason && html`<p class=${`notice ${statusOf(agent.id)}`}>${reason}</p>`}
@@ -75,7 +76,7 @@ function Card({ agent }) {
 }
 
 /** @param {{agent: Agent, llm: any}} props */
-function Facts({ agent, llm }) {
+export function Facts({ agent, llm }) {
   const { model, vision, context_window: context } = agent.capabilities;
   const facts = [
     ['Model', model ?? llm?.model],
@@ -90,34 +91,43 @@ function Facts({ agent, llm }) {
 }
 
 /** @param {{rows: any[] | undefined}} props */
-export function Downstreams({ rows }) {
+function Downstreams({ rows }) {
   if (!Array.isArray(rows) || rows.length === 0) return null;
   const down = rows.filter((row) => row.status !== 'ok').length;
   const summary = `${rows.length} downstream${rows.length === 1 ? '' : 's'}${down ? `, ${down} unreachable` : ''}`;
+  return html`<details><summary>${summary}</summary><${DownstreamTable} rows=${rows} /></details>`;
+}
+
+/** @param {{rows: any[]}} props */
+export function DownstreamTable({ rows }) {
   return html`
-    <details>
-      <summary>${summary}</summary>
-      <div class="scroll" tabindex="0" role="group" aria-label="Downstreams">
-        <table>
-          <thead>
-            <tr><th scope="col">Server</th><th scope="col">State</th><th scope="col">Protocol</th><th scope="col">Latency</th><th scope="col">Since</th></tr>
-          </thead>
-          <tbody>
-            ${rows.map(
-              (row) => html`
-                <tr>
-                  <th scope="row">${row.name}</th>
-                  <td><span class=${`badge ${row.status === 'ok' ? 'ok' : 'error'}`}>${row.status}</span>${row.error && html`<br /><small>${row.error}</small>`}</td>
-                  <td>${row.protocol ?? ''}</td>
-                  <td>${typeof row.seconds === 'number' ? `${Math.round(row.seconds * 1000)} ms` : ''}</td>
-                  <td>${row.since ? new Date(row.since).toLocaleTimeString() : ''}</td>
-                </tr>
-              `,
-            )}
-          </tbody>
-        </table>
-      </div>
-    </details>
+    <div class="scroll" tabindex="0" role="group" aria-label="Downstreams">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Server</th><th scope="col">State</th><th scope="col">Protocol</th>
+            <th scope="col">Latency</th><th scope="col">Since</th>
+          </tr>
+        </thead>
+        <tbody>${rows.map((row) => html`<${Downstream} key=${row.name} row=${row} />`)}</tbody>
+      </table>
+    </div>
+  `;
+}
+
+/** @param {{row: any}} props */
+function Downstream({ row }) {
+  return html`
+    <tr>
+      <th scope="row">${row.name}</th>
+      <td>
+        <span class=${`badge ${row.status === 'ok' ? 'ok' : 'error'}`}>${row.status}</span>
+        ${row.error && html`<br /><small>${row.error}</small>`}
+      </td>
+      <td>${row.protocol ?? ''}</td>
+      <td>${typeof row.seconds === 'number' ? `${Math.round(row.seconds * 1000)} ms` : ''}</td>
+      <td>${row.since ? new Date(row.since).toLocaleTimeString() : ''}</td>
+    </tr>
   `;
 }
 

@@ -1,0 +1,95 @@
+/** The gateway itself: whether it takes calls, its last reload, and what it is doing. */
+
+import { html, signal, useEffect } from '../html.js';
+import { getJson, getText } from '../mcp.js';
+import { samplesOf, sumOf } from '../metrics.js';
+import { agents, checkedAt, token } from '../state.js';
+import { Graph } from './graph.js';
+
+/** @typedef {import('../metrics.js').Sample} Sample */
+
+const WORDS = /** @type {Record<string, string>} */ ({ ready: 'ok', draining: 'degraded', starting: 'starting' });
+const SENTENCES = /** @type {Record<string, string>} */ ({
+  ready: 'The gateway takes calls.',
+  draining: 'The gateway is stopping: running calls end, new ones are refused.',
+  starting: 'Agents are starting.',
+  'not ready': 'The gateway is not ready.',
+});
+
+const ready = signal(/** @type {any} */ (null));
+const samples = signal(/** @type {Sample[] | null} */ (null));
+const refused = signal('');
+
+export function Gateway() {
+  useEffect(() => {
+    load();
+  }, [checkedAt.value]);
+  const status = ready.value?.status;
+  return html`
+    <div class="heading"><h1>Gateway</h1></div>
+    <div class="sections">
+      <section class="card" aria-labelledby="gateway-state">
+        <div class="card-head">
+          <h2 id="gateway-state">State</h2>
+          <span class=${`badge ${WORDS[status] ?? 'unknown'}`}>${status ?? 'unknown'}</span>
+        </div>
+        <p>${SENTENCES[status] ?? 'Loading the state…'}</p>
+        <${NotUp} rows=${ready.value?.not_up} />
+      </section>
+      <${Figures} />
+      ${(agents.value ?? []).length > 0 && html`<${Graph} />`}
+    </div>
+  `;
+}
+
+/** @param {{rows: Record<string, {state: string, reason: string | null}> | undefined}} props */
+function NotUp({ rows }) {
+  const down = Object.entries(rows ?? {});
+  if (down.length === 0) return null;
+  return html`<ul>${down.map(([name, { state, reason }]) => html`<li>${name}: ${state}${reason && `: ${reason}`}</li>`)}</ul>`;
+}
+
+function Figures() {
+  const found = samples.value;
+  if (!found) return html`<section class="card"><h2>Figures</h2><p>${refused.value || 'Loading the figures…'}</p></section>`;
+  const build = found.find((one) => one.name === 'pallas_build_info')?.labels;
+  const at = sumOf(found, 'pallas_config_last_reload_timestamp_seconds');
+  const failed = sumOf(found, 'pallas_config_last_reload_successful') === 0;
+  const facts = [
+    ['Version', build?.version],
+    ['Python', build?.python],
+    ['Calls running', sumOf(found, 'pallas_calls_in_flight') ?? 0],
+    ['Questions open', sumOf(found, 'pallas_questions_open') ?? 0],
+    ['Calls answered', sumOf(found, 'pallas_send_message_total', { outcome: 'ok' }) ?? 0],
+    ['Calls failed', sumOf(found, 'pallas_send_message_total', { outcome: 'error' }) ?? 0],
+    ['Workers replaced', sumOf(found, 'pallas_worker_restarts_total')],
+    ['Configuration loaded', at && new Date(at * 1000).toLocaleString()],
+    ['Reloads', `${sumOf(found, 'pallas_config_reloads_total') ?? 0}`],
+  ].filter(([, value]) => value !== null && value !== undefined);
+  return html`
+    <section class="card" aria-labelledby="gateway-figures">
+      <h2 id="gateway-figures">Figures</h2>
+      ${failed && html`<p class="notice degraded">${FAILED}</p>`}
+      <dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+    </section>
+  `;
+}
+
+const FAILED =
+  'The last reload failed, and the gateway continues with its earlier configuration. Its log and `pallas-gateway check` ' +
+  'name the problems.';
+
+async function load() {
+  const used = token.value;
+  try {
+    ready.value = await getJson('../readyz', { token: used, accepted: [503] });
+  } catch {
+    ready.value = null;
+  }
+  try {
+    samples.value = samplesOf(await getText('../metrics', { token: used }));
+  } catch (error) {
+    samples.value = null;
+    refused.value = `The figures are not shown: ${/** @type {Error} */ (error).message}.`;
+  }
+}

@@ -1,0 +1,124 @@
+/** Agents and their downstreams as a graph: callers at the left, what they call at the right. */
+
+import { html, useId } from '../html.js';
+import { address } from '../route.js';
+import { agents, health, statusOf } from '../state.js';
+
+/** @typedef {{id: string, title: string, status: string, isAgent: boolean, column: number, row: number}} Node */
+
+const WIDTH = 200;
+const HEIGHT = 44;
+const GAP_X = 80;
+const GAP_Y = 16;
+
+export function Graph() {
+  const heading = useId();
+  const { nodes, edges } = layout(links());
+  if (edges.length === 0) return null;
+  const columns = Math.max(...nodes.map((node) => node.column)) + 1;
+  const rows = Math.max(...nodes.map((node) => node.row)) + 1;
+  const width = columns * (WIDTH + GAP_X) - GAP_X + 2;
+  const height = rows * (HEIGHT + GAP_Y) - GAP_Y + 2;
+  const byId = new Map(nodes.map((node) => [node.id, node]));
+  const calls = edges.map(([from, to]) => `${byId.get(from)?.title} calls ${byId.get(to)?.title}`).join('. ');
+  return html`
+    <section class="card" aria-labelledby=${heading}>
+      <h2 id=${heading}>Agents and downstreams</h2>
+      <p class="unseen">${calls}.</p>
+      <div class="scroll" tabindex="0" role="group" aria-label="Graph">
+        <svg class="graph" width=${width} height=${height} viewBox=${`-1 -1 ${width} ${height}`}>
+          ${edges.map(([from, to]) => html`<path d=${curve(byId.get(from), byId.get(to))} />`)}
+          ${nodes.map((node) => html`<${Box} key=${node.id} node=${node} />`)}
+        </svg>
+      </div>
+    </section>
+  `;
+}
+
+/** @param {{node: Node}} props */
+function Box({ node }) {
+  const content = html`
+    <rect width=${WIDTH} height=${HEIGHT} rx="6" class=${node.isAgent ? 'agent' : ''} />
+    <text x="10" y="18">${`${shortened(node.title)} `}</text>
+    <text x="10" y="35" class=${`state ${node.status}`}>${node.status}</text>
+  `;
+  const place = `translate(${node.column * (WIDTH + GAP_X)} ${node.row * (HEIGHT + GAP_Y)})`;
+  if (!node.isAgent) return html`<g transform=${place}><title>${node.title}</title>${content}</g>`;
+  return html`<a transform=${place} href=${address('agents', node.id, 'details')}>${content}</a>`;
+}
+
+/** @param {string} title */
+function shortened(title) {
+  return title.length > 24 ? `${title.slice(0, 23)}…` : title;
+}
+
+/** All agents with what they call, as `get_health` lists it; a downstream with the name of an agent is that agent. */
+function links() {
+  const known = agents.value ?? [];
+  return known.map((agent) => {
+    const rows = health.value[agent.id]?.downstream;
+    const targets = (Array.isArray(rows) ? rows : []).map((row) => {
+      const peer = known.find((one) => one.name === row.name);
+      return peer ? { id: peer.id } : { id: `downstream ${row.name}`, title: String(row.name), status: row.status };
+    });
+    return { agent, targets };
+  });
+}
+
+/**
+ * A column for each length of the longest way to a node, a row for each node in it.
+ *
+ * @param {ReturnType<typeof links>} found
+ * @returns {{nodes: Node[], edges: [string, string][]}}
+ */
+function layout(found) {
+  /** @type {Map<string, Node>} */
+  const nodes = new Map();
+  for (const { agent } of found) {
+    nodes.set(agent.id, { id: agent.id, title: agent.title, status: statusOf(agent.id), isAgent: true, column: 0, row: 0 });
+  }
+  /** @type {[string, string][]} */
+  const edges = [];
+  for (const { agent, targets } of found) {
+    for (const target of targets) {
+      if (!nodes.has(target.id)) {
+        const { id, title = '', status = 'unknown' } = target;
+        nodes.set(id, { id, title, status, isAgent: false, column: 0, row: 0 });
+      }
+      edges.push([agent.id, target.id]);
+    }
+  }
+  // A circle of peers would never settle; no way is longer than the number of nodes.
+  for (let round = 0, moved = true; moved && round < nodes.size; round += 1) {
+    moved = false;
+    for (const [from, to] of edges) {
+      const [caller, called] = [nodes.get(from), nodes.get(to)];
+      if (caller && called && called.column <= caller.column && caller.column + 1 < nodes.size) {
+        called.column = caller.column + 1;
+        moved = true;
+      }
+    }
+  }
+  /** @type {number[]} */
+  const rows = [];
+  const used = [...new Set([...nodes.values()].map((node) => node.column))].sort((a, b) => a - b);
+  for (const node of nodes.values()) {
+    node.column = used.indexOf(node.column);
+    node.row = rows[node.column] ?? 0;
+    rows[node.column] = node.row + 1;
+  }
+  return { nodes: [...nodes.values()], edges };
+}
+
+/**
+ * @param {Node | undefined} from
+ * @param {Node | undefined} to
+ */
+function curve(from, to) {
+  if (!from || !to) return '';
+  const x1 = from.column * (WIDTH + GAP_X) + WIDTH;
+  const y1 = from.row * (HEIGHT + GAP_Y) + HEIGHT / 2;
+  const x2 = to.column * (WIDTH + GAP_X);
+  const y2 = to.row * (HEIGHT + GAP_Y) + HEIGHT / 2;
+  return `M${x1} ${y1} C${x1 + GAP_X / 2} ${y1} ${x2 - GAP_X / 2} ${y2} ${x2} ${y2}`;
+}

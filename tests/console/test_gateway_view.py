@@ -1,0 +1,106 @@
+"""The views of the gateway and of one agent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from pallas_gateway.identity.static_keys import hash_of
+from tests.console.pages import findings
+from tests.console.test_token import enter
+from tests.support.gateway import Agent, Running, running, write_project
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from tests.console.pages import Pages
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+AGENTS = {
+    "lead": Agent(servers=["echo"], settings={"depends_on": ["echo"], "title": "Lead"}),
+    "echo": Agent(settings={"description": "Repeats <i>all</i>."}),
+    "broken": Agent(source="raise ValueError('no key')\n"),
+}
+BOTH: list[Literal["light", "dark"]] = ["light", "dark"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+    async with running(write_project(tmp_path_factory.mktemp("views"), AGENTS)) as gateway:
+        yield gateway
+
+
+async def test_the_gateway_shows_its_state_and_figures(served: Running, pages: Pages) -> None:
+    page = await pages.open(served.base_url, "#/gateway")
+    state = page.get_by_role("region", name="State")
+    await expect(state.get_by_text("ready", exact=True)).to_be_visible()
+    await expect(state.get_by_text("broken: failed: ")).to_contain_text("no key")
+    figures = page.get_by_role("region", name="Figures")
+    await expect(figures.get_by_text("Version")).to_be_visible()
+    await expect(figures.get_by_text("Configuration loaded")).to_be_visible()
+    assert await page.get_by_text("The last reload failed").count() == 0
+
+
+async def test_a_failed_reload_is_shown(served: Running, pages: Pages) -> None:
+    before = (served.project.path / "agents.yaml").read_text()
+    served.project.edit(lambda document: document.update(unknown=1))
+    await served.reload()
+    try:
+        page = await pages.open(served.base_url, "#/gateway")
+        await expect(page.get_by_text("The last reload failed")).to_be_visible()
+    finally:
+        (served.project.path / "agents.yaml").write_text(before)
+        await served.reload()
+
+
+async def test_the_graph_leads_from_agents_to_their_peers(served: Running, pages: Pages) -> None:
+    page = await pages.open(served.base_url, "#/gateway")
+    graph = page.get_by_role("region", name="Agents and downstreams")
+    await expect(graph.get_by_text("Lead calls Echo.")).to_be_attached()
+    assert await graph.locator("path").count() == 1
+    await graph.get_by_role("link", name="Lead ok").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="Lead")).to_be_visible()
+    assert page.url.endswith("#/agents/lead/details")
+
+
+async def test_the_details_are_the_tools_and_downstreams_that_a_client_sees(served: Running, pages: Pages) -> None:
+    page = await pages.open(served.base_url, "#/agents/lead/details")
+    await expect(page.get_by_role("row", name="echo ok")).to_be_visible()
+    await page.get_by_text("send_message", exact=True).click()
+    schema = page.get_by_role("region", name="Input schema of send_message")
+    await expect(schema.get_by_text('"required"').first).to_be_visible()
+    await page.goto(f"{served.base_url}/console/#/agents/echo/details")
+    await expect(page.get_by_role("region", name="Agent").get_by_text("Repeats <i>all</i>.")).to_be_visible()
+
+
+@pytest.mark.parametrize("view", ["#/gateway", "#/agents/lead/details"])
+@pytest.mark.parametrize("scheme", BOTH)
+async def test_the_views_are_accessible_and_fit_a_narrow_screen(
+    served: Running, pages: Pages, view: str, scheme: Literal["light", "dark"]
+) -> None:
+    page = await pages.open(served.base_url, view, scheme=scheme, narrow=True)
+    await expect(
+        page.get_by_text("send_message" if "details" in view else "Configuration loaded", exact=True)
+    ).to_be_visible()
+    await expect(page.get_by_text("ok", exact=True).first).to_be_visible()
+    assert await findings(page) == []
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+async def test_a_caller_without_the_grant_sees_no_figures(
+    tmp_path_factory: pytest.TempPathFactory, pages: Pages
+) -> None:
+    pages.expected.append("status of 40")
+    keys = [{"name": "viewer", "sha256": hash_of("viewer"), "grants": ["view:agents"]}]
+    project = write_project(tmp_path_factory.mktemp("grants"), {"echo": Agent()}, gateway={"auth": {"tokens": keys}})
+    async with running(project) as served:
+        page = await pages.open(served.base_url, "#/gateway")
+        await expect(page.get_by_text("The figures are not shown: a bearer token is needed.")).to_be_visible()
+        await enter(page, "viewer")
+        await expect(page.get_by_text("The figures are not shown: this needs the grant view:metrics.")).to_be_visible()
+        await page.close()
