@@ -45,6 +45,15 @@ async def test_the_gateway_shows_its_state_and_figures(served: Running, pages: P
     assert await page.get_by_text("The last reload failed").count() == 0
 
 
+async def test_the_links_lead_to_documents_of_the_gateway(served: Running, pages: Pages) -> None:
+    page = await pages.open(served.base_url, "#/gateway")
+    links = page.get_by_role("region", name="Documentation").get_by_role("link")
+    await expect(links.first).to_be_visible()
+    for link in await links.all():
+        answer = await page.request.get(await link.evaluate("link => link.href"))
+        assert (answer.status, (await answer.text())[:2]) == (200, "# ")
+
+
 async def test_a_failed_reload_is_shown(served: Running, pages: Pages) -> None:
     before = (served.project.path / "agents.yaml").read_text()
     served.project.edit(lambda document: document.update(unknown=1))

@@ -16,6 +16,8 @@ const SENTENCES = /** @type {Record<string, string>} */ ({
   'not ready': 'The gateway is not ready.',
 });
 
+const DOCUMENTS = ['console', 'clients', 'connect', 'configuration', 'operating', 'security', 'asking', 'parameters', 'providers'];
+
 const ready = signal(/** @type {any} */ (null));
 const samples = signal(/** @type {Sample[] | null} */ (null));
 const refused = signal('');
@@ -38,6 +40,10 @@ export function Gateway() {
       </section>
       <${Figures} />
       ${(agents.value ?? []).length > 0 && html`<${Graph} />`}
+      <section class="card" aria-labelledby="gateway-documents">
+        <h2 id="gateway-documents">Documentation</h2>
+        <ul class="links">${DOCUMENTS.map((name) => html`<li><a href=${`../docs/${name}.md`}>${name}</a></li>`)}</ul>
+      </section>
     </div>
   `;
 }
