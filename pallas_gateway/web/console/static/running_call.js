@@ -10,7 +10,7 @@ import { CallTree, outcomeOf } from './calls.js';
 import { answerOf, keepEvent } from './conversations.js';
 import { McpError, callTool } from './mcp.js';
 
-const EVENTS_OF_A_FRAME = 20;
+const EVENTS_OF_A_FRAME = 10;
 const HIDDEN_MS = 250;
 const INVALID_PARAMS = -32602;
 const CAPABILITIES = { elicitation: { form: {}, url: {} } };

@@ -42,7 +42,7 @@ export function Entries({ place, whole = true }) {
   const most = useSignal(whole ? Infinity : ENTRIES_OF_A_PAGE);
   const rest = place.entries.length - most.value;
   const entries = rest > 0 ? place.entries.slice(0, most.value) : place.entries;
-  return html`
+  return html`<div class="entries">
     ${entries.map((entry) =>
       once(entry, () =>
         entry.kind === 'turn'
@@ -52,7 +52,7 @@ export function Entries({ place, whole = true }) {
     )}
     ${rest > 0 &&
     html`<button type="button" class="quiet" onClick=${() => (most.value += ENTRIES_OF_A_PAGE)}>Show ${rest} more steps</button>`}
-  `;
+  </div>`;
 }
 
 /** @param {{turn: Turn}} props */
@@ -93,7 +93,7 @@ function ToolCard({ tool }) {
         <summary>Arguments <span class="preview">${preview(tool.args)}</span></summary>
         <${Plain} text=${args} label="Arguments" />
       </details>`}
-      ${tool.entries.length > 0 && html`<div class="nested"><${Entries} place=${tool} /></div>`}
+      ${tool.entries.length > 0 && html`<${Entries} place=${tool} />`}
       ${tool.result !== null &&
       html`<details open=${tool.state === 'failed'}>
         <summary>Result <span class="preview">${preview(tool.result)}</span></summary>

@@ -27,6 +27,10 @@ export function Chat({ agent }) {
   useEffect(() => {
     editing.value = null;
   }, [conversation.id]);
+  useLayoutEffect(() => {
+    document.body.classList.add('fills-window');
+    return () => document.body.classList.remove('fills-window');
+  }, []);
   const send = (/** @type {any} */ written) => {
     const at = editing.value ?? calls.length;
     editing.value = null;
