@@ -116,6 +116,7 @@ export class CallTree {
     /** @type {Root | Tool} */
     let place = this.root;
     for (const id of path.toReversed()) {
+      /** @type {Root | Tool | undefined} */
       const below = place.calls.get(id);
       if (!below) return null;
       place = below;

@@ -152,7 +152,8 @@ function get(url, accept, token, signal) {
  * @param {ReadableStream<Uint8Array>} stream
  */
 export async function* events(stream) {
-  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  const decoder = /** @type {ReadableWritablePair<string, Uint8Array>} */ (new TextDecoderStream());
+  const reader = stream.pipeThrough(decoder).getReader();
   let rest = '';
   /** @type {string[]} */
   let data = [];

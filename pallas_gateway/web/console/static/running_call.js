@@ -18,7 +18,7 @@ const CANCEL = { action: 'cancel' };
 
 /**
  * @typedef {import('./conversations.js').Turn} Turn
- * @typedef {{id: string, params: any, error: import('./html.js').Signal<string>, sent: import('./html.js').Signal<boolean>}} Question
+ * @typedef {{id: string, params: any, error: import('./vendor/preact-signals.js').Signal<string>, sent: import('./vendor/preact-signals.js').Signal<boolean>}} Question
  */
 
 /** @type {WeakMap<object, any>} */

@@ -4,7 +4,7 @@ import { html, useId } from '../html.js';
 
 /**
  * @typedef {import('../forms.js').Field} Field
- * @typedef {import('../html.js').Signal<Record<string, any>>} Values
+ * @typedef {import('../vendor/preact-signals.js').Signal<Record<string, any>>} Values
  */
 
 /**
