@@ -32,11 +32,11 @@ _log = logging.getLogger("pallas.supervisor")
 class _Life:
     """One agent's, or one version's of it: `over` ends it, `tried` says that its start has come out either way.
 
-    With `anew` its files are read again, though they were before.
+    With `reread` its files are read again, though they were before.
     """
 
     agent: HostedAgent
-    anew: bool = False
+    reread: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
     tried: asyncio.Event = field(default_factory=asyncio.Event)
     runtime: AgentRuntime | None = None
@@ -116,7 +116,7 @@ class Supervisor:
         """
         if (before := self._lives.get(agent.name)) is not None:
             before.end()
-        life = self._lives[agent.name] = _Life(agent, anew=True)
+        life = self._lives[agent.name] = _Life(agent, reread=True)
         self._spawn(life, self._live(life))
 
     def end(self, name: str) -> asyncio.Task[None] | None:
@@ -178,7 +178,7 @@ class Supervisor:
                 life.tried.set()
             failures += 1
             if await self._pause(life, retry_seconds(failures, self._limits), may_be_mended):
-                _log.info("files of a failed agent changed, it is tried again", extra={"agent": agent.name})
+                _log.info("files of failed agent changed", extra={"agent": agent.name})
                 failures = 0
 
     async def _pause(self, life: _Life, seconds: float, may_be_mended: Callable[[], bool]) -> bool:
@@ -199,7 +199,7 @@ class Supervisor:
         if agent.status.state is not State.FAILED:  # a retry that fails again is not a change worth a line
             agent.enter(State.STARTING)
         try:
-            async with self._runtime.start(self._plan_for(agent.name), anew=life.anew) as runtime:
+            async with self._runtime.start(self._plan_for(agent.name), reread=life.reread) as runtime:
                 if life.over.is_set():  # ended while it started, and would not be interrupted
                     return
                 life.runtime = runtime
@@ -211,7 +211,7 @@ class Supervisor:
 
     async def _live_beside(self, life: _Life, spec: AgentSpec) -> None:
         try:
-            async with self._runtime.start(spec, anew=True) as runtime:
+            async with self._runtime.start(spec, reread=True) as runtime:
                 life.runtime = runtime
                 life.tried.set()
                 await self._stay(life, runtime)
@@ -240,7 +240,7 @@ class Supervisor:
             async with asyncio.timeout(self._limits.dependency_seconds):
                 await asyncio.gather(*needed)
         except TimeoutError:
-            _log.warning("starting without waiting longer for dependencies", extra={"agent": agent.name})
+            _log.warning("dependencies not ready in time", extra={"agent": agent.name})
 
 
 @dataclass(frozen=True, slots=True)

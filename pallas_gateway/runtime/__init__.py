@@ -1,1 +1,1 @@
-"""The only place that knows fast-agent (beside `example/`). The rest of the gateway sees `ports` and nothing more."""
+"""The runtime on fast-agent. No other package but `example/` imports `fast_agent`; they use `protocols`."""

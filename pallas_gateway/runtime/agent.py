@@ -1,4 +1,4 @@
-"""The `AgentRuntime` on fast-agent: one started agent and its calls, with one fresh session for each."""
+"""The `AgentRuntime` on fast-agent: one started agent, and a new session of its harness for each call."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 class FastAgentHost:
     """The `AgentRuntime` of one hosted agent."""
 
-    def __init__(  # noqa: PLR0913  all that the runtime knows of it
+    def __init__(  # noqa: PLR0913  the parts of a started agent
         self,
         fingerprint: AgentFingerprint,
         harness: AgentHarness,
@@ -80,12 +80,12 @@ class FastAgentHost:
         self._warm = WarmInstance(self._create, self._tasks)
         self._fast = fast
         self._models_used: set[tuple[str, str]] = set()
-        self._model = ModelFacts("unknown")  # until rehearse(), which runs before anybody asks
+        self._model = ModelFacts("unknown")  # until rehearse(), which runs before the first use
         self._live = 0
 
     @property
     def model(self) -> ModelFacts:
-        """The model the served agent uses."""
+        """The model that the served agent uses."""
         return self._model
 
     def model_named(self, spec: str) -> ModelFacts:
@@ -94,7 +94,7 @@ class FastAgentHost:
 
     @property
     def downstreams(self) -> tuple[Downstream, ...]:
-        """Every MCP server the module's agents use."""
+        """Every MCP server that the module's agents use."""
         return tuple(self._downstreams.values())
 
     @property
@@ -108,7 +108,7 @@ class FastAgentHost:
 
     @property
     def tool_filters(self) -> Mapping[str, tuple[str, ...]]:
-        """By server, the patterns by which agents of the module are let use its tools."""
+        """The patterns of the tools that the module's agents may use, by server."""
         found: dict[str, tuple[str, ...]] = {}
         for data in self._fast.agents.values():
             for server, patterns in data["config"].tools.items():
@@ -116,7 +116,7 @@ class FastAgentHost:
         return found
 
     async def tools_of(self, server: str) -> frozenset[str]:
-        """The tools that a downstream offers to a caller without a token, asked now.
+        """List the tools that a downstream offers to a caller without a token, by a new request.
 
         Raises:
             ConnectionError: they could not be listed.
@@ -125,12 +125,12 @@ class FastAgentHost:
 
     @property
     def instances_live(self) -> int:
-        """Instances not yet disposed of."""
+        """The number of instances that are not yet disposed of."""
         return self._live
 
     @property
     def files(self) -> Files:
-        """The project's files that it was made of."""
+        """The project's files that the agent was made of."""
         return self._fingerprint.files
 
     def is_current(self, spec: AgentSpec) -> bool:
@@ -138,7 +138,7 @@ class FastAgentHost:
         return self._fingerprint.is_still(spec)
 
     async def rehearse(self) -> None:
-        """Make and dispose of one unconnected instance: what would fail in every call fails at start."""
+        """Make and dispose of one unconnected instance, so that faults of every call show at the start."""
         engine_log.warn_again(self._spec.name)
         session = await self._create("rehearsal")
         try:
@@ -150,7 +150,7 @@ class FastAgentHost:
             await session.delete()
 
     def ask_downstreams(self) -> None:
-        """Begin to ask what the downstreams offer, beside the first calls."""
+        """Start listing what the downstreams offer; calls do not wait for it."""
         self._offers.ask()
         self._peers.ask()
         unasked = [one for one in self._downstreams.values() if one.peer is None and one.name not in self._asked_ahead]
@@ -158,12 +158,12 @@ class FastAgentHost:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What its downstreams show to be wrong with its definition."""
+        """Faults of the agent's definition that its downstreams' listings show."""
         return self._filters.problems
 
     async def close(self) -> None:
-        """End the answers still under way, whose callers are told, and wait (bounded) for the disposals."""
-        async with AsyncExitStack() as closing:  # the rest is closed although one of them fails
+        """Cancel the running answers, which their callers see, and wait for the disposals, within a limit."""
+        async with AsyncExitStack() as closing:  # one that fails to close does not keep the others open
             closing.push_async_callback(self._offers.close)
             await closing.enter_async_context(self._tasks)
             closing.push_async_callback(self._warm.close)
@@ -173,12 +173,12 @@ class FastAgentHost:
     async def open(
         self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS
     ) -> AsyncIterator[FastAgentInstance]:
-        """A fresh instance for `call`; see `AgentRuntime.open`."""
+        """Make a new instance for `call`; see `AgentRuntime.open`."""
         creation = self._obtain(call.call_id)
         self._live += 1
         self._warm.make_soon()
         try:
-            # Shielded: cancelled half-way, an instance would stay in the harness's books for ever.
+            # Shielded: if the creation were cancelled half-way, the harness would keep the instance for ever.
             session = await asyncio.shield(creation)
             observer = Observer(call, channel, self._spec, self._served)
             connect = partial(self._connections.connect, peers=self._peers.of_call(Parent(call, channel, questions)))
@@ -188,7 +188,7 @@ class FastAgentHost:
             self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}", report=True)
             raise
         for_llm = credentials.llm_bearer.reveal() if credentials.llm_bearer else None
-        # Not a copy of the current scope: that may belong to the call that made this one.
+        # Not a copy of the current scope, which may belong to the parent of a nested call.
         scope = CallScope(
             connect=instance.connect_one,
             presented=Presented(credentials, self._downstreams, self._exchanger),
@@ -203,7 +203,7 @@ class FastAgentHost:
                 yield instance
             finally:
                 observer.end_spans()
-                # Inside the block: ending a downstream session takes the same credentials as using it did.
+                # Inside the block: the end of a downstream session requires the same credentials as its use.
                 self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}", report=True)
 
     def _obtain(self, call_id: str) -> asyncio.Future[HarnessSession]:
@@ -219,7 +219,7 @@ class FastAgentHost:
 
     async def _dispose(self, instance: FastAgentInstance) -> None:
         await instance.dispose()
-        self._live -= 1  # not before: what could not be released is still there
+        self._live -= 1  # only now: an instance that could not be released still exists
 
     async def _dispose_unused(self, creation: asyncio.Future[HarnessSession]) -> None:
         await asyncio.wait({creation})
@@ -229,13 +229,13 @@ class FastAgentHost:
 
 
 def _varying(downstreams: Iterable[Downstream]) -> set[str]:
-    """Those that may offer each caller something else."""
+    """Names of the downstreams whose listings may differ between callers."""
     by_caller = (one for one in downstreams if one.forwards_bearer or one.token_exchange)
     return {one.name for one in by_caller if one.peer is None}
 
 
 def server_names(fast: FastAgent) -> frozenset[str]:
-    """Every server that an agent of the module is configured with."""
+    """The names of all servers that the module's agents are configured with."""
     return frozenset(server for data in fast.agents.values() for server in data["config"].servers)
 
 

@@ -1,4 +1,4 @@
-"""Everything that code deep inside fast-agent and the providers' libraries needs of the call that it works for.
+"""The context of a call, for code deep inside fast-agent and the providers' libraries.
 
 One frozen object in one ContextVar, inherited by every task that the call starts. `FastAgentHost.open` makes it; an LLM
 turn and a tool call work in a copy with their own fields added. Ids and secrets for log records are in
@@ -43,11 +43,11 @@ class Presented:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Reports of what an agent asks of its downstreams.
+    """Receivers of reports about an agent's downstream operations.
 
     Attributes:
         on_operation: is called with each operation, cancelled ones included.
-        servers: those that the agent is configured with.
+        servers: names of the servers that the agent is configured with.
         on_trouble: is called with a server that failed to answer, or whose answer contradicts its listing.
     """
 
@@ -58,7 +58,7 @@ class Operations:
 
 @dataclass
 class Requests:
-    """The requests of one LLM turn, counted by a provider's class that sends several by itself."""
+    """The requests of one LLM turn; classes of providers that repeat requests count them here."""
 
     sent: int = 0
     is_answered: bool = False  # in this attempt
@@ -66,7 +66,7 @@ class Requests:
 
     @classmethod
     def of_turn(cls) -> Requests:
-        """Return those of the running turn."""
+        """Return the requests of the running turn."""
         return current_scope.get().requests or cls()
 
 
@@ -74,8 +74,8 @@ class Requests:
 class CallScope:
     """The context of a call; empty outside of calls.
 
-    Methods are weak: a context may outlive its call in whatever was scheduled in it, and must not keep an agent that
-    has gone.
+    Methods are weak references: tasks and timers may keep a context longer than its call lasts, and must not keep a
+    stopped agent in memory.
 
     Attributes:
         created_for: the agent whose instance is being created.

@@ -1,6 +1,6 @@
-"""What a user is told when fast-agent or a model fails: the kind of failure and one sentence.
+"""Failures of fast-agent or a model as users see them: the kind of failure and one sentence.
 
-Neither URLs nor tracebacks: those are for the log. Nor secrets, which servers and models like to echo.
+The sentence has no URLs and tracebacks, which are in the log, and no secrets, which servers and models often repeat.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ from pallas_gateway.telemetry.redaction import shortened
 
 _LONGEST = 300
 _NO_MODEL = "No model configured"
-"""fast-agent's message; its hint names options and a file that a project of the gateway does not have."""
+"""fast-agent's message. Its hint names options and a file that projects of the gateway do not have."""
 
 
 def failure_of(error: BaseException) -> tuple[str, str]:
     """The kind of failure (`llm_error`, `llm_timeout`, `runtime_error`) and a sentence for the user."""
     if (own := next((e for e in walk_exception_chain(error) if isinstance(e, CallFailedError)), None)) is not None:
-        return own.reason, f"{COULD_NOT_ANSWER}: {own}"  # raised in a turn of the model only
+        return own.reason, f"{COULD_NOT_ANSWER}: {own}"  # raised only in an LLM turn
     if _came_from_the_model(error):
         return "llm_error", f"{COULD_NOT_ANSWER}: {why_failed(error) or one_line(error)}"
     return "runtime_error", f"The agent failed: {one_line(error)}"
 
 
 def one_line(error: BaseException) -> str:
-    """The most telling line of an exception: fast-agent wraps causes, groups and whole tracebacks into its own."""
+    """The most specific line of an exception: fast-agent's exceptions hold causes, groups and whole tracebacks."""
     chain = list(walk_exception_chain(error))
     if (own := next((e for e in chain if isinstance(e, GatewayError)), None)) is not None:
         return str(own)  # already a sentence
     if (words := provider_words(error)) is not None:
         return shortened(" ".join(words.split()), _LONGEST)
     telling = [e for e in chain if not isinstance(e, (FastAgentError, BaseExceptionGroup))]
-    # The HTTP library's own error only repeats the status, and shows the URL; the provider's around it has the reason.
+    # The HTTP library's error only has the status and the URL; the provider's exception around it has the reason.
     reasons = [e for e in telling if not isinstance(e, httpx2.HTTPStatusError)] or telling
     deepest = reasons[-1] if reasons else error
-    if type(deepest).__name__ == "LocalProtocolError":  # h11's and its wrappers': their text shows the header
+    if type(deepest).__name__ == "LocalProtocolError":  # of h11 and its wrappers; their text shows the header
         return "a configured header holds a character that HTTP does not allow"
     lines = [line.strip() for line in str(deepest).splitlines() if line.strip()]
     return shortened(lines[0] if lines else type(deepest).__name__, _LONGEST)
 
 
 def _came_from_the_model(error: BaseException) -> bool:
-    """True if it passed through fast-agent's providers, which return most failures of a model but raise some."""
+    """True if fast-agent's provider code raised the error; it returns most failures of a model as messages."""
     frames = (frame for frame, _ in walk_tb(error.__traceback__))
     return any(frame.f_globals.get("__name__", "").startswith("fast_agent.llm.") for frame in frames)
 
 
 def is_about_the_model(error: BaseException) -> bool:
-    """Return True if an agent did not start for its model, or what its provider requires."""
+    """Return True if an agent did not start because of its model or its provider's requirements."""
     is_named = any(isinstance(e, (ModelConfigError, ProviderKeyError)) for e in walk_exception_chain(error))
     return is_named or _came_from_the_model(error)
 
 
 def what_is_invalid(error: ValidationError) -> str:
-    """The places and rules of a failed validation, without the values."""
+    """The places and rules of a failed validation, without values, which may be secrets."""
     # Not `key: sentence`, which for a key like `client_secret` would look like the secret itself.
     wrong = (f"in {_place(one['loc'])}, {_sentence(one['msg'])}" for one in error.errors(include_input=False))
     return shortened(f"{error.title}: {'; '.join(wrong)}", _LONGEST)
@@ -80,8 +80,8 @@ def _sentence(message: str) -> str:
     return message.removeprefix("Value error, ")
 
 
-def told(error: BaseException) -> str:
-    """An exception at an agent's start as one line, without the values that were wrong: they may be secrets."""
+def start_reason(error: BaseException) -> str:
+    """The reason of a failed start as one line, without the wrong values, which may be secrets."""
     for cause in walk_exception_chain(error):
         if isinstance(cause, ValidationError):
             return what_is_invalid(cause)

@@ -1,4 +1,4 @@
-"""Files of a project: when one has changed, which modules are the project's, and where a failed import looked."""
+"""Files of a project: stamps that show changes, the project's loaded modules, and the files of a failed import."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def forget_compiled(path: Path) -> None:
 
 
 def project_folders(folder: Path | None) -> list[Path]:
-    """The folders that a project's modules are looked for in, first things first: the working directory, `folder`."""
+    """The folders in which Python looks for the project's modules, in order: the working directory, then `folder`."""
     return [*dict.fromkeys((Path.cwd(), *([folder.absolute()] if folder is not None else ())))]
 
 
 def files_of_failure(module_name: str, error: BaseException, folder: Path | None) -> set[Path]:
-    """The files where the module is or should be, and those of the project that its failed start passed through."""
+    """The files where the module is or should be, and the project's files in the traceback of its failed start."""
     return {*_places(module_name, folder), *_in_traceback(error, folder)}
 
 
@@ -64,7 +64,7 @@ def loaded_with(module_name: str, folder: Path | None) -> Iterator[tuple[str, Pa
 
 
 def belongs_with(module_name: str, folder: Path | None) -> Callable[[str, object], bool]:
-    """Returns a test, by name and file, for modules of the module's own package or in a folder of the project."""
+    """Return a predicate (name, file) for modules of the module's own package or in a folder of the project."""
     package = module_name.rpartition(".")[0]
     is_of_the_project = _project_files(folder)
 
@@ -87,7 +87,7 @@ def _places(module_name: str, folder: Path | None) -> Iterator[Path]:
 
 
 def _in_traceback(error: BaseException, folder: Path | None) -> Iterator[Path]:
-    """Files of the project that the failure passed through; one with a syntax error is in no frame."""
+    """The project's files in a traceback; a file with a syntax error is in no frame of it."""
     is_of_the_project = _project_files(folder)
     cause: BaseException | None = error
     while cause is not None:
@@ -99,7 +99,7 @@ def _in_traceback(error: BaseException, folder: Path | None) -> Iterator[Path]:
 
 
 def _project_files(folder: Path | None) -> Callable[[str], bool]:
-    """Tells a name of a project file. Works on strings: each failed start asks it about every module there is."""
+    """Return a predicate for names of project files. It compares strings: a failed start checks every loaded module."""
     inside = tuple(os.path.join(place, "") for place in project_folders(folder))  # noqa: PTH118  ends with a separator
 
     def is_of_the_project(name: str) -> bool:

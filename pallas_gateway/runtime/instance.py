@@ -1,7 +1,7 @@
-"""One call's instance: a fresh harness session, its connections, the answer, and its disposal.
+"""The instance of one call: a new session of the harness, its connections, the answer, and its disposal.
 
-A downstream that cannot be reached costs its tools, never the call. Disposal runs in a task of its own, off the path
-of the call that ended and of any other.
+If a downstream cannot be reached, the call runs without its tools. Disposal runs in a task of its own, which no call
+waits for.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
 
 ATTACH_SECONDS_STDIO = 20.0
-"""A call waits so long for a server that is a child process: a busy machine takes its time to start one."""
+"""Longest wait of a call for a server that is a child process, which starts slowly on a busy machine."""
 IMPATIENT_SECONDS = 30.0
-"""For how long after a time-out calls wait `attach_seconds_after_timeout` only."""
+"""Period after a time-out in which calls wait only `attach_seconds_after_timeout`."""
 
 NO_PEERS: Mapping[str, PeerConnection] = MappingProxyType({})
 _log = logging.getLogger("pallas.runtime")
@@ -61,7 +61,7 @@ _guard_log = logging.getLogger("pallas.loop_guard")
 
 
 class Connections:
-    """Connects the aggregators of one hosted agent and logs which downstreams are down, on the change."""
+    """Connects the aggregators of one hosted agent, and logs when a downstream goes down or comes back."""
 
     def __init__(self, listings: ToolCatalog, log: DownstreamLog, limits: RuntimeLimits) -> None:
         self._offers = listings
@@ -70,7 +70,7 @@ class Connections:
         self._timed_out_at: dict[str, float] = {}
 
     async def connect(self, aggregator: MCPAggregator, *, peers: Mapping[str, PeerConnection] = NO_PEERS) -> None:
-        """Have `aggregator` know what its servers offer: all that want to be loaded, without those that fail."""
+        """Connect `aggregator` to those of its servers that load at the start; leave out those that fail."""
         if peers:
             connections_of(aggregator).peers = peers
         config = aggregator.context.config
@@ -101,7 +101,7 @@ class Connections:
                 self._timed_out_at[name] = monotonic()
             slow = token_endpoint_waited_for(name)
             self._log.went_down(name, f"no answer within {seconds:g} s{f' from {slow}' if slow else ''}")
-        except Exception as error:  # noqa: BLE001  whatever a downstream does wrong, the call goes on without it
+        except Exception as error:  # noqa: BLE001  the call goes on without a downstream that fails
             self._log.went_down(name, one_line(error))
         else:
             self._is_there(name)
@@ -121,14 +121,14 @@ class Connections:
 
 
 async def defer_connections(aggregator: MCPAggregator) -> None:
-    """Connect nothing yet: the instance is being made under locks that other calls wait for."""
+    """Connect nothing: instances are made under locks that other calls wait for."""
     del aggregator
 
 
 class FastAgentInstance:
     """The `Instance` of one call."""
 
-    def __init__(  # noqa: PLR0913  what an instance works with
+    def __init__(  # noqa: PLR0913  the parts of an instance
         self,
         session: HarnessSession,
         served: str,
@@ -155,12 +155,12 @@ class FastAgentInstance:
 
     @property
     def iterations(self) -> int:
-        """LLM turns begun so far, as the hooks have counted them."""
+        """The number of LLM turns begun so far, as counted by the hooks."""
         return self._observer.iterations
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Uses of tools so far."""
+        """The tool calls so far."""
         return tuple(self._observer.tools)
 
     @property
@@ -169,23 +169,23 @@ class FastAgentInstance:
 
     @property
     def _is_workflow(self) -> bool:
-        """A chain, parallel and the like: no model and no history of its own, it hands all of it on."""
+        """True for a chain, parallel, router …: it has no model and no history, and passes messages to its agents."""
         return getattr(self._agents[self._served], "llm", None) is None
 
     async def connect_one(self, aggregator: MCPAggregator) -> None:
-        """Watch and connect one aggregator: an agent's own, or that of a clone made while the call runs."""
+        """Watch and connect one aggregator, of an agent or of a clone that is made during the call."""
         self._observer.watch_connections(aggregator)
         await self._connect_to_servers(aggregator)
 
     async def _connect(self) -> None:
-        """Connect every agent of the instance, agents side by side."""
+        """Connect all agents of the instance concurrently."""
         aggregators = [agent.aggregator for agent in self._agents.values() if hasattr(agent, "aggregator")]
         if len(aggregators) == 1:
-            await self.connect_one(aggregators[0])  # a task less
+            await self.connect_one(aggregators[0])  # without another task
         else:
             await asyncio.gather(*map(self.connect_one, aggregators))
         for agent in self._agents.values():
-            # Instructions with {{serverInstructions}} were built before there was anything to put in.
+            # Instructions with {{serverInstructions}} were built before the servers were connected.
             if "{{serverInstructions}}" in (getattr(agent, "instruction_template", None) or ""):
                 await rebuild_agent_instruction(agent)
 
@@ -228,26 +228,26 @@ class FastAgentInstance:
         if self._is_workflow:
             return await self._session.generate(messages, agent_name=self._served)
         with_history = cast("MessageHistoryAgentProtocol", agent)
-        with_history.load_message_history([*with_history.message_history, *messages[:-1]])  # a card may bring some
+        with_history.load_message_history([*with_history.message_history, *messages[:-1]])  # a card may define history
         return await self._session.generate(messages[-1], agent_name=self._served)
 
     async def dispose(self) -> None:
-        """Release everything the call held, once its work has really ended.
+        """Release all resources of the call after its work has ended.
 
         Raises:
-            Exception: whatever fast-agent raises; the instance then counts as live, as it may well be.
+            Exception: any of fast-agent; the instance then still counts as live.
         """
         if self._generation is not None:
             _, running = await asyncio.wait({self._generation}, timeout=self._limits.dispose_seconds)
             if running:
-                _log.warning("call is slow to stop, its instance is kept until it does")
+                _log.warning("call slow to stop")
                 await asyncio.wait(running)
         slow = asyncio.get_running_loop().call_later(self._limits.dispose_seconds, _say_slow)
         try:
             async with asyncio.timeout(self._limits.give_up_seconds):
                 await self._session.delete()
         except Exception:
-            _log.exception("instance could not be released")
+            _log.exception("instance not released")
             raise
         finally:
             slow.cancel()
@@ -258,11 +258,11 @@ def _suspended_while_asking(deadline: asyncio.Timeout) -> AbstractContextManager
 
 
 def _say_slow() -> None:
-    _log.warning("instance is slow to be released")
+    _log.warning("instance slow to release")
 
 
 def _reply_of(generation: asyncio.Task[PromptMessageExtended]) -> Reply:
-    """The answer; whatever fast-agent raises becomes one sentence, its traceback stays in the log."""
+    """The answer. An exception of fast-agent becomes one sentence; its traceback is in the log."""
     if generation.cancelled():
         return failed("runtime_error", "The agent stopped by itself before it answered.")
     error = generation.exception()

@@ -1,7 +1,7 @@
-"""How fast-agent is made fit for hosting many agents: what of it is replaced, with the reason, and the check of it all.
+"""Replacements in fast-agent that hosting many agents requires, each with its reason, and the check of its names.
 
-A module that uses private names of fast-agent, or of a library that it brings, lists them. If an upgrade removes or
-changes one, `prepare()` raises instead of a call failing later. What is only faster is in `fast_paths`.
+Each module lists the private names of fast-agent and its libraries that it uses. If an upgrade removes or changes one,
+`prepare()` raises at the start, before a call fails. Replacements that only make calls faster are in `fast_paths`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
-# Each looks for it at the beginning of what a user says.
+# Each looks for the marker at the beginning of a user message.
 _CONTROL_MESSAGE_READERS: tuple[Any, ...] = (fastagent_llm, llm_decorator)
 
 _RELIED_ON: ReliedOn = (
@@ -77,7 +77,7 @@ _RELIED_ON: ReliedOn = (
     *attempts.RELIED_ON,
     *loading.RELIED_ON,
 )
-# What the gateway sets, and what it reads in place of a method it replaces.
+# Attributes that the gateway sets for these methods, or reads in replacements of them.
 _READ: tuple[tuple[Any, str, str], ...] = (
     (ToolRunner, "_advance_iteration", "_request_params"),
     (FastAgent, "_load_config", "_home_override"),
@@ -90,7 +90,7 @@ def prepare() -> None:
     """Check fast-agent and make it fit for hosting many agents; safe to call again.
 
     Raises:
-        PlatformError: the installed fast-agent lacks something the gateway relies on; names it.
+        PlatformError: the installed fast-agent lacks a name that the gateway relies on; the message has it.
         ConfigurationError: `PALLAS_FAST_PATHS` names an unknown fast path.
     """
     global _prepared  # noqa: PLW0603  the patched classes are process-wide, so is this mark
@@ -102,11 +102,11 @@ def prepare() -> None:
     _read_settings_apart()
     connecting.prepare()
     timeouts.prepare()
-    _time_operations()
+    _watch_operations()
+    Logger.event = engine_log.event  # type: ignore[method-assign]  # fast-agent's own logging is off
     run = tool_filters.guarded(approved(McpAgent.call_tool))
     McpAgent.call_tool = wraps(McpAgent.call_tool)(run)  # type: ignore[method-assign]
     ToolAgent.call_tool = wraps(ToolAgent.call_tool)(approved(ToolAgent.call_tool, but=McpAgent))  # type: ignore[method-assign]
-    _log_to_the_gateway()
     questions.prepare()
     loading.prepare()
     attempts.prepare()
@@ -114,27 +114,27 @@ def prepare() -> None:
     for fast_path in fast_paths.OF_FAST_AGENT:
         fast_path.install()
     for console in (consoles.console, consoles.error_console, consoles.server_console):
-        console.quiet = True  # its chat and progress have no place in a server's output
-    # Modules that leave parse_cli_args on would read the gateway's own options as fast-agent's.
+        console.quiet = True  # a server prints no chat and progress
+    # Modules with parse_cli_args=True would read the gateway's options as fast-agent's.
     sys.argv = sys.argv[:1]
     _prepared = True
 
 
 def check() -> None:
-    """Raise `PlatformError` unless every relied-on name is there and takes the parameters it is called with."""
+    """Raise `PlatformError` unless every name exists and takes the parameters that it is called with."""
     check_names(_RELIED_ON)
     check_reads(_READ)
 
 
 async def shut_down() -> None:
-    """End fast-agent's process-wide logging and context, once, after the last harness was left."""
+    """End fast-agent's process-wide logging and context after the last agent has stopped."""
     await openrouter.close()
     await client_cache.close_clients()
     await fast_agent.context.cleanup_context()
 
 
 def _expand_braced_defaults() -> None:
-    """`${NAME:-default}`: fast-agent knows `${NAME:default}` only and would yield `-default`."""
+    """Support `${NAME:-default}`; fast-agent reads only `${NAME:default}` and would return `-default`."""
     original = fast_agent.config.resolve_env_vars
 
     def resolve_env_vars(config_item: Any) -> Any:
@@ -142,12 +142,12 @@ def _expand_braced_defaults() -> None:
             config_item = _BRACED_DEFAULT.sub(lambda m: os.environ.get(m[1]) or m[2], config_item)
         return original(config_item)
 
-    # The original recurses through its module's global, so containers come back here item by item.
+    # The original recurses through its module's global, so items of containers are resolved here too.
     fast_agent.config.resolve_env_vars = resolve_env_vars
 
 
 def _read_settings_apart() -> None:
-    """Modules are imported in threads while calls run."""
+    """Keep the process-wide settings while a module is imported: it is imported in a thread while calls run."""
 
     def load_config(self: FastAgent) -> Settings:
         path = self.config_path
@@ -158,22 +158,14 @@ def _read_settings_apart() -> None:
     FastAgent._load_config = load_config  # type: ignore[method-assign]
 
 
-def _time_operations() -> None:
-    """Tools, prompts and resources, at the one point all of them pass; fast-agent's handlers hear of tools only."""
-    original = MCPAggregator._execute_on_server
-    watched = wraps(original)(timed(original))  # so that `check()` still finds what it looks for
-    MCPAggregator._execute_on_server = watched  # type: ignore[method-assign]
-
-
 def _obey_no_message() -> None:
-    """`***SAVE_HISTORY PATH` makes fast-agent write a conversation to any file: whoever may talk could write there."""
+    """Disable `***SAVE_HISTORY PATH`, by which any caller could have fast-agent write a conversation to any file."""
     for module in _CONTROL_MESSAGE_READERS:
-        module.CONTROL_MESSAGE_SAVE_HISTORY = ()  # no text begins with one of none
+        module.CONTROL_MESSAGE_SAVE_HISTORY = ()  # `str.startswith(())` is false
 
 
-def _log_to_the_gateway() -> None:
-    """fast-agent's own logging is off in a server; what it says, and what of it fails, goes to the gateway's log."""
-    Logger.event = engine_log.event  # type: ignore[method-assign]
+def _watch_operations() -> None:
+    """Time tools, prompts and resources, and log those that fail. fast-agent's own handlers see only tools."""
     original = MCPAggregator._execute_on_server
-    traced = wraps(original)(engine_log.traced(original))  # so that `check()` still finds what it looks for
-    MCPAggregator._execute_on_server = traced  # type: ignore[method-assign]
+    watched = wraps(original)(engine_log.traced(timed(original)))  # `check()` requires the original's signature
+    MCPAggregator._execute_on_server = watched  # type: ignore[method-assign]

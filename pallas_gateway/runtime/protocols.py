@@ -1,7 +1,7 @@
-"""What the gateway asks of a runtime: start an agent, open an instance for one call, let it answer.
+"""The runtime as the rest of the gateway sees it: it starts agents and opens an instance for each call, which answers.
 
-Everything above this floor is written against these Protocols and tested with an in-memory runtime; one contract test
-runs against both that one and fast-agent.
+The packages above depend on these Protocols and are tested with an in-memory runtime. A contract test runs against that
+runtime and the one on fast-agent.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.files import Files
 
 type Api = Literal["anthropic", "openai", "google", "azure"]
-"""The protocol in which preflight asks a provider."""
+"""The API by which preflight asks a provider."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The model an agent really uses: its `name` without the provider, and the types of images it takes, if any.
+    """The model that an agent uses: its `name` without the provider, and the types of images that it accepts.
 
-    `is_known` is false for a model that neither fast-agent nor the project says anything about; `meant` is then a known
-    one with almost the same name, if there is one. `max_output_tokens` is the longest answer it can write, None if
-    that is unknown.
+    `is_known` is false if neither fast-agent nor the project describes the model; `meant` is then a known model with
+    almost the same name, or None. `max_output_tokens` is the length of its longest answer, None if unknown.
     """
 
     name: str
@@ -52,18 +51,18 @@ class ModelFacts:
 
     @property
     def vision(self) -> bool:
-        """True if the model takes images at all."""
+        """True if the model accepts images."""
         return bool(self.image_types)
 
 
 @dataclass(frozen=True, slots=True)
 class LlmProvider:
-    """One provider of models, as the project has set it up.
+    """One provider of models, as the project has configured it.
 
-    `name` is the one before the dot of a model (`openai`). `api` is what it speaks, None for one that preflight cannot
-    ask. `url` is where its API begins, `key` its key, None where there is none. `model` is the project's default model
-    as it goes over the wire; it makes this the active provider, and is None for all others. `key_url` is what to ask
-    to check the key, for a provider whose list of models needs none; `api_version` is Azure's.
+    `name` is the part before the dot of a model's name (`openai`). `api` is its API, None if preflight cannot ask it.
+    `url` is the base URL of the API. `key` is its key, None if there is none. `model` is the project's default model
+    as the provider names it, which makes this the active provider; None for all others. `key_url` is the URL that
+    checks the key, for a provider whose list of models requires no key. `api_version` is Azure's.
     """
 
     name: str
@@ -78,7 +77,7 @@ class LlmProvider:
 
 @dataclass(frozen=True, slots=True)
 class StdioProgram:
-    """The program behind a stdio downstream; `environ` is all of its environment."""
+    """The program of a stdio downstream; `environ` is its whole environment."""
 
     command: str
     arguments: tuple[str, ...] = field(default=(), repr=False)
@@ -87,7 +86,7 @@ class StdioProgram:
 
     @property
     def is_installed(self) -> bool:
-        """True if there is an executable file of this name."""
+        """True if an executable file of this name exists."""
         if os.sep in self.command:
             return os.access(Path(self.directory or "") / self.command, os.X_OK)
         return shutil.which(self.command, path=self.environ.get("PATH")) is not None
@@ -95,12 +94,12 @@ class StdioProgram:
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """One MCP server an agent calls, as configured and with peers resolved.
+    """One MCP server that an agent calls, as configured and with peers resolved.
 
-    `url` is None for a stdio server, which has a `program`; otherwise `transport` is `http` or `sse`. `forwards_bearer`
-    says that the caller's token may go there, or with a `token_exchange` only what is issued for it; never where
-    `headers` hold credentials. `peer` names the hosted agent behind the URL, if it is one: it is then
-    called in the process, and waited for at most `read_timeout_seconds`.
+    `url` is None for a stdio server, which has a `program`; otherwise `transport` is `http` or `sse`. With
+    `forwards_bearer` the server may receive the caller's token, with `token_exchange` only a token that was issued in
+    exchange for it; it receives neither if `headers` hold credentials. `peer` is the hosted agent behind the URL, if it
+    is one: it is called in the process, for at most `read_timeout_seconds`.
     """
 
     name: str
@@ -118,40 +117,40 @@ class Peers(Protocol):
     """The agents of this gateway, as downstreams of each other."""
 
     def tools(self, peer: str, caller: Caller) -> Sequence[Tool] | None:
-        """Return the tools of `peer` for an agent that works for `caller`; None if it is not there for that caller."""
+        """Return the tools of `peer` for an agent that works for `caller`; None if that caller may not use the peer."""
 
     async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
         """Call a tool of `peer`, the name of an agent or `ALL_AGENTS`; `arguments` are unchecked.
 
         Raises:
-            AgentUnavailableError: the peer is not hosted any more.
-            MCPError: it has no such tool.
+            AgentUnavailableError: the peer is no longer hosted.
+            MCPError: the peer has no such tool.
         """
 
 
 class OnOperation(Protocol):
-    """Told of each operation that was asked of a downstream, when and however it ends."""
+    """Receives each downstream operation at its end, also if it failed or was cancelled."""
 
     def __call__(self, server: str, operation: str, *, ok: bool, seconds: float) -> None:
         """`server` is a configured name or `other`, `operation` one of `tool`, `prompt`, `resource`."""
 
 
 def not_counted(server: str, operation: str, *, ok: bool, seconds: float) -> None:
-    """The `OnOperation` of a runtime that nobody measures."""
+    """The `OnOperation` of a runtime without metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """An agent that is made without a module: of an instruction, of one in a file, or of a card of fast-agent's.
+    """An agent without a module: made from an instruction, a file with one, or a card of fast-agent's.
 
     Attributes:
         instruction: the text, or None.
-        instruction_file: where the text is, or None.
-        card: a card, or a folder of cards that belong together; it says all the rest itself.
+        instruction_file: the file with the text, or None.
+        card: a card, or a folder of cards that belong together; it defines all that follows.
         model: as fast-agent names it, None for the project's default.
         servers: names of MCP servers of the project.
-        tools: the only tools of `servers` that it may use, as it sees them, with patterns; None for all.
-        agents: the message tool of each sub-agent, by the sub-agent's name; it may be used in any case.
+        tools: patterns of the tools of `servers` that it may use, by the names that it sees; None for all.
+        agents: the message tool of each sub-agent, by the sub-agent's name; these tools are always allowed.
     """
 
     instruction: str | None = None
@@ -165,13 +164,13 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """What a runtime needs to start one agent, and whom to tell of its downstream operations.
+    """The data that a runtime needs to start one agent.
 
-    It has either a `module` or is `declared`; `agent` is the one of its agents to serve, None for the default one or
+    It has either a `module` or is `declared`; `agent` is the agent of the module to serve, None for the default one or
     the root. `peers` maps addresses of hosted agents to their names; `peer_calls` calls them, and is None where no
-    agent is called, as in `check`. `peer_servers` are addresses of peers by name, each a server of that name unless the
-    project has one itself. `models` are those that callers may choose. `watch` are files that the agent may read: a
-    change of one makes it another agent.
+    agent is called, as in `check`. `peer_servers` are addresses of peers by name; each is a server of that name unless
+    the project has such a server. `models` are those that callers may choose. `watch` are files that the agent may
+    read: it is started again when one changes. `on_operation` receives its downstream operations.
     """
 
     name: str
@@ -191,22 +190,22 @@ class AgentSpec:
 
 
 class Instance(Protocol):
-    """fast-agent state of one call."""
+    """The state of fast-agent for one call."""
 
     @property
     def turns(self) -> tuple[TurnUsage, ...]:
-        """The LLM turns so far; they were paid for, whatever becomes of the call."""
+        """The LLM turns so far, which cost tokens even if the call fails."""
 
     @property
     def iterations(self) -> int:
-        """LLM turns begun so far, over all agents of a workflow; those that reported no usage as well."""
+        """The number of LLM turns begun so far by all agents of a workflow, with or without reported usage."""
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Each use of a tool so far, by `server/tool`."""
+        """Each tool call so far, as `server/tool`."""
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
-        """Answer the call; a failure of the model or the runtime is a `Reply` too, with `failure` saying which."""
+        """Answer the call; a failure of the model or the runtime is a `Reply` with the kind of `failure`."""
 
 
 class AgentRuntime(Protocol):
@@ -214,10 +213,10 @@ class AgentRuntime(Protocol):
 
     @property
     def model(self) -> ModelFacts:
-        """The model the served agent uses."""
+        """The model that the served agent uses."""
 
     def model_named(self, spec: str) -> ModelFacts:
-        """One of the spec's `models`."""
+        """Facts of one of the spec's `models`."""
 
     @property
     def downstreams(self) -> tuple[Downstream, ...]:
@@ -225,25 +224,25 @@ class AgentRuntime(Protocol):
 
     @property
     def instances_live(self) -> int:
-        """Instances made for calls and not yet disposed of."""
+        """The number of instances of calls that are not yet disposed of."""
 
     @property
     def files(self) -> Files:
-        """The project's files that it was made of, each as it was when it was read."""
+        """The project's files that the agent was made of, each with its stamp when it was read."""
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What its downstreams show to be wrong with its definition, such as a filter that matches no tool."""
+        """Faults of the agent's definition that its downstreams show, such as a filter that matches no tool."""
 
     def is_current(self, spec: AgentSpec) -> bool:
-        """True if a start by `spec` would make the same agent: neither the spec nor a file behind it has changed."""
+        """True if a start by `spec` would make the same agent: the spec and the agent's files are unchanged."""
 
     def open(
         self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS
     ) -> AbstractAsyncContextManager[Instance]:
-        """A fresh instance for `call` that tells `channel` what happens; disposed of after the block in any case.
+        """Make an instance for `call`, which is disposed of after the block.
 
-        Questions that arise in the call go to `questions`.
+        Its events go to `channel`, the questions of the call to `questions`.
         """
 
 
@@ -251,16 +250,16 @@ class Runtime(Protocol):
     """Starts agents."""
 
     def llm_providers(self) -> tuple[LlmProvider, ...]:
-        """The active provider, if the project has a default model, and others that preflight can ask with a key."""
+        """The provider of the default model, if there is one, and others that preflight can ask with a key."""
 
-    def start(self, spec: AgentSpec, *, anew: bool = False) -> AbstractAsyncContextManager[AgentRuntime]:
-        """Import and start one agent; it is left when the block ends.
+    def start(self, spec: AgentSpec, *, reread: bool = False) -> AbstractAsyncContextManager[AgentRuntime]:
+        """Import and start one agent; it stops when the block ends.
 
         Args:
             spec: what to start.
-            anew: read its files again though an earlier start of it is still in use, and leave that one alone.
+            reread: read its files again although an earlier start of it is in use, which keeps what it has.
 
         Raises:
             AgentStartError: `module_missing`, `import_failed`, `no_fast`, `no_agent`, `bad_declaration` or
-                `start_failed`, with a sentence saying why.
+                `start_failed`, with the reason as a sentence.
         """

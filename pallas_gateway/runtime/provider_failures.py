@@ -1,8 +1,7 @@
-"""Reasons of failed LLM requests, in the same words for every provider: what failed, and what to do if that is known.
+"""Reasons of failed LLM requests, in the same words for every provider: the failure, and a remedy if one is known.
 
-The clients of providers put the body of an error into their exceptions as Python prints it, report a connection that
-was refused as "Request timed out.", and add addresses and statistics of their own. What happened is in the body, and in
-the causes of the exception.
+The clients of providers put the body of an error into their exceptions as Python prints it, report a refused connection
+as "Request timed out.", and add addresses and statistics. The reason is in the body and in the causes of the exception.
 """
 
 from __future__ import annotations
@@ -48,23 +47,23 @@ _REFUSED = f"[Errno {errno.ECONNREFUSED}]"  # several addresses were tried, and 
 _CUT = (httpx2.NetworkError, httpx2.RemoteProtocolError, ConnectionError)
 _NO_URL = ("UnsupportedProtocol", "InvalidUrlClientError", "NonHttpUrlClientError")
 _IN_HEADERS = "detected in headers"
-"""In the text of aiohttp's error; other clients encode headers as ASCII before."""
+"""Part of aiohttp's message; other clients fail earlier, when they encode headers as ASCII."""
 _EMPTY = ("EmptyStreamError", "EmptyCompletionError")
 _OF_JITER = re.compile(r" at line \d+ column \d+$")
-"""The end of what pydantic's reader of JSON raises, which has no type of its own."""
+"""The end of the message of pydantic's JSON parser, whose errors have no type of their own."""
 _CLOSES = frozenset({1000, 1001})
 """Codes with which a WebSocket is closed on purpose, RFC 6455 section 7.4.1."""
 _CLOSE_REASON = "received_close_reason="
 _AFTER_CLOSE_REASON = re.compile(r"; (?:sent_close_code|close_order|ws_exception)=")
 _WEB_PAGE = re.compile(r"<(?:!doctype|html)", re.IGNORECASE)
-"""Where the error page of a proxy begins; the status before it is enough for a person."""
+"""The beginning of a proxy's error page; only the status before it is shown."""
 _ERROR_CHANNEL = "fast-agent-error"
 OF_TENSORZERO = "tensorzero::function_name::"
-"""Written by fast-agent before the name of a model there; everywhere else it uses the name alone."""
+"""fast-agent's prefix of model names at TensorZero; elsewhere it uses the name alone."""
 
 
 def explain_failures_of(module: ModuleType) -> None:
-    """Have a provider's module of fast-agent report failures in these words; safe to call again."""
+    """Make a provider's module of fast-agent report failures in these words; safe to call again."""
     original: Any = getattr(module, "build_stream_failure_response", None)
     if original is None or hasattr(original, "__wrapped__"):
         return
@@ -82,7 +81,7 @@ def explain_failures_of(module: ModuleType) -> None:
 
 
 def explain(llm: Any, error: Exception, default: str) -> CallFailedError:
-    """The failure of a turn of `llm`; `default` is the reason if there is no better one."""
+    """The failure of a turn of `llm`; `default` is the reason if no better one is found."""
     own = _own(list(_causes(error)))
     model = llm.default_request_params.model or llm.model_name or ""
     text = sentence(llm.provider.config_name, model, why_failed(error) or default)
@@ -90,12 +89,12 @@ def explain(llm: Any, error: Exception, default: str) -> CallFailedError:
 
 
 def sentence(provider: str, model: str, why: str) -> str:
-    """`why` after the names of the provider and its model, as they stand in configurations."""
+    """`why` with the names of the provider and its model, as in configurations, before it."""
     return f"{provider}.{model.removeprefix(OF_TENSORZERO)}: {why}"
 
 
 def why_failed(error: BaseException) -> str | None:
-    """Return why a request failed; None if no provider said why, and the connection is no reason either."""
+    """Return the reason of a failed request; None if neither the provider nor the connection gives one."""
     causes = list(_causes(error))
     if (why := _why_not_sent(causes)) is not None:
         return why
@@ -112,7 +111,7 @@ def why_failed(error: BaseException) -> str | None:
 
 
 def _is_unreadable(cause: BaseException) -> bool:
-    """Return True for an answer that is empty, or not JSON of Unicode text."""
+    """Return True if the failure is an answer that is empty, or not JSON, or not UTF-8."""
     return (
         isinstance(cause, (json.JSONDecodeError, UnicodeError, RecursionError))
         or type(cause).__name__ in _EMPTY
@@ -189,21 +188,21 @@ def _advice_on(status: int) -> str:
 
 
 def _plain(said: str | None) -> str | None:
-    """On one line, without the page of a proxy."""
+    """The text on one line, without the error page of a proxy."""
     if said is None:
         return None
     return shortened(" ".join(_WEB_PAGE.split(said, maxsplit=1)[0].split()), _LONGEST) or None
 
 
 def _of_a_socket(causes: list[BaseException]) -> str | None:
-    """The message of an error that was sent through a WebSocket."""
+    """The message of an error that the provider sent through a WebSocket."""
     error = _socket_error(causes)
     is_sent = error is not None and error.close_snapshot is None and error.__cause__ is None
     return _plain(str(error)) if is_sent else None
 
 
 def _of_a_closed_socket(causes: list[BaseException]) -> str | None:
-    """fast-agent adds its statistics to the message; of them, only the reason of the provider is kept."""
+    """The reason of the provider that closed a WebSocket, without the statistics that fast-agent adds."""
     if (error := _socket_error(causes)) is None or error.close_snapshot is None:
         return None
     _, is_given, rest = str(error).partition(_CLOSE_REASON)
@@ -228,7 +227,7 @@ def _bodies(cause: BaseException) -> Iterator[Any]:
 
 
 def _googles(cause: BaseException) -> BaseException | None:
-    """The exception if it is one of Google's library: others have attributes of the same names."""
+    """The exception if Google's library raised it; others have attributes with the same names."""
     return cause if isinstance(getattr(cause, "details", None), (dict, list)) else None
 
 
@@ -244,7 +243,7 @@ def _message_in(body: Any) -> str | None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception, what it was raised from, and the members of groups."""
+    """The exception, its causes, and the members of groups."""
     waiting: list[BaseException | None] = [error]
     seen: list[BaseException] = []
     while waiting and len(seen) < _MOST_CAUSES:

@@ -1,4 +1,4 @@
-"""The `Runtime` on fast-agent: how agents are started, each with a harness of its own."""
+"""The `Runtime` on fast-agent: starts agents, each with a harness of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.agent import FastAgentHost, server_names
 from pallas_gateway.runtime.compat import engine
-from pallas_gateway.runtime.failures import is_about_the_model, told
+from pallas_gateway.runtime.failures import is_about_the_model, start_reason
 from pallas_gateway.runtime.llm.loading import load_providers
 from pallas_gateway.runtime.loading.factory import AgentFactory
 from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint, SettingsDigests
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pallas.runtime")
 START_SECONDS = 60.0
-"""How long an agent may take to start after its import."""
+"""Longest start of an agent after its import."""
 
 
 class FastAgentRuntime:
-    """Starts fast-agent agents; an async context manager, left after the last of them."""
+    """Starts fast-agent agents; an async context manager that is left after the last agent."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class FastAgentRuntime:
         """Prepare nothing yet.
 
         Args:
-            config_file: fast-agent's settings, None for those of the working directory.
-            folder: that of `agents.yaml`, where modules may be if they are not in the working directory.
-            on_slow_import: called with a module that is slow to import and the seconds it is given; None logs it.
-            limits: if not the usual ones.
+            config_file: fast-agent's settings; None for those of the working directory.
+            folder: the folder of `agents.yaml`, where modules may be besides the working directory.
+            on_slow_import: called with a module that is slow to import and its time limit in seconds; None logs it.
+            limits: None for the defaults.
         """
         self._config_file = config_file
         self._limits = limits or RuntimeLimits()
-        self._making = AgentFactory(config_file, folder, on_slow_import, self._limits)
+        self._factory = AgentFactory(config_file, folder, on_slow_import, self._limits)
         self._settings = SettingsDigests()
         self._exchanger = TokenExchanger()
         self._open = AsyncExitStack()
@@ -81,30 +81,30 @@ class FastAgentRuntime:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Forget every exchanged token and end fast-agent's process-wide parts."""
-        self._making.give_up()
+        """Delete all exchanged tokens and end fast-agent's process-wide parts."""
+        self._factory.give_up()
         await self._open.aclose()
         await patches.shut_down()
 
     def llm_providers(self) -> tuple[LlmProvider, ...]:
-        """The providers preflight asks; none if fast-agent's settings cannot be read, which is logged."""
+        """The providers that preflight asks; none if fast-agent's settings cannot be read, which is logged."""
         try:
             settings = engine.read_settings(self._config_file)
             forget_unset_placeholders(settings)
             return llm_providers(settings)
-        except Exception as error:  # noqa: BLE001  only a warning: agents that need it fail with their own reason
-            _log.warning("LLM providers are not checked", extra={"why": told(error)})
+        except Exception as error:  # noqa: BLE001  only a warning: agents with unusable settings fail with their own reason
+            _log.warning("LLM providers not checked", extra={"why": start_reason(error)})
             return ()
 
     def review(self, written: Mapping[str, object]) -> list[tuple[str, str]]:
-        """All that is wrong in fast-agent's files, which hold `written`: each a dotted key, and what is wrong there."""
+        """All problems of fast-agent's files, whose values are `written`: pairs of a dotted key and its problem."""
         return review(written, self._config_file)
 
     @asynccontextmanager
-    async def start(self, spec: AgentSpec, *, anew: bool = False) -> AsyncIterator[FastAgentHost]:
+    async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncIterator[FastAgentHost]:
         """Make and start one agent; see `Runtime.start`."""
-        with self._making.starting(spec):
-            fast = await self._made(spec, anew=anew)
+        with self._factory.starting(spec):
+            fast = await self._made(spec, reread=reread)
             entered = _Entered(fast)
             try:
                 runtime = await self._started(fast, spec, entered)
@@ -116,9 +116,9 @@ class FastAgentRuntime:
             finally:
                 await entered.leave()
 
-    async def _made(self, spec: AgentSpec, *, anew: bool) -> FastAgent:
+    async def _made(self, spec: AgentSpec, *, reread: bool) -> FastAgent:
         try:
-            return await self._making.make(spec, anew=anew)
+            return await self._factory.make(spec, reread=reread)
         except AgentStartError as error:
             error.settings = blamed_settings(error)
             raise
@@ -132,7 +132,7 @@ class FastAgentRuntime:
             why = _start_failure(spec, error, blamed)
             places = () if blamed else _blamed_keys(spec, error, why)
             failure = AgentStartError(why, places=places, settings=blamed)
-            self._making.start_failed(spec, failure, error)
+            self._factory.start_failed(spec, failure, error)
             raise failure from error
 
     async def _enter(self, fast: FastAgent, spec: AgentSpec, entered: _Entered) -> FastAgentHost:
@@ -158,7 +158,7 @@ class FastAgentRuntime:
         addresses = frozenset((configured[name].url or "").rstrip("/") for name in servers & configured.keys())
         return AgentFingerprint(
             spec,
-            self._making.files_behind(fast),
+            self._factory.files_behind(fast),
             config_file,
             servers,
             addresses,
@@ -168,7 +168,7 @@ class FastAgentRuntime:
 
 
 class _Entered:
-    """A harness that is left by the task that entered it, as far as it was entered."""
+    """A harness, left by the task that entered it, also if it was entered only in part."""
 
     def __init__(self, fast: FastAgent) -> None:
         self._fast = fast
@@ -179,7 +179,7 @@ class _Entered:
         engine.load_no_other_cards(harness)
         try:
             await harness.__aenter__()
-        except Exception:  # after which it has left itself
+        except Exception:  # `__aenter__` has left it
             raise
         except BaseException:
             self._harness = harness
@@ -209,5 +209,5 @@ def _start_failure(spec: AgentSpec, error: BaseException, blamed: Iterable[tuple
         return f"agent '{spec.name}' did not start within {START_SECONDS:.0f} s"
     if isinstance(error, AgentStartError):
         return str(error)
-    why = "; ".join(map(in_settings, blamed)) or told(error)
+    why = "; ".join(map(in_settings, blamed)) or start_reason(error)
     return f"agent '{spec.name}' failed to start: {why}"

@@ -1,6 +1,6 @@
-"""An instance made ahead of the call that uses it, while another call waits for its model.
+"""An instance that is made before the call that uses it, while another call waits for its model.
 
-Used for at most one call, or thrown away. If none is ready, the call makes its own.
+It is used for at most one call, or disposed of. If none is ready, the call makes its own.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
 
 AFTER_SECONDS = 0.01
-"""By then the call that opened an instance has sent its request to the model."""
+"""Delay after which the call that opened an instance has sent its request to the model."""
 FRESH_SECONDS = 60.0
-"""Older ones are thrown away: an instruction may hold what was so when it was made."""
+"""Age from which an instance is disposed of unused: its instruction may hold facts of the time when it was made."""
 _READ_ANEW = ("{{file", "{{url")
-"""Placeholders of instructions whose values may change from one call to the next."""
+"""Placeholders in instructions whose values may differ between calls."""
 
 
 class _Made(NamedTuple):
     session: HarnessSession
     at: float
-    on: date  # an instruction may name it
+    on: date  # instructions may contain the date
 
 
 def _today() -> date:
@@ -41,7 +41,7 @@ def _today() -> date:
 
 
 class WarmInstance:
-    """The warm instance of one hosted agent. `create` makes an instance under a name that no other has."""
+    """The warm instance of one hosted agent; `create` makes an instance with the given, unique name."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class WarmInstance:
         self._is_making = False
 
     def only_if_alike(self, agents: Iterable[AgentProtocol]) -> None:
-        """Make none ahead of time for agents whose instructions are put together anew for each instance."""
+        """Make no warm instances of agents whose instructions must be read again for each instance."""
         instructions = [str(getattr(agent.config, "instruction", "")) for agent in agents]
         self._is_wanted &= not any(mark in text for mark in _READ_ANEW for text in instructions)
 
     def take(self) -> HarnessSession | None:
-        """The instance, if there is one that could have been made now; it is the caller's from here on."""
+        """Return the warm instance and forget it; None if there is none, or if it is out of date."""
         made, self._made = self._made, None
         if made is None:
             return None
@@ -76,13 +76,13 @@ class WarmInstance:
         return None
 
     def make_soon(self) -> None:
-        """Make one in a moment, in an empty context, not in that of the call."""
+        """Make one after a short delay, in an empty context instead of the call's."""
         if self._is_wanted and self._made is None and not self._is_making:
             self._is_making = True
             asyncio.get_running_loop().call_later(AFTER_SECONDS, self._begin, context=Context())
 
     async def close(self) -> None:
-        """Make no more, and throw away what there is."""
+        """Make no more instances, and dispose of the one that is ready."""
         self._is_wanted = False
         made, self._made = self._made, None
         if made is not None:

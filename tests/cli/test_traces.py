@@ -90,7 +90,7 @@ async def test_a_call_is_one_trace_from_the_caller_through_its_peer_to_the_downs
                 ran = await stopped(program)  # which sends what is left
 
     assert ran.code == 0
-    assert "the gateway traces calls, fast-agent's own tracing (`otel`) stays off" in ran.err
+    assert "fast-agent tracing off" in ran.err
     roots = [span for span in collector.named("invoke_agent parent") if span.parent_id == CALLERS_SPAN]
     assert {span.trace_id for span in collector.spans} == {TRACE_ID}
     assert {span.scope for span in collector.spans} == {"pallas_gateway"}

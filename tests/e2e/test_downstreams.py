@@ -141,7 +141,7 @@ async def test_downstream_that_flaps_is_one_pair_of_lines_and_no_change_of_the_a
         records = list(caplog.records)  # before the stop, which has lines of its own
 
     said = [record.getMessage() for record in records if getattr(record, "server", None) == "tools"]
-    assert said == ["downstream unreachable, calls go on without its tools", "downstream is back"]
+    assert said == ["downstream unreachable", "downstream available again"]
     assert not [record for record in records if record.name == "pallas.agents" and "agent " in record.message]
 
 
@@ -170,7 +170,7 @@ async def test_downstream_that_is_down_at_start_is_used_when_it_comes_back(
         assert (await ask(it.url)).text == "always late"
 
     said = [record.getMessage() for record in caplog.records if getattr(record, "server", None) == "late"]
-    assert said == ["downstream unreachable, calls go on without its tools", "downstream is back"] * 2
+    assert said == ["downstream unreachable", "downstream available again"] * 2
 
 
 async def test_downstreams_that_are_down_at_start_are_logged_then_and_not_again_by_a_call(

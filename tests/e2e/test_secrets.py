@@ -320,7 +320,7 @@ async def test_a_gateway_that_wants_tokens_shows_none_of_them(tmp_path: Path) ->
     said = [json.loads(line) for line in outputs["log"].splitlines()]
     messages = {record["message"] for record in said}
     assert {"call ended", "caller refused", "downstream operation failed"} <= messages
-    assert "downstream unreachable, calls go on without its tools" in messages
+    assert "downstream unreachable" in messages
     assert [one.get("agent") for one in said if one["message"] == "call ended"].count("peer") == len(EACH_VERSION)
     assert "I do not like" in outputs["http"]
     assert all("invalid_token" in reply for reply in refused.bodies)

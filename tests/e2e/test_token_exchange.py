@@ -211,8 +211,8 @@ async def test_without_a_token_the_call_goes_on_without_those_tools_and_the_log_
 
     said = [record for record in caplog.records if getattr(record, "server", None) == "notes"]
     assert [record.getMessage() for record in said] == [
-        "downstream unreachable, calls go on without its tools",
-        "downstream is back",
+        "downstream unreachable",
+        "downstream available again",
     ]
     assert vars(said[0])["error"] == f"no token for server 'notes' from {it.login.url}: HTTP 400, invalid_grant"
     for secret in ("anns-token", SECRET):
@@ -267,7 +267,7 @@ async def test_a_tool_call_without_a_token_is_an_error_that_the_model_can_read(
     assert "No token could be had for the server 'notes': HTTP 400, invalid_grant." in answer.text
     assert not it.notes.recorder.calls()
     assert it.bearers() <= set(it.login.issued)
-    (said,) = [record for record in caplog.records if record.getMessage() == "tool call failed for want of a token"]
+    (said,) = [record for record in caplog.records if record.getMessage() == "tool call without token"]
     assert (vars(said)["server"], vars(said)["reason"]) == ("notes", "token_exchange_failed")
 
 

@@ -112,7 +112,7 @@ class MemoryAgent:
         turns_so_far: The LLM turns a call has had when it comes to the gate.
         tools_so_far: The tools it has used by then.
         start_failures: Raised by the next starts, one each, the first one first.
-        edited: Whether a file behind it has changed since it was started; a start anew reads it.
+        edited: Whether a file behind it has changed since it was started; a start with `reread` reads it.
         starting: Holds starts, if given, by the agent's name.
         answering: Holds calls, if given, by their message.
         starts: How often a start was tried.
@@ -160,14 +160,14 @@ class MemoryRuntime:
         return self.providers
 
     @asynccontextmanager
-    async def start(self, spec: AgentSpec, *, anew: bool = False) -> AsyncGenerator["MemoryAgentRuntime"]:
+    async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncGenerator["MemoryAgentRuntime"]:
         """Start one agent, unless it is to fail."""
         self.specs.append(spec)
         agent = self.agents.get(spec.name)
         if agent is None:
             raise AgentStartError(f"no module '{spec.module}' on the import path", reason="module_missing")
         agent.starts += 1
-        agent.edited = agent.edited and not anew
+        agent.edited = agent.edited and not reread
         agent.changes.announce()
         if agent.starting is not None:
             await agent.starting.enter(spec.name)

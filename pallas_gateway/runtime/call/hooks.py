@@ -1,4 +1,4 @@
-"""Hooks of fast-agent's loop, put on top of those that an agent already has."""
+"""Hooks of fast-agent's loop, added to those that an agent already has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def composed(existing: ToolRunnerHooks | None, ours: ToolRunnerHooks) -> ToolRunnerHooks:
-    """What an agent already has runs first."""
+    """Combine hooks; those that the agent already has run first."""
     if existing is None:
         return ours
 
@@ -35,11 +35,11 @@ def composed(existing: ToolRunnerHooks | None, ours: ToolRunnerHooks) -> ToolRun
 
 
 def answer_in_last_turn(runner: ToolRunner) -> None:
-    """Have the last turn answer in the JSON that is wanted, without tools: else one turn more would be needed."""
+    """Make the last turn answer in the required JSON, without tools; otherwise it would take one more turn."""
     llm, params = getattr(runner.agent, "llm", None), runner.request_params
     if llm is None or params is None or runner.iteration < params.max_iterations:
         return
     if llm.resolve_structured_tool_policy(llm.get_request_params(params)) == "defer":
         params.structured_tool_policy = "no_tools"
-        if params.metadata:  # no request has a choice of tools without tools
+        if params.metadata:  # a request without tools has no choice of tools
             params.metadata = {name: value for name, value in params.metadata.items() if name != "tool_choice"} or None

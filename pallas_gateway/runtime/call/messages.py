@@ -1,4 +1,4 @@
-"""Between the gateway's messages and fast-agent's: conversation in, reply and usage out."""
+"""Converts conversations to fast-agent's messages, and its messages to replies and usage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SHOWN_ERROR_CHARACTERS = 300
 _CACHED_ON_REQUEST = frozenset({UsageSchema.ANTHROPIC, UsageSchema.BEDROCK})
-"""How providers report usage that cache what they are told to; all others cache by themselves."""
+"""Types of usage of providers that cache only marked messages; others cache by themselves."""
 _FAILURES = {
     LlmStopReason.ERROR: "llm_error",
     LlmStopReason.TIMEOUT: "llm_timeout",
@@ -35,7 +35,7 @@ _FAILURES = {
 
 
 def to_fast_agent(message: Message) -> PromptMessageExtended:
-    """One turn with its images after its text."""
+    """Convert one turn, with its images after its text."""
     content: list[ContentBlock] = [TextContent(type="text", text=message.text)]
     content += [ImageContent(type="image", data=image.data, mime_type=image.mime_type) for image in message.images]
     return PromptMessageExtended(
@@ -46,26 +46,26 @@ def to_fast_agent(message: Message) -> PromptMessageExtended:
 
 
 def workflow_failure(answer: PromptMessageExtended) -> Reply:
-    """The reply for a workflow one of whose agents got no answer from its model; it would pass the error on as text."""
+    """The reply for a workflow with an agent whose model failed; the workflow would return the error as text."""
     return failed(_FAILURES[answer.stop_reason or LlmStopReason.ERROR], _failure_sentence(answer))
 
 
 def is_failure(answer: PromptMessageExtended) -> bool:
-    """True if a model's turn is a failure that fast-agent returned as a message."""
+    """True if a turn is a failure that fast-agent returned as a message."""
     return failure_reason(answer) is not None
 
 
 def failure_reason(answer: PromptMessageExtended) -> str | None:
-    """Why a model's turn is a failure (`llm_error`, `llm_timeout`), None if it is none."""
+    """The kind of a turn's failure (`llm_error`, `llm_timeout`), None if it did not fail."""
     return _FAILURES.get(answer.stop_reason) if answer.stop_reason else None
 
 
 _OF_VERTEX = "/publishers/google/models/"
-"""Before the name of a model of Vertex AI stands its project, its location and this."""
+"""The end of the prefix of Vertex AI's model names, which has a project and a location."""
 
 
 def to_reply(answer: PromptMessageExtended) -> Reply:
-    """The final message of a call; what was spent is added by who counted it."""
+    """Convert the final message of a call to a reply without usage."""
     stop_reason = answer.stop_reason or LlmStopReason.END_TURN
     if stop_reason is LlmStopReason.CANCELLED:
         return failed("cancelled", "The call was stopped before it was answered.")
@@ -82,17 +82,17 @@ def to_reply(answer: PromptMessageExtended) -> Reply:
 
 
 def failed(reason: str, sentence: str) -> Reply:
-    """A call that failed, as one sentence; without the key that a provider may quote in it."""
+    """The reply of a failed call: one sentence, in which keys that a provider may quote are hidden."""
     return Reply((TextContent(type="text", text=cleaned(sentence)),), reason, failure=reason)
 
 
-# fast-agent's router swallows the failure of its model and answers with this.
+# fast-agent's router answers with this if its model fails.
 _ROUTER_WITHOUT_MODEL = "No routing response received from LLM"
 STOPPED_AT_LIMIT = "[Stopped: the agent reached its limit of steps for one call. This answer is partial.]"
 
 
 def deadline_reply(seconds: float, latest_text: str) -> Reply:
-    """A success that says the time was up, with what the agent said last."""
+    """The successful reply of a call at its deadline, with the agent's latest text."""
     text = f"[Stopped: the agent did not finish within its {seconds:g} s for one call."
     text += " This answer is partial.]" if latest_text else " There is no answer yet.]"
     parts = [latest_text, text] if latest_text else [text]
@@ -101,10 +101,10 @@ def deadline_reply(seconds: float, latest_text: str) -> Reply:
 
 
 def turns_of(agents: Iterable[AgentProtocol], watched: Iterable[UsageAccumulator]) -> tuple[TurnUsage, ...]:
-    """Every LLM turn of the call. Workflow agents have no accumulator of their own: their parts do.
+    """Every LLM turn of the call, once. Workflow agents have no accumulator, but their parts do.
 
-    What clones (agents-as-tools) spent is copied to the agent they were made of when they end, but not if the call ends
-    before them; so those that were `watched` are asked too, and each turn counts once. Turns carry their time.
+    The usage of clones (agents-as-tools) is copied to their original agent when they end, but not if the call ends
+    earlier; so the `watched` accumulators are read too. Turns have a time, by which they are compared.
     """
     accumulators = [*(getattr(agent, "usage_accumulator", None) for agent in agents), *watched]
     turns = [turn for accumulator in accumulators if accumulator for turn in accumulator.turns]
@@ -114,7 +114,7 @@ def turns_of(agents: Iterable[AgentProtocol], watched: Iterable[UsageAccumulator
 def _turn(turn: FastAgentTurn) -> TurnUsage:
     cache_read, cache_write = turn.prompt.cache_read or 0, turn.prompt.cache_write or 0
     uncached = turn.prompt.uncached
-    if uncached is None:  # `total` includes what came from and went into the cache
+    if uncached is None:  # `total` includes cached tokens
         uncached = max(0, (turn.prompt.total or 0) - cache_read - cache_write)
     usage = Usage(uncached, turn.completion.total or 0, cache_read, cache_write, turn.completion.reasoning or 0)
     model = turn.model.removeprefix(OF_TENSORZERO).rpartition(_OF_VERTEX)[2]

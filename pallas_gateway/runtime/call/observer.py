@@ -1,8 +1,8 @@
-"""Watches one call from inside fast-agent: tells the client what happens, counts, and halts a loop.
+"""Observes one call inside fast-agent: sends events, counts turns and tools, and halts loops.
 
-Its hooks are composed onto every agent of the instance (clones made for agents-as-tools copy them), its tool handler
-and notification callback are set on every aggregator when it connects. So chains, agents-as-tools and single agents are
-watched by the same lines.
+Its hooks are added to every agent of the instance (clones for agents-as-tools copy them), its tool handler and
+notification callback to every aggregator that connects. So single agents, chains and agents-as-tools are observed by
+the same code.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Loop:
 
 
 class Observer:
-    """Watches one call; see the module."""
+    """Observes one call; see the module."""
 
     def __init__(self, call: Call, channel: EventSink, spec: AgentSpec, served: str) -> None:
         self._call = call
@@ -74,7 +74,7 @@ class Observer:
         self._spec = spec
         self._served = served
         self._loops: WeakKeyDictionary[ToolRunner, _Loop] = WeakKeyDictionary()
-        self._speaking: dict[Any, _Loop] = {}  # which loop an LLM speaks in now
+        self._speaking: dict[Any, _Loop] = {}  # the current loop of each LLM
         self._seconds_of: dict[str, float] = {}
         self._tool_events: list[ToolEvents] = []
         self._spans = CallSpans()
@@ -88,35 +88,35 @@ class Observer:
 
     @property
     def failed_turn(self) -> PromptMessageExtended | None:
-        """The turn of an agent that got no answer from its model, and none since."""
+        """The failed turn of an agent that has had no successful turn since."""
         return next(iter(self._failed_turns.values()), None)
 
     def watch_agents(self, agents: Iterable[AgentProtocol]) -> None:
-        """Compose the hooks onto what the agents already have."""
+        """Add the hooks to those of the agents."""
         for agent in agents:
             if hasattr(agent, "tool_runner_hooks"):
                 agent.tool_runner_hooks = composed(agent.tool_runner_hooks, self._hooks())
 
     def watch_connections(self, aggregator: MCPAggregator) -> None:
-        """Hear of the tool calls of one aggregator and of what its servers say meanwhile."""
+        """Observe the tool calls of one aggregator and the notifications of its servers."""
         events = ToolEvents(self._channel, self._seconds_of, self._spans)
         self._tool_events.append(events)
         aggregator.set_tool_execution_handler(events)
         aggregator.server_notification_callback = self._on_notification  # type: ignore[assignment]  # declared as None
 
     def note_repeat(self, llm: object) -> None:
-        """A model's request has failed and is sent again: its step begins once more."""
+        """Report a step again, because the request of its model is repeated."""
         for loop in self._loops.values():
             if getattr(loop.agent, "llm", None) is llm:
                 self._channel.progress(progress.agent_step(loop.emitter.agent, loop.steps, "llm"))
 
     def abandon_tools(self) -> None:
-        """Tell the client of the tool calls that the end of the call has cut off: fast-agent does not."""
+        """Report the tool calls that the end of the call has cancelled; fast-agent does not."""
         for events in self._tool_events:
             events.abandon()
 
     def end_spans(self, reason: str = "cancelled") -> None:
-        """The call is over; what still runs was cut off for this reason."""
+        """End the spans that are still open, with this reason."""
         self._spans.end_all(reason)
 
     def _hooks(self) -> ToolRunnerHooks:
@@ -134,7 +134,7 @@ class Observer:
         loop.iteration += 1
         self.iterations += 1
         answer_in_last_turn(runner)
-        if loop.halted is None:  # else the model is not asked
+        if loop.halted is None:  # otherwise the model is not asked
             self._turns.begin(runner, agent=loop.emitter.agent)
         self._step(loop, "llm")
         if self._channel.wishes.deltas:
@@ -158,7 +158,7 @@ class Observer:
         self._channel.event(TurnEnded(loop.emitter, loop.iteration, text, calls, stop_reason))
 
     def _note_turn(self, loop: _Loop, message: PromptMessageExtended, text: str) -> None:
-        """Remember what a workflow would hide: an agent without an answer (until it has one), and the latest text."""
+        """Record what a workflow would hide: the latest text, and a failed turn until the agent succeeds."""
         if is_failure(message):
             self._failed_turns[loop.agent.name] = message
             return
@@ -188,19 +188,19 @@ class Observer:
             text = _text(result)
             seconds = self._seconds_of.pop(id_, whole_round)
             results.append(ToolResult(call, bool(result.is_error), text, seconds))
-            everything = result.model_dump_json(exclude={"meta"})  # a picture may change where the text does not
+            everything = result.model_dump_json(exclude={"meta"})  # an image may change while the text does not
             outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, logged))
         self._channel.event(ToolsEnded(loop.emitter, loop.iteration, results))
         if outcomes and (reason := loop.guard.after(outcomes)) is not None:
             self._halt(runner, loop, reason, outcomes[-1])
 
     def _halt(self, runner: ToolRunner, loop: _Loop, reason: Reason, outcome: ToolOutcome) -> None:
-        """End the loop with what the tools brought: fast-agent then asks the model nothing more."""
+        """End the loop with the results of the tools: fast-agent does not ask the model again."""
         loop.halted = (reason, outcome)
         self.halted.append(reason)
         if runner.request_params is not None:
             runner.request_params.tool_result_mode = "passthrough"
-            runner.request_params.max_iterations += 1  # or the limit, if reached in this very round, would come first
+            runner.request_params.max_iterations += 1  # otherwise a limit that is reached in this round has precedence
         is_question = outcome.tool == HUMAN_INPUT_TOOL_NAME  # of these no text is logged, nor of the answers
         _guard_log.warning(
             "loop halted",
@@ -228,7 +228,7 @@ class Observer:
             self._loops[runner] = loop
             if (accumulator := getattr(runner.agent, "usage_accumulator", None)) is not None:
                 self.accumulators.append(accumulator)
-            # A copy of its own: workflows hand one object to several loops, and a halt changes it.
+            # A copy: workflows share one object between several loops, and a halt changes it.
             params = runner.request_params or RequestParams()
             follow_ups = self._spec.max_iterations - 1  # fast-agent counts the turns that follow the first
             asked = params.max_iterations if "max_iterations" in params.model_fields_set else follow_ups
@@ -238,7 +238,7 @@ class Observer:
         return loop
 
     def _emitter(self, agent: object) -> Emitter:
-        """The hosted name for the served agent; an inner one goes by its own, without a clone's number."""
+        """The name for events: the hosted name for the served agent, else the agent's own without a clone's number."""
         name = str(getattr(agent, "name", ""))
         is_served = name == self._served
         shown = self._call.agent if is_served else name.partition("[")[0]
@@ -275,18 +275,18 @@ class Observer:
 
 
 async def _say_if_partial(_: ToolRunner, message: PromptMessageExtended) -> None:
-    """Whoever reads the answer of an agent that reached its limit learns it: the user, or the next agent."""
+    """Say in the answer of an agent that reached its limit that it is partial, for the user or the next agent."""
     if message.stop_reason is LlmStopReason.MAX_ITERATIONS:
         message.content = [*message.content, TextContent(type="text", text=STOPPED_AT_LIMIT)]
 
 
 def _is_clone(agent: object) -> bool:
-    """True if the agent is a copy working as somebody's tool: its failure is a tool error, which may be got over."""
+    """True if the agent is a copy that works as another agent's tool; its failure is a tool error."""
     return "[" in str(getattr(agent, "name", ""))
 
 
 def _tool_call(agent: Any, id_: str, request: CallToolRequest) -> ToolCall:
-    """A tool call under its downstream's name; what is no downstream's tool has no server."""
+    """A tool call with the name of its downstream; None for tools of the agent itself."""
     name, arguments = request.params.name, request.params.arguments or {}
     aggregator: MCPAggregator | None = getattr(agent, "aggregator", None)
     if aggregator is None or name not in aggregator.tool_catalog().routable_tool_names():

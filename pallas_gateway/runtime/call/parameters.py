@@ -1,8 +1,8 @@
-"""A call's parameters on their way to the model: onto the agents of one instance, in what each provider understands.
+"""Applies a call's parameters to the agents of its instance, in the form of each provider.
 
-They go to the served agent. A workflow (chain, parallel, router, …) has no loop of its own and hands them to each agent
-in it; agents that are used as tools work as they are configured, like a peer. Everything here is done to the call's own
-instance and to the request parameters of its own loops, so the next call finds nothing of it.
+They apply to the served agent. A workflow (chain, parallel, router, …) has no loop of its own and applies them to each
+of its agents; agents that are used as tools keep their configuration, like a peer. Only the call's own instance and the
+request parameters of its loops are changed, so other calls are not affected.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ class AppliedParameters:
         self._watched: set[int] = set()
 
     def outcome(self) -> dict[str, Any]:
-        """What a `Reply` says of them: those that no request has told its provider, and what was sent instead."""
+        """The parameters for a `Reply` that no request has sent to its provider, and the values sent instead."""
         ignored = tuple(name for name in self._asked if name not in self._honoured)
         return {"ignored": ignored, "changed": self._changed}
 
     async def choose_model(self, agents: Mapping[str, Any], served: str) -> None:
-        """Have the agents answer by the call's model; before they are connected, because it renews instructions."""
+        """Set the call's model; before the agents are connected, because that builds instructions again."""
         if self._parameters.model is not None:
             for agent in _concerned(agents, served):
                 await engine.use_model(agent, self._parameters.model)
 
     def apply(self, agents: Mapping[str, Any], served: str) -> None:
-        """Have the agents, connected by now, ask their models so."""
+        """Apply the parameters to the agents, which are connected."""
         if not self._asked and not self._parameters.cleared and not self._parameters.tool_lists:
             return
         hooks = ToolRunnerHooks(before_llm_call=self._before_llm_call)
         for agent in _concerned(agents, served):
             if self._parameters.tool_lists:
                 narrow_tools(agent, self._parameters.tool_lists)
-            # After the observer's, which gives each loop request parameters of its own.
+            # After the observer's hooks, which give each loop its own request parameters.
             agent.tool_runner_hooks = composed(agent.tool_runner_hooks, hooks)
 
     async def _before_llm_call(self, runner: ToolRunner, messages: list[PromptMessageExtended]) -> None:
         del messages
         agent: Any = runner.agent
-        if runner.request_params is None or "[" in agent.name:  # a clone, at work as somebody's tool
+        if runner.request_params is None or "[" in agent.name:  # a clone, which works as another agent's tool
             return
         mapping = parameter_mapping_of(agent.llm)
         self._watch(agent.llm, mapping)
@@ -78,7 +78,7 @@ class AppliedParameters:
         answer_in_last_turn(runner)
 
     def _watch(self, llm: Any, mapping: ParameterMapping) -> None:
-        """See what the provider's class makes of it: some drop what their model does not take."""
+        """Watch the final requests: some provider classes drop parameters that their model does not accept."""
         if id(llm) in self._watched:
             return
         self._watched.add(id(llm))
@@ -93,17 +93,17 @@ class AppliedParameters:
             self._changed["max_tokens"] = sent
 
     def _instruct(self, agent: Any, params: RequestParams) -> None:
-        """Plain text, never a template: those may read files."""
+        """Add the call's instruction as plain text; a template could read files."""
         whole = self._parameters.system_override or agent.instruction
         if self._parameters.system_append:
             whole = f"{whole}\n\n{self._parameters.system_append}"
         if whole != agent.instruction:
             agent.llm.instruction = whole
-            params.system_prompt = whole  # where some providers look instead
+            params.system_prompt = whole  # some providers read this instead
 
 
 def _concerned(agents: Mapping[str, Any], served: str) -> list[Any]:
-    """The served agent, for a workflow the agents in it."""
+    """The served agent, or for a workflow its agents."""
     whole = agents[served]
     found = [whole] if whole.agent_type not in _WORKFLOWS else [one for one in agents.values() if one is not whole]
     return [one for one in found if hasattr(one, "tool_runner_hooks") and getattr(one, "llm", None) is not None]

@@ -1,4 +1,4 @@
-"""Agents of this gateway as downstreams of a call: called in the process, as fast-agent calls a connected server."""
+"""Connections of a call to agents of this gateway, in the process and with the interface of a server's connection."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class PeerServers:
     """The peers of one hosted agent, by the names of their servers."""
 
     def __init__(self, spec: AgentSpec, downstreams: Mapping[str, Downstream], log: DownstreamLog) -> None:
-        self.calls = cast("Peers", spec.peer_calls)  # without it there are no peers
+        self.calls = cast("Peers", spec.peer_calls)  # None only if there are no peers
         self.max_relay_depth = spec.max_relay_depth
         self._peers = {name: one for name, one in downstreams.items() if spec.peer_calls and one.peer is not None}
         self._log = log
         self._listings: dict[str, tuple[Sequence[Tool], Listing]] = {}
 
     def ask(self) -> None:
-        """Compare the peers' tools with the agent's filters, ahead of the calls."""
+        """Compare the peers' tools with the agent's filters before the first call."""
         for peer in self._peers.values():
             self.listing(peer, ANONYMOUS)
 
@@ -66,7 +66,7 @@ class PeerServers:
         if listing is None or before is not tools:
             listing = Listing(tuple(_namespaced(peer.name, tool) for tool in tools))
             self._listings[peer.name] = tools, listing
-            if peer.peer != ALL_AGENTS or caller.grants.everything:  # other callers may see a part of them
+            if peer.peer != ALL_AGENTS or caller.grants.everything:  # other callers may see fewer tools
                 self._log.listed(peer.name, [tool.name for tool in tools])
         return listing
 
@@ -132,7 +132,7 @@ class PeerConnection:
 
 
 def _whole(block: ContentBlock) -> ContentBlock:
-    """Replace halves of surrogate pairs: a peer's model may write them, and no provider can be sent them."""
+    """Replace halves of surrogate pairs: a peer's model may write them, and providers refuse them."""
     if not isinstance(block, TextContent) or is_text(block.text):
         return block
     return block.model_copy(update={"text": block.text.encode("utf-8", "replace").decode()})
@@ -152,6 +152,6 @@ class _ToParent:
         await self.on_progress(event.progress, event.total, event.message)
 
     async def send_payload(self, payload: Payload) -> None:
-        """Relay what the peer's assistant did."""
+        """Relay a payload of the peer's assistant stream."""
         if (relayed := relay.relayed(LOGGER, payload, self.call, max_depth=self.max_depth)) is not None:
             self.parent.sink.event(FromPeer(relayed))

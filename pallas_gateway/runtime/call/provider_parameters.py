@@ -1,9 +1,9 @@
-"""How each provider of fast-agent wants a call's parameters. Pure.
+"""A call's parameters in the form of each provider of fast-agent. Pure.
 
-fast-agent's `RequestParams` has fields for some of them, which its provider classes put where they belong or drop; what
-has no field there goes into the body of the request by `extra_body`, which the SDKs of OpenAI and Anthropic merge into
-it. (`RequestParams.metadata` is fast-agent's way to give any argument to a provider's client.) What a protocol does not
-know is not sent, because some servers refuse a request over it.
+fast-agent's `RequestParams` has fields for some of them, which its provider classes send or drop. Others go into the
+request by `extra_body`, which the SDKs of OpenAI and Anthropic merge into the body. (`RequestParams.metadata` passes
+any argument to a provider's client.) Parameters that a protocol does not know are not sent, because some servers refuse
+requests with them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.parameters import JsonObject, Parameters
 
 _FIELDS = {"stop": "stop_sequences"}
-"""Where fast-agent's field has another name than the parameter."""
+"""fast-agent's fields whose name differs from the parameter's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterMapping:
-    """One protocol: which parameters are fields of `RequestParams`, which go into the body, and how tools are chosen.
+    """One protocol: the parameters in fields of `RequestParams` and in the body, and the form of the choice of tools.
 
-    `schema_field` says that a JSON schema for the answer goes by fast-agent's own `structured_schema`, which it
-    translates; else `response_format` is passed on as it is. `schema_in_prompt`: it translates it into words.
-    `runs_tools`: the provider may run tools by itself. `one_tool` writes the choice of one tool.
+    With `schema_field`, a JSON schema for the answer is passed as fast-agent's `structured_schema`, which it
+    translates (with `schema_in_prompt`, into words); otherwise `response_format` is passed unchanged. `runs_tools`: the
+    provider may run tools by itself. `one_tool` returns the choice of one tool.
     """
 
     fields: frozenset[str] = frozenset()
@@ -39,14 +39,14 @@ class ParameterMapping:
     one_tool: Callable[[str], JsonObject] | None = None
 
     def said_in_prompt(self, parameters: Parameters) -> set[str]:
-        """Those of the parameters that the model reads in its messages, where no request shows them."""
+        """The parameters that the model reads in its messages; the request has no field for them."""
         return {"response_format"} if self.schema_in_prompt and _schema_of(parameters) is not None else set()
 
     def request_params(self, parameters: Parameters, present: RequestParams, *, is_first_turn: bool) -> JsonObject:
-        """The fields of `RequestParams` to set for one LLM turn; `present` are those of the loop."""
+        """The fields of `RequestParams` to set for one LLM turn; `present` are the loop's."""
         given = parameters.given()
         fields: JsonObject = {_FIELDS.get(name, name): None for name in self.fields & parameters.cleared}
-        fields.pop("max_tokens", None)  # some providers demand one; fast-agent's own is the model's limit
+        fields.pop("max_tokens", None)  # some providers require one; fast-agent's default is the model's limit
         fields |= {_FIELDS.get(name, name): given[name] for name in self.fields & given.keys()}
         if "stop_sequences" in fields and parameters.stop is not None:
             fields["stop_sequences"] = list(parameters.stop)
@@ -67,7 +67,7 @@ class ParameterMapping:
         return {**body, **(given.get("extra") or {})} if "extra" in self.body else body
 
     def _tool_choice(self, parameters: Parameters, *, is_first_turn: bool) -> tuple[str | None, JsonObject]:
-        """Word for all tools, and the choice of one. What forces a tool holds once, or the loop would never end."""
+        """The word for all tools, and the choice of one. A tool is forced only once, else the loop would not end."""
         choice = parameters.tool_choice
         if isinstance(choice, dict):
             if not is_first_turn or self.one_tool is None:
@@ -75,7 +75,7 @@ class ParameterMapping:
             return None, {"tool_choice": self.one_tool(choice["function"]["name"])}
         if choice == "required" and not is_first_turn:
             return None, {}
-        # Said outright, `auto` keeps tools away that a provider runs by itself: no list allows those.
+        # An explicit `auto` excludes tools that the provider runs by itself, which no list allows.
         return choice or ("auto" if parameters.tool_lists and self.runs_tools else None), {}
 
 
@@ -98,7 +98,7 @@ _RESPONSES = ParameterMapping(
     one_tool=lambda name: {"type": "function", "name": name},
 )
 _CODEX = ParameterMapping(_RESPONSES.fields - {"max_tokens"}, _RESPONSES.body)
-"""Its endpoint takes no limit, and fast-agent raises over one; it also writes the choice of tools, as a word."""
+"""Its API accepts no token limit, and fast-agent raises an error for one; it sends the choice of tools as a word."""
 _OPEN_RESPONSES = ParameterMapping(
     _RESPONSES.fields, _RESPONSES.body | _PENALTIES | {"top_k"}, one_tool=_RESPONSES.one_tool
 )
@@ -113,9 +113,9 @@ _BEDROCK = ParameterMapping(
     _SAMPLING | {"stop", "response_format"}, schema_field=True, schema_in_prompt=True, runs_tools=False
 )
 _NONE = ParameterMapping()
-"""fast-agent's own test models, and whatever came after this table."""
+"""fast-agent's test models, and providers that are newer than this table."""
 
-# By fast-agent's provider classes, of which the providers' own are made; a name does not import its SDK.
+# By the name of fast-agent's base class of the provider; a name does not import its SDK.
 _BY_CLASS = {
     "OpenResponsesLLM": _OPEN_RESPONSES,
     "CodexResponsesLLM": _CODEX,
@@ -132,5 +132,5 @@ _BY_CLASS = {
 
 
 def parameter_mapping_of(llm: object) -> ParameterMapping:
-    """The dialect of a provider's class."""
+    """The mapping of an LLM's provider class."""
     return next((_BY_CLASS[kind.__name__] for kind in type(llm).__mro__ if kind.__name__ in _BY_CLASS), _NONE)

@@ -1,4 +1,4 @@
-"""Questions that fast-agent would answer by itself: elicitations of downstreams, and the tool of `human_input` agents.
+"""Routes elicitations of downstreams and the questions of `human_input` agents to the caller.
 
 fast-agent prompts at the process's terminal and accepts every page to open. Here each question goes to the `Questions`
 of the running call, as do the pages that the error `URL_ELICITATION_REQUIRED` of 2025-11-25 names.

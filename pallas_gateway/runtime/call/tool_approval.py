@@ -1,4 +1,4 @@
-"""The caller's approval of tools, at the one method by which an agent's loop runs them."""
+"""Asks the caller to approve tools, in the method by which an agent's loop runs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
 LOCAL = "local"
-"""Stands for the server in the names of an agent's own functions."""
+"""The server in the names of an agent's own functions."""
 
 
 def approved(call: Callable[..., Awaitable[CallToolResult]], *, but: type | None = None) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""A call's downstream tool calls as fast-agent tells of them: progress, durations, which peer works for whom."""
+"""Events of a call's downstream tool calls: progress, durations, and the tool call behind each nested call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger("pallas.runtime")
 
 
 class ToolEvents(NoOpToolExecutionHandler):
-    """Downstream tool calls as progress; everything about approval and display is left as it is."""
+    """Reports downstream tool calls as progress; approval and display are fast-agent's."""
 
     def __init__(self, channel: EventSink, seconds_of: dict[str, float], spans: CallSpans) -> None:
         self._channel = channel
@@ -38,7 +38,7 @@ class ToolEvents(NoOpToolExecutionHandler):
     async def on_tool_start(
         self, tool_name: str, server_name: str, arguments: dict[str, Any] | None, tool_use_id: str | None = None
     ) -> str:
-        """A tool call began; what its server says from now on, in this context, belongs to it."""
+        """Report the start of a tool call; notifications in this context belong to it."""
         id_ = await super().on_tool_start(tool_name, server_name, arguments, tool_use_id)
         call = PeerCall(server_name, tool_name, tool_use_id or id_)
         current_scope.set(replace(current_scope.get(), peer_call=call))
@@ -50,7 +50,7 @@ class ToolEvents(NoOpToolExecutionHandler):
     async def on_tool_progress(
         self, tool_call_id: str, progress_value: float, total: float | None, message: str | None
     ) -> None:
-        """A server reports progress; a peer's is passed on."""
+        """Relay the progress of a peer."""
         call, _ = self._running.get(tool_call_id, (None, 0.0))
         if call is not None and message and progress.is_ours(message):
             ended = total is not None and progress_value >= total
@@ -61,7 +61,7 @@ class ToolEvents(NoOpToolExecutionHandler):
         return tuple(call.tool_call_id for call, _ in self._running.values() if call.server == server)
 
     def abandon(self) -> None:
-        """Every call that still runs has failed."""
+        """Report the failure of every tool call that still runs."""
         for call, _ in self._running.values():
             self._channel.progress(progress.tool_ended(call.server, call.tool, ok=False), ended=True)
         self._running.clear()
@@ -69,7 +69,7 @@ class ToolEvents(NoOpToolExecutionHandler):
     async def on_tool_complete(
         self, tool_call_id: str, success: bool, content: list[ContentBlock] | None, error: str | None
     ) -> None:
-        """A tool call ended."""
+        """Report the end of a tool call."""
         del content, error
         self._spans.end_tool(tool_call_id, ok=success)
         call, began = self._running.pop(tool_call_id, (None, 0.0))
@@ -79,7 +79,7 @@ class ToolEvents(NoOpToolExecutionHandler):
 
 
 def explain_result(call: ToolCall, result: CallToolResult) -> None:
-    """Add to the result of a tool call what only the gateway knows of it."""
+    """Add the gateway's own reasons to the result of a failed tool call."""
     _explain_missing_token(call, result)
     _explain_unasked_questions(call, result)
 
@@ -95,14 +95,13 @@ def _explain_unasked_questions(call: ToolCall, result: CallToolResult) -> None:
 
 
 def _explain_missing_token(call: ToolCall, result: CallToolResult) -> None:
-    """Add to the result of a call that was not sent for want of a token that this is why.
+    """Add the token error to the result of a tool call that was not sent because of it.
 
-    fast-agent knows only that the connection has ended, because that is what becomes of it when a request cannot be
-    authorised.
+    fast-agent only knows that the connection has ended, as it does when a request cannot be authorised.
     """
     if not result.is_error or call.server is None or (error := why_without_token(call.server)) is None:
         return
     text = f"No token could be had for the server '{call.server}': {error.why}."
     result.content = [*result.content, TextContent(type="text", text=text)]
     extra = {"server": call.server, "tool": call.name, "reason": error.reason, "error": str(error)}
-    _log.warning("tool call failed for want of a token", extra=extra)
+    _log.warning("tool call without token", extra=extra)

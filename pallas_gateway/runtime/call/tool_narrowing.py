@@ -1,4 +1,4 @@
-"""One call's agent with fewer tools: those it may not use it is neither shown nor able to run."""
+"""Limits the tools of one call's agent: other tools are neither listed nor run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def narrow_tools(agent: Any, lists: Sequence[Collection[str]]) -> None:
-    """From here on the agent lists and runs only tools that are on every one of `lists`.
+    """Make the agent list and run only tools that are in all `lists`.
 
-    They hold a tool as `{server}/{tool}` or by the name that the model sees, and `{server}/*` for all of a server's.
+    A list has tools as `{server}/{tool}` or by the name that the model sees, and `{server}/*` for all of a server.
     """
-    # On the instance, whose methods its loop calls; fast-agent's own filter is part of the configuration, which all
-    # calls share. Both are needed: it runs tools that it does not list, if a model guesses their names.
+    # On the instance: fast-agent's own filter is part of the configuration, which all calls share. Both methods are
+    # replaced, because fast-agent runs tools that it does not list if a model guesses their names.
     list_tools, call_tool = agent.list_tools, agent.call_tool
 
     async def narrowed() -> ListToolsResult:
@@ -40,7 +40,7 @@ def _is_on(agent: Any, name: str, names: Collection[str]) -> bool:
 
 
 def _identity(agent: Any, name: str) -> tuple[str | None, str]:
-    """The server and its own name of a tool; None for one that is no server's."""
+    """The server of a tool, None if it has none, and the tool's name at the server."""
     aggregator = getattr(agent, "aggregator", None)
     if aggregator is None or name not in aggregator.tool_catalog().routable_tool_names():
         return None, name

@@ -1,4 +1,4 @@
-"""LLM turns as spans: what fast-agent knows of a turn, said in the words of the trace."""
+"""LLM turns as spans, with the attributes of the trace conventions."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class TurnSpans:
-    """The LLM turns of one call; a loop has at most one at a time."""
+    """The spans of one call's LLM turns; a loop has at most one open span."""
 
     def __init__(self, spans: CallSpans) -> None:
         self._spans = spans
         self._turns_before: dict[ToolRunner, int] = {}
 
     def begin(self, runner: ToolRunner, *, agent: str) -> None:
-        """A loop asks its model; `agent` is the name it goes by."""
+        """Begin the span of a turn; `agent` is the name of the loop's agent in events."""
         llm = getattr(runner.agent, "llm", None)
         self._spans.begin_turn(runner, agent=agent, model=getattr(llm, "model_name", None) or "unknown")
         if self._spans.is_recorded(runner):
             self._turns_before[runner] = len(_turns(runner))
 
     def end(self, runner: ToolRunner, answer: PromptMessageExtended) -> None:
-        """The model answered, or fast-agent made a message of its failure."""
+        """End the span with the model's answer, or with fast-agent's message of a failure."""
         attributes: dict[str, Any] = {}
         if self._spans.is_recorded(runner):
             if answer.stop_reason is not None:

@@ -1,1 +1,1 @@
-"""What is asked of fast-agent in a way of its own, and the names that the gateway relies on."""
+"""fast-agent's interface as the gateway uses it, and checks of the names that it relies on."""

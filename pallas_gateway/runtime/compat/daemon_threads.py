@@ -1,4 +1,4 @@
-"""Work that blocks, in daemon threads: one that hangs keeps neither the pool's threads from others nor the process."""
+"""Runs blocking work in daemon threads: if it hangs, it blocks no thread of a pool; the process can still end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def begin[T](work: Callable[[], T], *, name: str) -> asyncio.Future[T]:
-    """Start `work`; its result, unless the future was cancelled by then."""
+    """Start `work` in a thread; return a future for its result."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 
@@ -24,9 +24,9 @@ def begin[T](work: Callable[[], T], *, name: str) -> asyncio.Future[T]:
     def run() -> None:
         try:
             end = partial(settle, outcome.set_result, work())
-        except BaseException as error:  # noqa: BLE001  raised where the result is waited for
+        except BaseException as error:  # noqa: BLE001  raised by the future
             end = partial(settle, outcome.set_exception, error)
-        with suppress(RuntimeError):  # the loop was closed meanwhile
+        with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(end)
 
     Thread(target=run, name=name, daemon=True).start()
@@ -34,14 +34,14 @@ def begin[T](work: Callable[[], T], *, name: str) -> asyncio.Future[T]:
 
 
 class SharedWork:
-    """Work in a thread whose result is for all who ask while it runs."""
+    """Work in a thread, shared by all callers that ask while it runs."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._running: asyncio.Future[Any] | None = None
 
     async def result[T](self, work: Callable[[], T]) -> T:
-        """The result of `work`, or of that of an earlier caller, which may end without waiting for it."""
+        """Return the result of `work`, or of the work that an earlier caller started; callers may be cancelled."""
         loop = asyncio.get_running_loop()
         if self._running is None or self._running.done() or self._running.get_loop() is not loop:
             self._running = begin(work, name=self._name)
@@ -51,6 +51,6 @@ class SharedWork:
 
 
 def _look_at(future: asyncio.Future[Any]) -> None:
-    """Keep asyncio from logging an exception that no caller has waited for."""
+    """Retrieve the exception, which asyncio would log if no caller waits for it."""
     if not future.cancelled():
         future.exception()

@@ -1,4 +1,4 @@
-"""What the gateway asks of fast-agent in a way of its own; `platform` checks the names at start."""
+"""fast-agent's functions that the gateway calls in other ways than fast-agent; `patches` checks their names."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 def read_settings(config_file: Path | None) -> Settings:
-    """fast-agent's settings as an agent module would find them now; its process-wide ones stay as they are.
+    """Read fast-agent's settings as an agent module would; the process-wide settings do not change.
 
     Raises:
-        Exception: whatever fast-agent raises over a file it cannot use.
+        Exception: any that fast-agent raises for a file that it cannot use.
     """
     return get_settings_apart(str(config_file) if config_file else None, no_home=True)
 
 
 def use_settings(config_file: Path) -> Settings:
-    """The settings of a named file, which are the process-wide ones from here on."""
+    """Read the settings of a file and make them the process-wide ones."""
     settings = fast_agent.config._settings = get_settings_apart(str(config_file))
     return settings
 
 
 def get_settings_apart(config_path: Any, **options: Any) -> Settings:
-    """`get_settings` on a copy of its module's names: it clears the process-wide settings, which calls look at."""
+    """Call `get_settings` on a copy of its module's globals: it clears the process-wide settings, which calls read."""
     original = fast_agent.config.get_settings
     apart = FunctionType(original.__code__, {**vars(fast_agent.config), "_settings": None})
     apart.__defaults__, apart.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
@@ -45,26 +45,26 @@ def get_settings_apart(config_path: Any, **options: Any) -> Settings:
 
 
 def keep_globals_when_leaving(fast: FastAgent) -> None:
-    """Let this agent's harness be left without ending fast-agent's logging and context for all the others."""
+    """Keep fast-agent's process-wide logging and context when this agent's harness is left; others use them."""
 
     async def cleanup() -> None:
-        """Nothing: `shut_down` does it once, for all."""
+        """Do nothing; `patches.shut_down` cleans up once."""
 
     # An instance attribute shadows the method; the harness calls `app.cleanup()` through the instance.
     fast.app.cleanup = cleanup
 
 
 def load_no_other_cards(harness: AgentHarness) -> None:
-    """Keep cards of fast-agent's home (`.fast-agent/agent-cards`) out: each harness would add them to its agents.
+    """Ignore cards in fast-agent's home (`.fast-agent/agent-cards`), which each harness would add to its agents.
 
-    A program that fast-agent runs itself does not get them either.
+    Programs that fast-agent runs itself ignore them too.
     """
     harness._load_environment_agent_cards = lambda: None  # type: ignore[method-assign]
 
 
 @contextmanager
 def asking_for_logs() -> Iterator[None]:
-    """Tool calls made inside the block ask for log messages, as servers of the 2026-07-28 era want to be asked."""
+    """Request log messages with each tool call of the block, as servers of the 2026-07-28 era require."""
     token = fastagent_llm._mcp_metadata_var.set({LOG_LEVEL_META_KEY: "info"})
     try:
         yield
@@ -73,7 +73,7 @@ def asking_for_logs() -> Iterator[None]:
 
 
 async def use_model(agent: LlmDecorator, spec: str) -> None:
-    """`set_model` writes into the agent's configuration, which all calls share: this one gets a copy of its own."""
+    """Set an agent's model for one call, on a copy of its configuration, which all calls share."""
     agent.config = copy(agent.config)
     agent._default_request_params = agent.config.default_request_params = deepcopy(agent._default_request_params)
     await agent.set_model(spec)

@@ -1,7 +1,7 @@
-"""What fast-agent says about itself, as records of the gateway's log.
+"""Writes fast-agent's log events to the gateway's log.
 
-fast-agent has a logging of its own: events on a bus, handled later by another task, and nowhere at all once it is told
-not to print. Made records here at once, where they are said, so they carry the ids of their call.
+fast-agent's own logging handles events later in another task, and drops them if it must not print. Here they become
+log records at once, with the ids of their call.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _log = logging.getLogger("pallas.fast_agent")
 _trace_log = logging.getLogger("pallas.forward.trace")
 _LONGEST_DATA = 2_000
 _SERIOUS = ("warning", "error")
-# It calls every failed connection an error, of every call; the gateway says once that a server is down.
+# It logs each failed connection of each call as an error; the gateway logs once that a server is down.
 _SAID_BY_THE_GATEWAY = "fast_agent.mcp."
 _WITHOUT_THE_REASON = "Provider stream attempt failed"
-"""Of every failed turn; holds times and no reason, which the gateway writes in the line of the call."""
+"""Logged for every failed turn, without the reason, which is in the gateway's line of the call."""
 _ABOUT_SETTINGS = (
     "Task budget ignored",
     "Invalid task budget setting",
@@ -39,24 +39,24 @@ _ABOUT_SETTINGS = (
     "Ignoring fixed or unsupported Kimi K3 sampling parameters",
     "Kimi K3 always reasons",
 )
-"""Beginnings of warnings that fast-agent writes in every call, over what an agent is set up with."""
+"""Beginnings of warnings about an agent's settings, which fast-agent logs in every call."""
 _warned: set[tuple[str | None, str]] = set()
 
 
 def warn_again(agent: str) -> None:
-    """Write the warnings about an agent's settings once more: it starts."""
+    """Log the warnings about an agent's settings again, at its start."""
     _warned.difference_update([one for one in _warned if one[0] == agent])
 
 
 def is_debugging() -> bool:
-    """True if what fast-agent says of its ordinary work is written."""
+    """True if fast-agent's debug events are logged."""
     return _log.isEnabledFor(logging.DEBUG)
 
 
 def event(  # noqa: PLR0913, PLR0917  fast-agent's own parameters
     self: Any, etype: str, ename: str | None, message: str, context: object, data: dict[str, Any]
 ) -> None:
-    """Takes the place of fast-agent's `Logger.event`: warnings and errors as warnings, all else for debugging."""
+    """Replace fast-agent's `Logger.event`: log warnings and errors as warnings, all others at DEBUG."""
     del context
     serious = etype in _SERIOUS and not self.namespace.startswith(_SAID_BY_THE_GATEWAY) and _is_warning(message)
     level = logging.WARNING if serious else logging.DEBUG
@@ -87,22 +87,22 @@ def _is_warning(message: str) -> bool:
 
 
 def _flat(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Most of its callers nest everything in one `data`."""
+    """Merge a nested `data`, which most callers use for all fields."""
     nested = data.get("data")
     return {**nested, **{k: v for k, v in data.items() if k != "data"}} if isinstance(nested, Mapping) else dict(data)
 
 
 def traced(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-    """`MCPAggregator._execute_on_server`, with the traceback of what fails in the log.
+    """Return `MCPAggregator._execute_on_server` that logs the tracebacks of failed operations.
 
-    For most operations fast-agent makes a result of the error, for the model; the exception is there only meanwhile.
+    For most operations fast-agent turns the error into a result for the model, and drops the exception.
     """
 
     async def execute_on_server(
         self: Any, server_name: str, operation_type: str, operation_name: str, *more: Any, **options: Any
     ) -> Any:
         extra = {"server": server_name, "operation": operation_type, "subject": operation_name}
-        # What a server offers is asked at each connection, and one that is down, or has no prompts, fails each time.
+        # Listings are requested at each connection, and fail each time if a server is down or has no prompts.
         level = logging.DEBUG if operation_type.endswith("/list") else logging.WARNING
         make_result = options.get("error_factory")
 

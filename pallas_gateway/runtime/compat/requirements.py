@@ -1,8 +1,7 @@
 """Checks that an installed library has the names the gateway relies on, most of them private.
 
-What stands behind a name cannot be checked: what a map of an aggregator or a session maps, and that it is looked at
-before a server is asked; that the pool of a transport is the one its requests take; that a library goes by what the
-gateway has put somewhere. That is told by the tests of what is built on it.
+The meaning of a name cannot be checked: what a map of an aggregator or a session maps, that fast-agent reads it before
+it asks a server, that a transport's requests use its pool. The tests of the code that relies on it show that.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 type ReliedOn = tuple[tuple[Any, str, tuple[str, ...]], ...]
 """Each as "owner, attribute, parameters it must take".
 
-The owner is a module or a class, or the name of one (`package.module:Class`) that is not imported at start. What its
-instances get when they are made counts as an attribute of a class.
+The owner is a module or a class, or the name of one (`package.module:Class`) that is not imported at start. Attributes
+that are assigned in `__init__` count as class attributes.
 """
 
 
 def check_names(relied_on: ReliedOn) -> None:
-    """Raise `PlatformError` unless every name is there and takes the parameters it is called with."""
+    """Raise `PlatformError` unless every name exists and takes the parameters that it is called with."""
     if (why := misfit(relied_on)) is not None:
         raise incompatible(why)
 
@@ -40,14 +39,14 @@ def misfit(relied_on: ReliedOn) -> str | None:
 
 
 def check_reads(reads: Iterable[tuple[Any, str, str]]) -> None:
-    """Raise `PlatformError` unless every method, as "class, method, attribute", still looks at the attribute."""
+    """Raise `PlatformError` unless every method, as "class, method, attribute", reads the attribute."""
     for owner, method, name in reads:
         if name not in getattr(owner, method).__code__.co_names:
             raise incompatible(f"{owner.__name__}.{method} does not read {name}")
 
 
 def incompatible(why: str) -> PlatformError:
-    """What to raise over it; `why` is a clause."""
+    """The error for a library that does not fit; `why` is a clause."""
     message = f"fast-agent {_version()} does not fit: {why}"
     return PlatformError(f"{message}. Install the versions of requirements.lock.")
 
@@ -56,7 +55,7 @@ def _imported(owner: str) -> Any:
     try:
         return resolve_name(owner)
     except (ImportError, AttributeError):
-        return None  # which has none of the names that are looked for
+        return None  # has none of the names
 
 
 def _has(holder: Any, name: str) -> bool:

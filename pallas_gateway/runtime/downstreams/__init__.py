@@ -1,1 +1,1 @@
-"""Connections to an agent's MCP servers, and what those offer."""
+"""Connections to an agent's MCP servers, and their cached listings."""

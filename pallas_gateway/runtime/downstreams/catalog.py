@@ -1,8 +1,8 @@
-"""What an agent's downstreams offer, asked beside the calls and ahead of them.
+"""Cached listings of an agent's downstreams, requested independently of calls.
 
-Only of downstreams that answer every caller alike: none that gets the caller's token, none with a login of its own, no
-peers. They are asked without a call in the context, so no token is sent. A call that finds nothing known, or nothing
-certain, connects and asks by itself.
+Only of downstreams that answer every caller alike: none that receives the caller's token, none with OAuth, no peers.
+Listings are requested outside the context of a call, so no token is sent. A call without a valid listing connects and
+requests it itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger("pallas.runtime")
 
 
 class ToolCatalog:
-    """Those of one hosted agent's downstreams; closed with the agent."""
+    """The listings of one hosted agent's downstreams; closed with the agent."""
 
     def __init__(
         self,
@@ -66,22 +66,22 @@ class ToolCatalog:
             inquiry.log = log or inquiry.log
 
     def ask(self) -> None:
-        """Begin to ask, so that the first call finds it known."""
+        """Start requesting the listings, for the first call."""
         for inquiry in self._inquiries.values():
             inquiry.begin()
 
     def of(self, server: str) -> ServerListing | None:
-        """What is known of `server`; if nothing certain is, it is asked beside the call that wants to know."""
+        """Return the listing of `server`. If it is out of date, request it; the call does not wait for that."""
         inquiry = self._inquiries.get(server)
         return None if inquiry is None else inquiry.known()
 
     def invalidate(self, server: str) -> None:
-        """A call had trouble with `server`: what is known may be true no more."""
+        """Invalidate the listing of `server`, after an error that an outdated listing may explain."""
         if (inquiry := self._inquiries.get(server)) is not None:
             inquiry.invalidate()
 
     async def close(self) -> None:
-        """End all connections; a call that runs still, because it does not stop, gets no new ones."""
+        """End all connections; calls that still run get no new ones."""
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -95,7 +95,7 @@ class ToolCatalog:
         self._sweep_later()
 
     def _sweep_later(self) -> None:
-        """A pool looks for sockets that waited too long only when it is used: after the last call, nobody would."""
+        """Close idle sockets later: a pool closes them only when it is used, which ends with the last call."""
         if self._sweep is None and not self._is_closed:
             loop, seconds = asyncio.get_running_loop(), 2 * self.limits.keep_alive_seconds
             self._sweep = loop.call_later(seconds, self._sweep_now, context=Context())
@@ -113,7 +113,7 @@ class ToolCatalog:
 def alike_for_all(
     servers: Mapping[str, MCPServerSettings], downstreams: Iterable[Downstream]
 ) -> dict[str, MCPServerSettings]:
-    """Those of `servers` that answer every caller alike and are reached by HTTP."""
+    """The HTTP servers among `servers` that answer every caller alike."""
     return {
         downstream.name: server
         for downstream in downstreams
@@ -131,7 +131,7 @@ def _is_asked_by_anybody(server: MCPServerSettings) -> bool:
 
 
 class _Inquiry:
-    """What is known of one downstream, and the connection that asks and listens; none of a call's requests use it."""
+    """The listing of one downstream, and the connection that requests it and listens for changes. No call uses it."""
 
     def __init__(
         self, agent: str, server: str, http: httpx2.AsyncClient, context: FastAgentContext | None, catalog: ToolCatalog
@@ -145,7 +145,7 @@ class _Inquiry:
         self._task: asyncio.Task[None] | None = None
         self._aggregator: _Asking | None = None
         self._is_asking = False
-        self._has_answered = False  # over the present connection
+        self._has_answered = False  # over the current connection
         self._is_ended = False
         self._wanted = asyncio.Event()
         self.invalidations = 0
@@ -168,26 +168,26 @@ class _Inquiry:
         self.begin()
 
     def begin(self) -> None:
-        """Ask, unless it is being asked, or could not be a moment ago."""
+        """Request the listing, unless a request is running or has just failed."""
         if self._is_asking or self._is_ended:
             return
         self._wanted.set()
         if self._task is None and monotonic() - self._failed_at > self._limits.again_seconds:
             self._is_asking = True
-            # In a context of its own: in that of a call, its token would go along.
+            # In an empty context: in that of a call, its token would be sent.
             self._task = Context().run(self._tasks.spawn, self._ask_and_listen(), name=f"ask {self._server}")
 
     def end(self) -> None:
-        """Ask no more, and do not wait for a server that hangs; `http` is not closed by it."""
+        """Stop requesting; do not wait for a server that hangs. The HTTP client stays open."""
         self._is_ended = True
         self._listing = None
         if self._aggregator is not None:
             cut_off(self._aggregator)
 
     def learn(self, aggregator: MCPAggregator, invalidations: int) -> None:
-        """Take over what `aggregator` was answered to a question that was put after so many `invalidations`."""
+        """Store the listing of `aggregator`, whose request was sent after so many `invalidations`."""
         if invalidations != self.invalidations or self._is_ended:
-            self._wanted.set()  # it may be an answer from before the trouble
+            self._wanted.set()  # the answer may be older than the invalidation
             return
         now = listing_of(aggregator, self._server, self.http, self.invalidate)
         before, self._listing = self._listing, now
@@ -202,7 +202,7 @@ class _Inquiry:
                     await self._wanted.wait()
                     async with self._asking(aggregator):
                         await aggregator.refresh_subscription_state(self._server)
-        except Exception as error:  # noqa: BLE001  only this shortcut is lost: calls connect by themselves and say why
+        except Exception as error:  # noqa: BLE001  calls connect by themselves and report the reason
             self._listing, self._asked_at = None, float("-inf")
             if not self._has_answered:
                 self._failed_at = monotonic()
@@ -211,15 +211,15 @@ class _Inquiry:
                     why = f"no answer within {self._limits.ask_seconds:g} s" if late else one_line(error)
                     self.log.went_down(self._server, why)
             extra = {"agent": self._agent, "server": self._server, "error": one_line(error)}
-            _log.debug("server could not be asked ahead of the calls", extra=extra)
+            _log.debug("downstream not listed", extra=extra)
         finally:
             self._task, self._aggregator, self._is_asking = None, None, False
-        if self._wanted.is_set():  # since the end of the connection began
+        if self._wanted.is_set():  # since the connection began to end
             self.begin()
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[_Asking]:
-        """A connection over which the server has been asked once."""
+        """A connection that has received one listing."""
         self._has_answered = False
         self._aggregator = aggregator = _Asking(self, self._server, self._agent, self._context)
         with entered(CallScope(connect=_later)):
@@ -234,12 +234,12 @@ class _Inquiry:
                 except BaseException:
                     cut_off(aggregator)
                     raise
-                # A session is ended with its server, which may hang.
+                # The end of a session is a request to its server, which may hang.
                 asyncio.get_running_loop().call_later(self._limits.ask_seconds, cut_off, aggregator)
 
     @asynccontextmanager
     async def _asking(self, aggregator: _Asking) -> AsyncIterator[None]:
-        """Bounded, even where fast-agent waits for the end of a connection to a server that hangs."""
+        """Limit the time of a request, also of the end of a connection, for which fast-agent waits."""
         self._wanted.clear()
         self._is_asking = True
         cutting = asyncio.get_running_loop().call_later(self._limits.ask_seconds, cut_off, aggregator)
@@ -257,18 +257,18 @@ class _Inquiry:
         added, removed = sorted(names[1] - names[0]), sorted(names[0] - names[1])
         if added or removed:
             extra = {"agent": self._agent, "server": self._server, "added": added, "removed": removed}
-            _log.info("downstream offers other tools than before", extra=extra)
+            _log.info("downstream tools changed", extra=extra)
 
 
 class _Asking(MCPAggregator):
-    """Connects to one server on nobody's behalf."""
+    """Connects to one server without the credentials of a caller."""
 
     def __init__(self, inquiry: _Inquiry, server: str, agent: str, context: FastAgentContext | None) -> None:
         super().__init__([server], context=context, name=agent)
         self._inquiry = inquiry
 
     async def refresh_subscription_state(self, server_name: str) -> tuple[str, ...]:
-        """Ask again, because the gateway wants to know or because the server told of a change."""
+        """Request the listing again, because the gateway requires it or the server reported a change."""
         invalidations = self._inquiry.invalidations
         uris = await super().refresh_subscription_state(server_name)
         self._inquiry.learn(self, invalidations)
@@ -276,7 +276,7 @@ class _Asking(MCPAggregator):
 
 
 def _http_client(settings: MCPServerSettings, on_request: OnRequest, limits: ListingLimits) -> httpx2.AsyncClient:
-    """For the requests of all calls: each is authorised by itself, and what a server wants remembered is not."""
+    """The client for the requests of all calls. Each request is authorised by itself; cookies are not kept."""
     kept = httpx2.Limits(max_keepalive_connections=KEPT_SOCKETS, keepalive_expiry=limits.keep_alive_seconds)
     client = connecting.http_client(settings, kept)
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
@@ -287,4 +287,4 @@ def _http_client(settings: MCPServerSettings, on_request: OnRequest, limits: Lis
 
 
 async def _later(_: MCPAggregator) -> None:
-    """It is attached by name."""
+    """Connect nothing; servers are attached by name."""

@@ -1,7 +1,6 @@
-"""How fast-agent connects to MCP servers: when, with whose credentials, over which HTTP clients and what it knows.
+"""Replacements in fast-agent's connections to MCP servers: their time, credentials, HTTP clients and listings.
 
-What of fast-agent is replaced for it, with the reason, and what of its connections is asked; `runtime/patches.py`
-checks all that is relied on before it is used.
+Each has its reason. `runtime/patches.py` checks all names that they rely on before they are used.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
-# Each holds the function under a name of its own; providers' clients take that of the package.
+# Each has the function under its own name; the clients of providers use that of the package.
 _TRUST_STORE_READERS: tuple[Any, ...] = (httpx, httpx_transports, httpx2, httpx2_transports)
 RELIED_ON: ReliedOn = (
     (client_gateway, "_prepare_headers_and_auth", ("server_config",)),
@@ -55,11 +54,11 @@ RELIED_ON: ReliedOn = (
     *(("httpcore2:AsyncConnectionInterface", name, ()) for name in ("is_idle", "has_expired", "is_closed", "aclose")),
     *((module, "create_ssl_context", ("verify", "cert", "trust_env")) for module in _TRUST_STORE_READERS),
 )
-_WITHOUT_POLLING = MCPAttachOptions(startup_timeout_seconds=None)  # type: ignore[arg-type]  # None is taken, and does not poll
+_WITHOUT_POLLING = MCPAttachOptions(startup_timeout_seconds=None)  # type: ignore[arg-type]  # None is accepted, and means no polling
 
 
 def prepare() -> None:
-    """Replace what makes connections."""
+    """Replace the functions that make connections."""
     _authorise_each_request()
     _let_calls_connect()
     _add_log_filters_once()
@@ -68,16 +67,16 @@ def prepare() -> None:
 
 
 async def attach(aggregator: MCPAggregator, server: str) -> None:
-    """Connect `aggregator` to a server and ask what it offers, beside others that it connects to at the same time.
+    """Connect `aggregator` to a server and request its listing, concurrently with other servers.
 
-    `attach_server` does one after the other; the order matters only between attaching and closing the aggregator.
+    `attach_server` attaches one after the other, which matters only between attaching and closing the aggregator.
     """
     async with aggregator._attachment_locks.setdefault(server, asyncio.Lock()):
         await aggregator._attach_server_locked(server_name=server, server_config=None, options=_WITHOUT_POLLING)
 
 
 def http_client(settings: MCPServerSettings, limits: httpx2.Limits) -> httpx2.AsyncClient:
-    """An HTTP client for a server, as fast-agent makes one for each connection."""
+    """An HTTP client for a server, like those that fast-agent makes for each connection."""
     prepared = client_gateway._prepare_headers_and_auth(settings, trigger_oauth=False, oauth_mode="disabled")
     return httpx2.AsyncClient(
         headers=prepared.headers,
@@ -89,7 +88,7 @@ def http_client(settings: MCPServerSettings, limits: httpx2.Limits) -> httpx2.As
 
 
 async def close_idle(client: httpx2.AsyncClient) -> bool:
-    """Close the sockets that have waited for a request for too long; whether any is left open."""
+    """Close the sockets that were idle for too long; return True if any is left open."""
     transports = [one for one in (client._transport, *client._mounts.values()) if one is not None]
     pools = [one._pool for one in transports if isinstance(one, httpx2.AsyncHTTPTransport)]
     for connection in [one for pool in pools for one in pool.connections]:
@@ -99,19 +98,19 @@ async def close_idle(client: httpx2.AsyncClient) -> bool:
 
 
 def tells_of_changes(aggregator: MCPAggregator, server: str) -> bool:
-    """True if the connection to `server` hears when its tools change."""
+    """True if the connection to `server` is notified when its tools change."""
     connection = aggregator._require_connection_manager().running_servers.get(server)
     return connection is not None and mcp_connection_manager._subscription_filter(connection) is not None
 
 
 def _authorise_each_request() -> None:
-    """Give every connection a `CallAuth`; fast-agent offers no place for an `Auth` of one's own."""
+    """Give every connection a `CallAuth`; fast-agent has no setting for an `Auth`."""
     original = client_gateway._prepare_headers_and_auth
 
     def prepare_headers_and_auth(server_config: MCPServerSettings, **options: Any) -> PreparedHttpAuth:
         prepared = original(server_config, **options)
         if prepared.oauth_provider is not None or server_config.name is None or _has_credentials(server_config.url):
-            return prepared  # with an `Auth` of ours the HTTP client would ignore credentials in the URL
+            return prepared  # with an `Auth`, the HTTP client would ignore credentials in the URL
         auth = CallAuth(server_config.name, has_own_authorization=bool(prepared.user_auth_keys))
         return PreparedHttpAuth(prepared.headers, auth, prepared.user_auth_keys)  # type: ignore[arg-type]  # any Auth
 
@@ -124,7 +123,7 @@ def _has_credentials(url: str | None) -> bool:
 
 
 def _let_calls_connect() -> None:
-    """Connect when the call says so: creating an instance holds locks that other calls of the agent wait for."""
+    """Connect later: instances are created under locks that other calls of the agent wait for."""
     original = MCPAggregator.load_servers
 
     async def load_servers(self: MCPAggregator, *, force_connect: bool = False) -> None:
@@ -139,7 +138,7 @@ def _let_calls_connect() -> None:
 
 
 def _add_log_filters_once() -> None:
-    """Each connection manager adds filters to global loggers and never removes them: one manager does for all."""
+    """Add the filters of one connection manager only: each adds its own to global loggers and never removes them."""
     methods = ("_suppress_mcp_sse_errors", "_suppress_mcp_streamable_http_errors", "_suppress_mcp_oauth_cancel_errors")
     for method in methods:
         setattr(MCPConnectionManager, method, _once(getattr(MCPConnectionManager, method)))
@@ -148,7 +147,7 @@ def _add_log_filters_once() -> None:
 def _once(method: Callable[[MCPConnectionManager], None]) -> Callable[[MCPConnectionManager], None]:
     done = False
 
-    @wraps(method)  # so that the check still finds what it looks for
+    @wraps(method)  # `check()` requires the original's signature
     def call_once(manager: MCPConnectionManager) -> None:
         nonlocal done
         if not done:
@@ -159,9 +158,9 @@ def _once(method: Callable[[MCPConnectionManager], None]) -> Callable[[MCPConnec
 
 
 def _share_trust_store() -> None:
-    """Every HTTP client reads the whole trust store anew, 20 to 40 ms of a blocked event loop: read it once.
+    """Read the trust store once; every HTTP client would read it, which blocks the event loop for 20 to 40 ms.
 
-    Clients that bring their own settings, or a client certificate, get a context of their own as before.
+    Clients with other settings or a client certificate still get a context of their own.
     """
     shared: dict[tuple[Any, ...], ssl.SSLContext] = {}
     for module in _TRUST_STORE_READERS:
@@ -181,7 +180,7 @@ def _share_trust_store() -> None:
 
 
 def _use_primed_connections() -> None:
-    """Connections of a call know what is known of its servers, and so do instructions that quote them."""
+    """Use cached listings in the connections of a call, and in instructions that quote servers."""
     original = MCPAggregator.get_server_instructions
 
     async def get_server_instructions(self: MCPAggregator) -> dict[str, tuple[str | None, list[str]]]:

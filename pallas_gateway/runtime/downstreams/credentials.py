@@ -1,10 +1,9 @@
-"""Which request of a call carries which token: decided per request, from the context of the call that sends it.
+"""Adds a call's tokens to its requests. Decided for each request, from the context of the call that sends it.
 
-There is no table of tokens by server. The credentials of a call are in its `CallScope`; an
-`httpx2.Auth` on each connection reads it when a request leaves, and adds a header only if the request goes to the very
-origin that the downstream was configured with. A request without a call in its context, or to another origin, gets
-nothing, and what an earlier hop of it was given is taken off. Where a token has to be exchanged first and that fails,
-no request leaves.
+There is no table of tokens by server. The credentials of a call are in its `CallScope`; an `httpx2.Auth` on each
+connection reads it for each request, and adds a header only if the request goes to the configured origin of the
+downstream. A request outside of a call, or to another origin after a redirect, carries no token. If a token must be
+exchanged and that fails, no request is sent.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def token_endpoint_waited_for(server_name: str) -> str | None:
-    """The token endpoint that the current call is waiting for to reach this server, if it is."""
+    """The token endpoint that the current call is waiting for before it reaches this server, or None."""
     presented = current_scope.get().presented
     downstream = presented.downstreams.get(server_name) if presented else None
     if presented is None or downstream is None or downstream.token_exchange is None:
@@ -44,16 +43,16 @@ def token_endpoint_waited_for(server_name: str) -> str | None:
 
 
 def why_without_token(server_name: str) -> TokenExchangeError | None:
-    """Why the latest request of the current call to this server was not sent, if for want of a token."""
+    """The token error that kept the current call's latest request to this server from being sent, or None."""
     presented = current_scope.get().presented
     return presented.failures.get(server_name) if presented else None
 
 
 async def bearer_for_peer(peer: Downstream) -> Secret | None:
-    """Return the token with which the current call calls a peer: that of the peer's entry, or what it may carry.
+    """Return the token with which the current call calls a peer: that of the peer's entry, or the caller's.
 
     Raises:
-        TokenExchangeError: no token could be had in exchange for the caller's.
+        TokenExchangeError: the caller's token could not be exchanged.
     """
     own = next((value for name, value in peer.headers.items() if name.lower() == "authorization"), None)
     presented = current_scope.get().presented
@@ -68,22 +67,22 @@ async def bearer_for_peer(peer: Downstream) -> Secret | None:
 
 
 class CallAuth(httpx2.Auth):
-    """Gives each request of one downstream the current call's tokens, as far as it may carry them."""
+    """Adds the current call's token to each request to one downstream, if the downstream may receive it."""
 
     def __init__(self, server_name: str, *, has_own_authorization: bool) -> None:
         self._server_name = server_name
         self._has_own_authorization = has_own_authorization
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
-        """Refuse: calls run in tasks, and a token may have to be fetched first."""
+        """Refuse synchronous requests: a token may have to be fetched asynchronously."""
         raise RuntimeError("the requests of a call are sent by asynchronous clients only")
-        yield request  # pragma: no cover  makes it the generator that its caller expects
+        yield request  # pragma: no cover  makes this a generator
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Add what this request may carry, then send it; with a token that is no longer taken, once more.
+        """Add the token and send the request; send it again if a cached token is refused.
 
         Raises:
-            TokenExchangeError: no token could be had in exchange for the caller's; nothing was sent.
+            TokenExchangeError: the caller's token could not be exchanged; nothing was sent.
         """
         self._take_off_what_was_added(request)
         traces.hand_on(request.headers)
@@ -104,17 +103,17 @@ class CallAuth(httpx2.Auth):
         response = yield request
         if response.status_code == HTTPStatus.UNAUTHORIZED:
             exchanging.forget(token)
-            if kept:  # taken before, so revoked meanwhile; one that was issued just now is simply not wanted
+            if kept:  # a cached token may be revoked; a token that was just issued would be refused again
                 _authorise(request, await exchanging.exchange())
                 yield request
 
     def _take_off_what_was_added(self, request: httpx2.Request) -> None:
-        """A request that follows a redirect begins with the headers of the one before, wherever it goes now."""
+        """Remove our headers: a redirected request begins with those of the request before, also to another host."""
         if not self._has_own_authorization:
             request.headers.pop("Authorization", None)
 
     def _downstream_at(self, url: httpx2.URL, presented: Presented | None) -> Downstream | None:
-        """The downstream, if the current call knows it and `url` is of its origin."""
+        """The downstream, if the current call knows it and `url` has its origin."""
         downstream = presented.downstreams.get(self._server_name) if presented else None
         if downstream is None or downstream.url is None or _origin(url) != _origin(httpx2.URL(downstream.url)):
             return None
@@ -123,14 +122,14 @@ class CallAuth(httpx2.Auth):
 
 @dataclass(frozen=True, slots=True)
 class _Exchanging:
-    """One request's dealings with the authorization server."""
+    """The token exchange of one request."""
 
     bearer: Secret
     to: TokenExchange
     presented: Presented
 
     async def begin(self) -> tuple[bool, Secret]:
-        """True if the token was kept from an earlier request, and the token."""
+        """Return whether the token is cached from an earlier request, and the token."""
         self.presented.failures.pop(self.to.server, None)
         kept = self.presented.exchanger.kept(self.bearer, self.to)
         return kept is not None, kept or await self.exchange()
@@ -140,11 +139,11 @@ class _Exchanging:
         self.presented.exchanger.forget(self.bearer, self.to, refused)
 
     async def exchange(self) -> Secret:
-        """A token in exchange for the caller's."""
+        """Exchange the caller's token."""
         try:
             return await self.presented.exchanger.exchange(self.bearer, self.to)
         except TokenExchangeError as error:
-            # The connection ends of it, and whoever waits for an answer hears no more than that.
+            # The connection ends, and its waiting requests only report that.
             self.presented.failures[self.to.server] = error
             raise
 

@@ -1,4 +1,4 @@
-"""What is found out about the downstreams of one agent, at start as well as in calls, and logged on each change."""
+"""Logs changes of the state of one agent's downstreams, seen at its start and in calls."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.protocols import Downstream
 
 CONNECT_SECONDS = 5.0
-"""How long a downstream may take to accept a connection at the start of its agent."""
+"""Longest wait for a downstream to accept a connection at the start of its agent."""
 
 _log = logging.getLogger("pallas.runtime")
 
 
 class DownstreamLog:
-    """Logs changes only; one that flaps is logged once in `outage_seconds`. `filters` learn which tools there are."""
+    """Logs changes only, and a downstream that flaps once in `outage_seconds`. `filters` receive the listed tools."""
 
     def __init__(self, agent: str, filters: UnmatchedFilters | None = None, *, outage_seconds: float = 60.0) -> None:
         self._agent = agent
@@ -33,16 +33,16 @@ class DownstreamLog:
         self._outages = Outages(outage_seconds)
 
     def went_down(self, name: str, why: str) -> None:
-        """Log that `name` could not be connected to, unless that is known."""
+        """Log that `name` could not be reached, if that is new."""
         if (unsaid := self._outages.down(name, monotonic())) is not None:
             ids = {"agent": self._agent, "server": name, "error": why}
             extra = {**ids, "changes": unsaid} if unsaid else ids
-            _log.warning("downstream unreachable, calls go on without its tools", extra=extra)
+            _log.warning("downstream unreachable", extra=extra)
 
     def is_up(self, name: str) -> None:
         """Log that `name` is back, if its outage was logged."""
         if self._outages.up(name):
-            _log.info("downstream is back", extra={"agent": self._agent, "server": name})
+            _log.info("downstream available again", extra={"agent": self._agent, "server": name})
 
     def listed(self, name: str, tools: Iterable[str]) -> None:
         """Compare the tools that `name` offers with the agent's filters."""
@@ -50,10 +50,10 @@ class DownstreamLog:
             self._filters.listed(name, tools)
 
     async def look_for(self, downstreams: Iterable[Downstream]) -> None:
-        """Log those whose program is not installed or whose port takes no connection.
+        """Log downstreams whose program is not installed or whose port accepts no connection.
 
-        For downstreams that are asked nothing before a call: a program is started for the call, and a request would
-        have to carry the caller's token.
+        For downstreams that are not asked before a call: a program is started for the call, or requests require the
+        caller's token.
         """
         await asyncio.gather(*(self._look_for(downstream) for downstream in downstreams))
 
@@ -78,6 +78,6 @@ async def _connect(url: SplitResult) -> None:
 
 
 def _is_behind_proxy(url: SplitResult) -> bool:
-    """True if requests go by a proxy of the environment, and then perhaps only that knows the host."""
+    """True if requests use a proxy of the environment; the host may be known only to the proxy."""
     proxies = getproxies()
     return bool({url.scheme, "all"} & proxies.keys()) and not proxy_bypass(url.hostname or "")

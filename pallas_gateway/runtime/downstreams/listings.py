@@ -1,4 +1,4 @@
-"""One downstream's tools, asked once on a connection of its own: for `check --online`, not for calls."""
+"""Lists one downstream's tools on a connection of its own: for `check --online`, not for calls."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from fast_agent.context import Context
 
 LISTING_SECONDS = 20.0
-"""As long as a call waits for the program of a stdio server."""
+"""The time that a call waits for the program of a stdio server."""
 
 
 async def tool_names(server: str, agent: str, context: Context | None) -> frozenset[str]:
     """The names of the tools that `server` offers to a caller without a token.
 
     Raises:
-        ConnectionError: they could not be listed; with the reason.
+        ConnectionError: they could not be listed; the message has the reason.
     """
     aggregator = MCPAggregator([server], context=context, name=agent)
     cutting = asyncio.get_running_loop().call_later(LISTING_SECONDS, cut_off, aggregator)
@@ -42,4 +42,4 @@ async def tool_names(server: str, agent: str, context: Context | None) -> frozen
 
 
 async def _by_name(_: MCPAggregator) -> None:
-    """It is attached by name."""
+    """Connect nothing; the server is attached by name."""

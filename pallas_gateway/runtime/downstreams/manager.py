@@ -1,8 +1,7 @@
 """An instance's connections to its downstreams, opened by the first use of one of their tools.
 
-What a downstream offers is known beforehand (`ServerListing`), so a call asks for it neither when it begins nor when it
-connects: in the 2026-07-28 era its first request is the tool call itself. Every call has connections of its own; what
-they share is the sockets and the list of what there is.
+The listing of a downstream is cached (`ServerListing`), so a call does not request it: in the 2026-07-28 era its first
+request is the tool call. Every call has its own connections; they share sockets and listings.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 CONNECT_SECONDS = 5.0
-"""How long a tool call waits for the handshake of the older era."""
+"""Longest wait of a tool call for the handshake of the initialize era."""
 RELIED_ON: ReliedOn = (
     *((MCPAggregator, name, ()) for name in ("_server_to_tool_map", "_namespaced_tool_map", "_attached_server_names")),
     *((MCPAggregator, name, ()) for name in ("_prompt_cache", "_mcp_skill_registries", "_app_integration_configs")),
@@ -58,7 +57,7 @@ RELIED_ON: ReliedOn = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listing:
-    """What one downstream offers."""
+    """The tools, prompts and resources of one downstream."""
 
     tools: Sequence[NamespacedTool]
     instructions: str | None = None
@@ -68,7 +67,7 @@ class Listing:
     connect_seconds: float = CONNECT_SECONDS
 
     def install(self, aggregator: MCPAggregator, server: str) -> None:
-        """Have `aggregator` know all this as if it had connected to `server` and asked."""
+        """Store the listing in `aggregator` as if it had connected to `server` and requested it."""
         aggregator._server_to_tool_map[server] = list(self.tools)
         aggregator._namespaced_tool_map.update({tool.namespaced_tool_name: tool for tool in self.tools})
         aggregator._prompt_cache[server] = list(self.prompts)
@@ -82,11 +81,11 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ServerListing(Listing):
-    """What a server that is called over HTTP offers, to every caller.
+    """The listing of an HTTP server, which is the same for every caller.
 
-    `discovered` is what it says of itself in the 2026-07-28 era, None in the older one, where each call makes a session
-    of its own. `http_client` sends the requests of all calls and keeps nothing of them. `on_outdated` is called when a
-    call found something else.
+    `discovered` is its `server/discover` result in the 2026-07-28 era; None in the initialize era, where each call
+    makes a session. `http_client` sends the requests of all calls and keeps no data of them. `on_outdated` is called
+    when a call finds that the listing is out of date.
     """
 
     http_client: httpx2.AsyncClient
@@ -94,35 +93,35 @@ class ServerListing(Listing):
     discovered: DiscoverResult | None
     schemas: Mapping[str, Any]
     header_maps: Mapping[str, Any]
-    _validators: dict[str, Any] = field(default_factory=dict)  # compiled once, by the call that first needs one
+    _validators: dict[str, Any] = field(default_factory=dict)  # each compiled once, by the first call that needs it
 
     def prime(self, session: ClientSession) -> None:
-        """Spare `session` the listing it would make to check its first result."""
+        """Give `session` the tools' schemas, which it would request to check its first result."""
         session._tool_output_schemas = dict(self.schemas)
         session._x_mcp_header_maps = dict(self.header_maps)
         session._tool_output_validators = dict(self._validators)
 
     def absorb(self, session: ClientSession) -> None:
-        """Keep what `session` has compiled for others, unless a listing of its own brought it another schema."""
+        """Keep the schemas that `session` has compiled, unless it received another listing."""
         for tool, validator in session._tool_output_validators.items():
             if validator.schema is self.schemas.get(tool):
                 self._validators[tool] = validator
 
 
 class LazyConnectionManager(BoundedShutdown):
-    """The connections of one agent of an instance, in place of fast-agent's own manager.
+    """The connections of one agent of an instance; replaces fast-agent's manager.
 
-    `listings`: what is known of downstreams, by server. `peers`: connections to agents of this gateway, by server.
+    `listings`: cached listings, by server. `peers`: connections to agents of this gateway, by server.
     """
 
     def __init__(self, server_registry: ServerRegistry, context: Context | None = None) -> None:
         super().__init__(server_registry, context=context)
         self.listings: dict[str, Listing] = {}
-        self.peers: Mapping[str, Any] = {}  # what fast-agent uses of a `ServerConnection`; see runtime/call/peers.py
+        self.peers: Mapping[str, Any] = {}  # like `ServerConnection`; see runtime/call/peers.py
         self._connecting: dict[str, asyncio.Lock] = {}
 
     async def get_server(self, server_name: str, **options: Any) -> ServerConnection:
-        """The connection to a server, opened if there is none; with what is known, that takes a bounded time."""
+        """Return the connection to a server, and open it if there is none; with a listing, within a time limit."""
         if (peer := self.peers.get(server_name)) is not None:
             peer._callback_runtime = options["callback_runtime"]
             return cast("ServerConnection", peer)
@@ -130,7 +129,7 @@ class LazyConnectionManager(BoundedShutdown):
             return await super().get_server(server_name, **options)
 
     async def reconnect_server(self, server_name: str, **options: Any) -> ServerConnection:
-        """Another connection in place of the one there is; as `get_server`."""
+        """Replace the connection to a server; as `get_server`."""
         if server_name in self.peers:
             return await self.get_server(server_name, **options)
         async with self._alone(server_name):
@@ -138,13 +137,13 @@ class LazyConnectionManager(BoundedShutdown):
 
     @asynccontextmanager
     async def _alone(self, server: str) -> AsyncIterator[None]:
-        """One at a time: a turn with several tool calls begins with several first uses.
+        """Open one connection to a server at a time: the first turn may have several tool calls.
 
-        To the manager a connection that is still being opened is either broken, and opened anew, or ready for use.
+        The manager treats a connection that is being opened as broken, and opens another, or as ready for use.
 
         Raises:
-            RuntimeError: no connection. A model reads it, so it says no more: fast-agent's own error holds addresses
-                and a whole traceback. Not a `ConnectionError`, after which fast-agent would connect once more.
+            RuntimeError: no connection. A model reads the message: fast-agent's own has addresses and a traceback.
+                Not a `ConnectionError`, after which fast-agent would connect again.
         """
         async with self._connecting.setdefault(server, asyncio.Lock()):
             if server not in self.listings:
@@ -169,7 +168,7 @@ class LazyConnectionManager(BoundedShutdown):
 
 
 class PrimedConnection(MCPClientConnection):
-    """One connection of one call to a downstream whose offer is known."""
+    """A connection of one call to a downstream with a cached listing."""
 
     def __init__(self, server: ServerConnection, listing: ServerListing) -> None:
         config = server.server_config
@@ -194,7 +193,7 @@ class PrimedConnection(MCPClientConnection):
         async def validate_tool_result(name: str, result: CallToolResult) -> None:
             try:
                 await check(name, result)
-            except RuntimeError:  # the SDK's, of a result that is not as announced; what is known may be old
+            except RuntimeError:  # the result does not fit its schema; the listing may be out of date
                 await session.list_tools()
                 await check(name, result)
                 self._listing.on_outdated()
@@ -208,10 +207,10 @@ class PrimedConnection(MCPClientConnection):
 
 
 def _sender(listing: ServerListing) -> httpx2.AsyncClient:
-    """What sends the requests of one connection.
+    """The HTTP client of one connection.
 
-    A session of the older era may live in one of several servers, behind a balancer that finds it again by a cookie:
-    such a cookie ends with the session, hence with the call.
+    In the initialize era a load balancer may use a cookie to route a session to its server: the cookie is kept until
+    the end of the session, which is the end of the call.
     """
     if listing.discovered is not None:
         return listing.http_client
@@ -223,7 +222,7 @@ def _sender(listing: ServerListing) -> httpx2.AsyncClient:
 def connections_of(aggregator: MCPAggregator) -> LazyConnectionManager:
     """The connections of an aggregator that has been entered."""
     manager = aggregator._persistent_connection_manager
-    if not isinstance(manager, LazyConnectionManager):  # runtime/downstreams/connecting.py sees to it
+    if not isinstance(manager, LazyConnectionManager):  # runtime/downstreams/connecting.py installs it
         raise TypeError("the aggregator's connections are not the gateway's")
     return manager
 
@@ -231,10 +230,10 @@ def connections_of(aggregator: MCPAggregator) -> LazyConnectionManager:
 def listing_of(
     aggregator: MCPAggregator, server: str, http_client: httpx2.AsyncClient, on_outdated: Callable[[], object]
 ) -> ServerListing:
-    """What `server`, to which `aggregator` is connected, offers.
+    """The listing of `server`, to which `aggregator` is connected.
 
     Raises:
-        ConnectionError: it is connected no more.
+        ConnectionError: the connection has ended.
     """
     connection = connections_of(aggregator).running_servers.get(server)
     if connection is None or connection.client is None or server not in aggregator._attached_server_names:
@@ -256,24 +255,24 @@ def listing_of(
 
 
 def cut_off(aggregator: MCPAggregator) -> None:
-    """End the connections of `aggregator` without a word to their servers, which may hang; requests on them fail."""
+    """End the connections of `aggregator` without requests to their servers, which may hang; running requests fail."""
     for connection in connections_of(aggregator).running_servers.values():
         connection.cancel_lifecycle()
 
 
 def tools_of(aggregator: MCPAggregator, server: str) -> list[str]:
-    """Names of the tools that `server` offers, as they are known to `aggregator`."""
+    """Names of the tools of `server` that `aggregator` knows."""
     return [one.tool.name for one in aggregator._server_to_tool_map.get(server, ())]
 
 
 def keep_order(aggregator: MCPAggregator) -> None:
-    """Tools in the order of the servers, whichever answered first: a prompt that varies is cached nowhere."""
+    """Sort tools by the order of the servers, not of their answers: providers cache only prompts that do not vary."""
     tools = [tool for name in aggregator.server_names for tool in aggregator._server_to_tool_map.get(name, ())]
     aggregator._namespaced_tool_map = {tool.namespaced_tool_name: tool for tool in tools}
 
 
 def _without_subscriptions(discovered: DiscoverResult) -> DiscoverResult:
-    """As said by a server that tells of no changes: a call has no use for them, and would listen."""
+    """Remove the capability to notify of changes: calls do not use it, and fast-agent would listen."""
     features = {
         name: feature.model_copy(update={key: None for key in ("list_changed", "subscribe") if hasattr(feature, key)})
         for name in ("tools", "prompts", "resources")

@@ -1,4 +1,4 @@
-"""What an agent asks of its downstreams, as the metrics know it: which server, which kind, how it ended, how long."""
+"""Measures an agent's downstream operations for the metrics: server, kind, outcome and duration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pallas_gateway.runtime.call_scope import current_scope
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-# fast-agent's operation types by the words of the metrics. Lists are not told of: every call makes them to connect.
+# fast-agent's operation types, and their names in the metrics. Listings are not counted: they belong to connecting.
 _KINDS = {
     "tools/call": "tool",
     "prompts/get": "prompt",
@@ -19,7 +19,7 @@ _KINDS = {
     "resources/directory/read": "resource",
 }
 OTHER_SERVER = "other"
-"""A server that no agent is configured with: a model may attach one (`@fast.smart`) under any name."""
+"""The name for servers that are not configured: a model may attach one (`@fast.smart`) under any name."""
 
 
 _OUTDATED = re.compile(
@@ -28,11 +28,11 @@ _OUTDATED = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _LONGEST_REPORT = 300
-"""A server says at the beginning of a result what is wrong with the call."""
+"""Length of the beginning of a result in which servers describe an error."""
 
 
 def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-    """`MCPAggregator._execute_on_server`, reporting to the `operations` of the call."""
+    """Return `MCPAggregator._execute_on_server` that reports to the `operations` of the call."""
 
     async def execute_on_server(self: Any, server_name: str, operation_type: str, *more: Any, **options: Any) -> Any:
         operations = current_scope.get().operations
@@ -41,7 +41,7 @@ def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
         failures: list[str] = []
         make_result = options.get("error_factory")
 
-        def failed(message: str) -> Any:  # its results do not show that they stand for a failure
+        def failed(message: str) -> Any:  # results do not show that they report a failure
             failures.append(message)
             return make_result(message) if make_result else None
 
@@ -63,9 +63,9 @@ def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
 
 
 def contradicts_listing(result: Any) -> bool:
-    """Return true if a tool's result reports an unknown tool or invalid arguments, in the words of the common servers.
+    """Return True if a tool's result reports an unknown tool or invalid arguments, in the words of common servers.
 
-    A tool that uses such words of its own accord costs one listing more.
+    A tool that happens to use such words costs one more listing.
     """
     if not getattr(result, "is_error", False):
         return False

@@ -1,4 +1,4 @@
-"""Which downstreams of an agent are down, and when that is worth a line: one pair a minute for each. Pure."""
+"""States of an agent's downstreams, and the changes to log: at most one pair a minute for each. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class _Server:
 
 
 class Outages:
-    """Remembers the state of each server and decides what is said. Times are seconds of one monotonic clock."""
+    """The state of each server; decides which changes are logged. Times are seconds of one monotonic clock."""
 
     def __init__(self, quiet_seconds: float = 60.0) -> None:
-        """A server that flaps goes down, and comes back, in the log once in `quiet_seconds`."""
+        """Of a server that flaps, one outage is logged in `quiet_seconds`."""
         self._quiet_seconds = quiet_seconds
         self._servers: dict[str, _Server] = {}
 
     def down(self, name: str, now: float) -> int | None:
-        """A call could not connect; None if that is not to be said, else how many changes before it were not."""
+        """Record an outage. Return None if it is not logged, else the number of changes before it that were not."""
         server = self._servers.setdefault(name, _Server())
         if not server.is_down:
             server.is_down, server.is_said = True, False
@@ -34,7 +34,7 @@ class Outages:
         return before
 
     def up(self, name: str) -> bool:
-        """A call connected; whether to say that the server is back, which is so if its going down was said."""
+        """Record a connection. Return True if it is logged, which is so if the outage was."""
         server = self._servers.get(name)
         if server is None or not server.is_down:
             return False

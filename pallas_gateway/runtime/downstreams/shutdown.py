@@ -1,7 +1,7 @@
-"""Ends of connections to downstreams that take a bounded time, whatever the server does.
+"""Ends connections to downstreams within a time limit.
 
-A session of the older era is ended with its server, which may hang: fast-agent waits for it as long as the HTTP client
-does, also where it undoes a connection that took too long to make.
+The end of a session of the initialize era is a request to its server, which may hang: fast-agent waits for it as long
+as the HTTP client does, also after a connection that took too long to open.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _log = logging.getLogger("pallas.runtime")
 
 
 class BoundedShutdown(MCPConnectionManager):
-    """Connections that are cut off when their server does not let them end.
+    """Connections that are closed when their server does not answer the end of its session.
 
     Attributes:
         end_seconds: Time limit for the end of a connection that a call waits for.
-        end_all_seconds: The same for all connections of an agent of an instance, for which as a rule only the disposal
-            waits.
+        end_all_seconds: Time limit for the ends of all connections of an agent of an instance; usually only the
+            disposal waits for them.
     """
 
     end_seconds = 2.0
@@ -61,5 +61,5 @@ class BoundedShutdown(MCPConnectionManager):
         for name in servers:
             if (connection := self.running_servers.get(name)) is not None:
                 extra = {"server": name}
-                _log.warning("session could not be ended with its server, connection cut off", extra=extra)
+                _log.warning("downstream session cut off", extra=extra)
                 connection.cancel_lifecycle()

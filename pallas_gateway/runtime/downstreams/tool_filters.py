@@ -1,7 +1,6 @@
-"""Filters of tools: what they keep from an agent is not run either, and a filter that matches no tool is reported.
+"""Filters of tools: a filtered tool is not run, and a filter that matches no tool is reported.
 
-fast-agent by itself only does not list such tools. A model may name a tool that it was not shown: one it guessed, or
-one that a text it read told it about.
+fast-agent only leaves filtered tools out of the list. A model may still name one, which it guessed or read in a text.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _log = logging.getLogger("pallas.runtime")
 
 
 def guarded(call: Callable[..., Awaitable[CallToolResult]]) -> Callable[..., Any]:
-    """`McpAgent.call_tool`, which answers that a tool is not available if the agent's own filters say so."""
+    """Return `McpAgent.call_tool` that refuses tools which the agent's own filters exclude."""
 
     async def call_tool(self: McpAgent, name: str, *more: Any, **options: Any) -> CallToolResult:
         if self.config.tools and await _is_withheld(self, name):
@@ -57,16 +56,16 @@ class UnmatchedFilters:
     """The filters of a hosted agent that match no tool, known once all servers that they are for have been listed."""
 
     def __init__(self, agent: str, configs: Iterable[AgentConfig], varying: Collection[str] = ()) -> None:
-        """Judge nothing yet.
+        """Set the filters to check.
 
         Args:
             agent: the hosted agent.
-            configs: those of its agents.
-            varying: servers that may offer each caller something else, so that their filters cannot be judged.
+            configs: of its agents.
+            varying: servers whose tools may differ between callers, so that their filters cannot be checked.
         """
         self._agent = agent
         self._varying = varying
-        self._servers: dict[str, set[str]] = {}  # that a filter is for, by the filter as a name of tools
+        self._servers: dict[str, set[str]] = {}  # servers of each filter, by the filter as a name of tools
         for config in configs:
             for prefix, patterns in (config.tools or {}).items():
                 servers = {server for server in config.servers if get_server_name(f"{server}{SEP}") == prefix}
@@ -76,7 +75,7 @@ class UnmatchedFilters:
         self._unmatched: dict[str, str] = {}
 
     def listed(self, server: str, tools: Iterable[str]) -> None:
-        """Take over what `server` offers; a filter that is found to match nothing is logged once."""
+        """Set the tools of `server`; log each filter that matches none, once."""
         if server in self._varying:
             return
         self._tools[server] = [create_namespaced_name(server, tool) for tool in tools]
@@ -87,7 +86,7 @@ class UnmatchedFilters:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """A clause for each filter that matches nothing."""
+        """A clause for each filter that matches no tool."""
         return tuple(self._unmatched.values())
 
     def _find(self) -> Iterator[tuple[str, str]]:

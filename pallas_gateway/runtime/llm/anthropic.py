@@ -1,9 +1,9 @@
 """Anthropic's models: parameters that their API refuses while the model thinks. Installed when an agent first uses one.
 
-With thinking the API takes no `temperature` but 1, no `top_k`, no `top_p` below 0.95 and no forced tool. fast-agent
-turns thinking on for most models and sends all of it. Here thinking is off for the rest of the call, whose LLM object
-lives no longer: thinking may not begin after tool calls without it. Models that always think choose their tools.
-Models since Opus 4.1 take `temperature` or `top_p`: of both, `top_p` is left out.
+With thinking, the API refuses a `temperature` other than 1, `top_k`, a `top_p` below 0.95, and forced tools. fast-agent
+turns thinking on for most models and sends these parameters. Here thinking is then switched off for the rest of the
+call: the API does not allow thinking after tool calls without it. Models that always think are not forced to a tool.
+Models since Opus 4.1 accept `temperature` or `top_p`: if both are set, `top_p` is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RELIED_ON: ReliedOn = (
     ("anthropic:AsyncAnthropic", "_client", ()),
 )
 _TAKE_TWO = re.compile(r"claude-(?:v?[123]|instant|(?:opus|sonnet)-4(?:-0|-2\d{7}|@\d+)?(?![-.]?\d))")
-"""Models before Opus 4.1, which take `temperature` and `top_p` at once."""
+"""Models before Opus 4.1, which accept `temperature` together with `top_p`."""
 _FORCED = ("any", "tool")
 _LOWEST_TOP_P = 0.95
 _THINKING = ("thinking", "output_config", "max_tokens")
@@ -68,7 +68,7 @@ def prepare(llm_class: type[Any]) -> None:
 
 
 def _ignore_unset_budget(llm_class: Any) -> None:
-    """fast-agent warns that a task budget is ignored also where the `anthropic` section has none."""
+    """Skip fast-agent's warning about an ignored task budget where the `anthropic` section has none."""
     original = llm_class._configure_anthropic_task_budget
 
     @wraps(original)
@@ -92,7 +92,7 @@ def is_refused_with_thinking(arguments: dict[str, Any]) -> bool:
 
 
 def takes_one_of_two(model: str) -> bool:
-    """Return True if a model of Anthropic's, by its name at any provider, refuses `temperature` with `top_p`."""
+    """Return True if a model of Anthropic's, under its name at any provider, refuses `temperature` with `top_p`."""
     return "claude" in model and _TAKE_TWO.search(model) is None
 
 
@@ -114,8 +114,8 @@ def _stop_thinking(llm: Any, arguments: dict[str, Any], max_tokens: int | None) 
 
 
 def _unforced(base_args: dict[str, Any], request_params: Any) -> tuple[dict[str, Any], Any]:
-    """Both without a tool that must be used."""
-    if (base_args.get("tool_choice") or {}).get("type") == "any":  # a `tool` is fast-agent's way to have a schema kept
+    """Remove a forced tool from both."""
+    if (base_args.get("tool_choice") or {}).get("type") == "any":  # `tool` is how fast-agent enforces a schema
         base_args = {name: value for name, value in base_args.items() if name != "tool_choice"}
     metadata = request_params.metadata or {}
     if (metadata.get("tool_choice") or {}).get("type") in _FORCED:

@@ -32,7 +32,7 @@ def prepare(llm_class: type[Any]) -> None:
     config = sys.modules[f"{_PACKAGE}.vertex_config"]
 
     def detect_google_adc() -> Any:
-        identity = google_identity()  # fast-agent loads it anew, twice in each turn
+        identity = google_identity()  # fast-agent loads it twice in each turn
         return config.GoogleAdcStatus(available=True, project_id=identity.project, credentials=identity.credentials)
 
     for module in (config, sys.modules[llm_class.__module__]):
@@ -49,5 +49,5 @@ def prepare(llm_class: type[Any]) -> None:
 
 
 def _validate(self: Any) -> None:
-    """Make a client, which needs project and credentials; the inherited method looks for a key at it."""
+    """Check project and credentials by making a client; the inherited method requires a key."""
     self._initialize_anthropic_client()

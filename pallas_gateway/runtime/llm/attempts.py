@@ -1,7 +1,7 @@
-"""The requests that one turn of a model may take, and what became of the last one.
+"""Repeated requests of LLM turns, and the failure of the last one.
 
-Libraries that repeat failed requests themselves (OpenAI's, Anthropic's) go on doing it; here it is logged. For the
-others the gateway does: three requests in all, for what may pass, and only before the first piece of an answer.
+OpenAI's and Anthropic's libraries repeat failed requests themselves; here that is logged. For other providers the
+gateway sends up to three requests, after temporary failures, and only before the first piece of an answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MOST_REQUESTS = 3
 LONGEST_WAIT_SECONDS = 60.0
-"""As for `Retry-After` in OpenAI's and Anthropic's libraries; a provider that asks for more is not asked again."""
+"""Longest `Retry-After`, as in OpenAI's and Anthropic's libraries; after a longer one the request is not repeated."""
 RELIED_ON: ReliedOn = (
     (FastAgentLLM, "_execute_with_retry", ("self", "func", "args", "on_final_error", "kwargs")),
     (FastAgentLLM, "retry_count", ()),
@@ -47,7 +47,7 @@ _log = logging.getLogger("pallas.runtime")
 
 
 class ProviderError(CallFailedError):
-    """A model's provider refused a request or could not be reached; the message names no address."""
+    """A model's provider refused a request or could not be reached; the message has no address."""
 
     reason = "llm_error"
 
@@ -66,7 +66,7 @@ class ProviderError(CallFailedError):
 
 
 def prepare() -> None:
-    """Have every provider of fast-agent make its turns here."""
+    """Make the turns of every provider of fast-agent run here."""
     original = FastAgentLLM._execute_with_retry
 
     @wraps(original)
@@ -84,7 +84,7 @@ def prepare() -> None:
 
 
 def log_repeats_of_libraries() -> None:
-    """Log what the libraries repeat themselves, of those that have been imported; safe to call again."""
+    """Log the requests that imported libraries repeat themselves; safe to call again."""
     for name in _REPEATING_LIBRARIES:
         if (module := sys.modules.get(f"{name}._base_client")) is None or hasattr(
             module.AsyncAPIClient._sleep_for_retry, "original"
@@ -106,7 +106,7 @@ def _logged(original: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable
 
 
 def say_repeated(why: str, attempt: int) -> None:
-    """Log that a request failed and is sent again; `attempt` is the number of the one that failed."""
+    """Log that a request failed and is sent again; `attempt` is the number of the failed one."""
     scope = current_scope.get()
     provider = getattr(getattr(scope.llm, "provider", None), "config_name", None)
     _log.warning("LLM request repeated", extra={"provider": provider, "attempt": attempt, "error": why})
@@ -116,19 +116,19 @@ def say_repeated(why: str, attempt: int) -> None:
 
 @dataclass
 class _Attempts:
-    """Those of one turn."""
+    """The requests of one turn."""
 
     llm: Any
-    patience: float | None  # how many seconds the provider may be silent, as its class in fast-agent knows it
+    patience: float | None  # seconds that the provider may be silent, by fast-agent's settings
     has_begun: bool = False  # to answer
     requests: Requests = field(default_factory=Requests)
 
     async def of(self, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """The answer to the last request that `ask` sends.
+        """Send requests by `ask` until one is answered; return the answer.
 
         Raises:
             CallFailedError: `llm_timeout`; the provider was silent.
-            Exception: what the last request raised.
+            Exception: the error of the last request.
         """
         token = current_scope.set(replace(current_scope.get(), llm=self.llm, requests=self.requests))
         forget = (self.llm.add_stream_listener(self._hear), self.llm.add_tool_stream_listener(self._hear_of_tool))
@@ -172,7 +172,7 @@ def timed_out(seconds: float) -> CallFailedError:
 
 
 def wait_after(error: BaseException, attempt: int) -> float | None:
-    """Seconds to wait before the request is sent again; None if it is not, or if its library has done so."""
+    """Seconds to wait before the request is sent again; None if it is not, or if its library repeats requests."""
     chain = list(walk_exception_chain(error))
     if _is_from_repeating_library(chain):
         return None
@@ -194,7 +194,7 @@ def _status_of(chain: list[BaseException]) -> tuple[int | None, Mapping[str, str
 
 
 def _asked_for(retry_after: str, attempt: int) -> float | None:
-    """RFC 9110 section 10.2.3: seconds, or a date."""
+    """Read `Retry-After`, which has seconds or a date (RFC 9110 section 10.2.3)."""
     try:
         seconds = float(retry_after)
     except ValueError:
@@ -207,11 +207,11 @@ def _asked_for(retry_after: str, attempt: int) -> float | None:
 
 def _backoff(attempt: int) -> float:
     wait: float = current_scope.get().llm_limits.first_wait_seconds * 2 ** (attempt - 1)
-    return wait * random.uniform(0.75, 1)  # noqa: S311  not for secrets
+    return wait * random.uniform(0.75, 1)  # noqa: S311  not for cryptography
 
 
 def is_unreached(error: BaseException) -> bool:
-    """Return True if no connection was made, except by libraries that repeat requests: their message says it."""
+    """Return True if no connection was made, except in libraries that repeat requests: their messages report it."""
     chain = list(walk_exception_chain(error))
     refused = (ConnectionRefusedError, httpx2.ConnectError, httpx2.ConnectTimeout)
     return not _is_from_repeating_library(chain) and any(
@@ -220,7 +220,7 @@ def is_unreached(error: BaseException) -> bool:
 
 
 def _is_from_repeating_library(chain: list[BaseException]) -> bool:
-    """Return True if the last request was sent by one; for WebSockets, fast-agent switches its repeats off."""
+    """Return True if a repeating library sent the last request; for WebSockets, fast-agent switches repeats off."""
     for error in chain:
         if type(error).__name__ == "ResponsesWebSocketError":
             return False
@@ -230,7 +230,7 @@ def _is_from_repeating_library(chain: list[BaseException]) -> bool:
 
 
 def _is_silence(error: BaseException) -> bool:
-    """Return True if a provider did not answer in time; a connection that was not made in time is not meant."""
+    """Return True if a provider did not answer in time; not if the connection was not made in time."""
     chain = list(walk_exception_chain(error))
     if any(isinstance(one, httpx2.ConnectTimeout) for one in chain):
         return False

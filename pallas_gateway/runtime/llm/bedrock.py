@@ -1,4 +1,4 @@
-"""Amazon Bedrock, made fit for hosting. Installed when an agent first uses it."""
+"""Repairs of fast-agent's class for Amazon Bedrock. Installed when an agent first uses it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STOP_REASONS = {
     "guardrail_intervened": LlmStopReason.SAFETY,
 }
 _BEFORE_ITS_MESSAGE = " operation: "
-"""In the text of boto3's exceptions."""
+"""Part of the message of boto3's exceptions."""
 _CACHED = {"cache_read": "cacheReadInputTokens", "cache_write": "cacheWriteInputTokens"}
 
 
@@ -52,8 +52,8 @@ def prepare(llm_class: type[Any], module: Any) -> None:
     if llm_class.__name__ != "BedrockLLM" or hasattr(llm_class._bedrock_completion, "original"):
         return
     if module._boto3 is None:
-        return  # the class cannot be used, and says why
-    from pallas_gateway.runtime.llm import bedrock_client  # noqa: PLC0415  boto3 is not the gateway's own
+        return  # the class reports why it cannot be used
+    from pallas_gateway.runtime.llm import bedrock_client  # noqa: PLC0415  boto3 is optional
 
     check_names((*RELIED_ON, *bedrock_client.RELIED_ON))
     _complete_in_threads(llm_class)
@@ -74,7 +74,7 @@ def _complete_in_threads(llm_class: Any) -> None:
     async def complete(self: Any, message: Any, request_params: Any = None, *more: Any, **options: Any) -> Any:
         requests = Requests.of_turn()
         if requests.failure is not None:
-            raise requests.failure  # with a schema, fast-agent asks again after any failure, also a refused key
+            raise requests.failure  # with a schema, fast-agent repeats the request after any failure
         if requests.is_answered:
             _repeat_for_schema(requests)
         turn = Turn(getattr(request_params, "streaming_timeout", None))
@@ -98,7 +98,7 @@ def _repeat_for_schema(requests: Requests) -> None:
 
 
 def _stream_unless_refused(llm_class: Any, module: Any) -> None:
-    """fast-agent takes every refusal for one of streams, and asks for the same without a stream first."""
+    """Repeat a request without a stream only if streams are refused; fast-agent does so after every refusal."""
     original = llm_class._try_non_streaming_fallback
 
     @wraps(original)
@@ -123,7 +123,7 @@ def _send_live_text(llm_class: Any) -> None:
 
 
 def _count_cached_tokens(llm_class: Any, module: Any) -> None:
-    """fast-agent keeps of the usage what came in and went out, and not what the cache did."""
+    """Add cached tokens to the usage; fast-agent keeps only input and output tokens."""
     of_stream, of_response = llm_class._bedrock_stream_response, llm_class._process_non_streaming_response
 
     @wraps(of_stream)
@@ -157,7 +157,7 @@ def _disjoint(original: Callable[..., TurnUsage]) -> Callable[..., TurnUsage]:
 
 
 def _raise_errors(llm_class: Any) -> None:
-    """fast-agent answers with the error as text, and from then on asks this model without tools, in every call."""
+    """Raise errors; fast-agent returns them as the answer, and then calls this model without tools in every call."""
 
     def error_response(self: Any, model: str, caps: Any, last_error_msg: str | None) -> Any:
         del self, model, caps
@@ -167,7 +167,7 @@ def _raise_errors(llm_class: Any) -> None:
 
 
 def _sample_as_asked(llm_class: Any) -> None:
-    """fast-agent asks for a schema at temperature 0, never sends `top_p`, and has Nova take the likeliest token."""
+    """Send sampling parameters as set; fast-agent sends temperature 0 with schemas, no `top_p`, `topK` 1 to Nova."""
     of_schema, of_sampling = llm_class._structured_json_params, llm_class._apply_bedrock_inference_config
 
     @wraps(of_schema)
@@ -181,7 +181,7 @@ def _sample_as_asked(llm_class: Any) -> None:
         asks_sampling = params.temperature is not None or params.top_p is not None
         effort = of_sampling(self, converse_args, params, model, caps)
         if effort is None and asks_sampling:
-            converse_args.pop("additionalModelRequestFields", None)  # holds Nova's `topK` alone
+            converse_args.pop("additionalModelRequestFields", None)  # contains only Nova's `topK`
             inference = converse_args.setdefault("inferenceConfig", {})
             if params.top_p is None or (params.temperature is not None and takes_one_of_two(model)):
                 inference.pop("topP", None)

@@ -1,6 +1,6 @@
-"""The client of Amazon Bedrock: kept, watched, and with errors that a person understands. Used in threads.
+"""The client of Amazon Bedrock: kept between calls, with limits and readable errors. Used in threads.
 
-Imported once an agent uses Bedrock, whose library, boto3, is not the gateway's own.
+Imported when an agent uses Bedrock, because its library, boto3, is optional.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10.0
 MOST_CONNECTIONS = 256
-"""Kept open; more are made where more calls run at once."""
+"""Connections that are kept open; more are made if more calls run at once."""
 MOST_CLIENTS = 16
-"""One for each profile, region and set of credentials."""
+"""Most clients that are kept: one for each profile, region and set of credentials."""
 RELIED_ON: ReliedOn = ((URLLib3Session, "_pool_classes_by_scheme", ()),)
 _NO_CREDENTIALS = "no AWS credentials are found (set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `bedrock.profile`)"
 _MAY_BE_THE_REQUEST_FORM = "ValidationException"
-"""fast-agent looks for another form of the request after this error; after others the same one would fail again."""
+"""The error after which fast-agent tries other forms of the request; after other errors they would fail too."""
 
 _clients: dict[tuple[Any, ...], Any] = {}
 _making = Lock()
 
 
 def client_of(profile: str | None, region: str | None) -> Client:
-    """The client of a profile and region, kept: it is safe for threads, and making it reads megabytes.
+    """The kept client of a profile and region. It is thread-safe; making one reads megabytes of data.
 
     Raises:
-        ProviderError: the environment holds no profile, region or credentials to make it with.
+        ProviderError: the environment has no profile, region or credentials for it.
     """
     variables = sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
     key = (profile, region, *variables)
     with _making:
         if key not in _clients:
             if len(_clients) >= MOST_CLIENTS:
-                _clients.clear()  # keys change, old ones do not come back
+                _clients.clear()  # the clients of replaced keys are not used again
             with _translated():
                 _clients[key] = _new_client(profile, region)
         return Client(*_clients[key])
 
 
 def _new_client(profile: str | None, region: str | None) -> tuple[Any, Any]:
-    """The library's client, and the credentials that it signs requests with."""
+    """Make the library's client; return it with the credentials by which it signs requests."""
     config = Config(
         connect_timeout=CONNECT_SECONDS,
         max_pool_connections=MOST_CONNECTIONS,
-        retries={"total_max_attempts": 1},  # the gateway's own retries are bounded and logged
+        retries={"total_max_attempts": 1},  # the gateway repeats and logs requests itself
     )
     session = boto3.Session(profile_name=profile)
     client = session.client("bedrock-runtime", region_name=region, config=config)
@@ -81,11 +81,11 @@ def _new_client(profile: str | None, region: str | None) -> tuple[Any, Any]:
 
 
 class _Watched:
-    """Goes before the class of a connection."""
+    """A mixin for the library's classes of connections."""
 
     def request(self: Any, *arguments: Any, **options: Any) -> Any:
         if (turn := current_turn()) is not None and self.sock is not None:
-            turn.takes(self.sock)  # one that other turns have used
+            turn.takes(self.sock)  # a socket that an earlier turn opened
         return super().request(*arguments, **options)  # type: ignore[misc]
 
     def getresponse(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -98,7 +98,7 @@ class _Watched:
 
 
 def _limited(response: Any, stream: Callable[..., Iterator[bytes]], *arguments: Any, **options: Any) -> Iterator[bytes]:
-    """The body in pieces. An error is cut off, an answer is refused, when it is longer than either can be."""
+    """Yield the pieces of a body. Over its limit, an error is cut off and an answer is refused."""
     is_error = response.status >= HTTPStatus.MULTIPLE_CHOICES
     left = LARGEST_ERROR_BYTES if is_error else LARGEST_ANSWER_BYTES
     for piece in stream(*arguments, **options):
@@ -112,7 +112,7 @@ def _limited(response: Any, stream: Callable[..., Iterator[bytes]], *arguments: 
 
 
 class Client:
-    """The two operations that fast-agent calls, with errors that do not start its search for another request form."""
+    """The two operations that fast-agent calls, with errors after which it does not try other forms of the request."""
 
     def __init__(self, client: Any, credentials: Any) -> None:
         self._client = client
@@ -122,15 +122,15 @@ class Client:
 
     @property
     def refuses_streams(self) -> bool:
-        """Return True if the last refusal says that the model does not stream what it was asked for."""
+        """Return True if the last refusal reports that the model does not support streams for the request."""
         return self._refusal is not None and "stream" in self._refusal["Error"].get("Message", "").lower()
 
     def converse(self, **request: Any) -> Any:
-        """As the library's."""
+        """Call the library's method."""
         return self._ask("converse", request)
 
     def converse_stream(self, **request: Any) -> Any:
-        """As the library's, but a stream without its end fails."""
+        """Call the library's method; a stream without its last event fails."""
         response = self._ask("converse_stream", request)
         return {**response, "stream": _events(response["stream"])}
 
@@ -149,13 +149,13 @@ class Client:
             with _translated():
                 self._hide_credentials()
                 return getattr(self._client, operation)(**request)
-        except exceptions.ClientError as error:  # fast-agent looks for another form of the request
+        except exceptions.ClientError as error:  # fast-agent tries another form of the request
             self._refused.append((operation, deepcopy(request)))
             self._refusal = error.response
             raise
 
     def _hide_credentials(self) -> None:
-        """They may come from a file, a login or the cloud, and expire."""
+        """Hide the credentials in logs: they may come from a file, a login or the cloud, and change."""
         if self._credentials is not None:
             frozen = self._credentials.get_frozen_credentials()
             for secret in filter(None, (frozen.secret_key, frozen.token)):

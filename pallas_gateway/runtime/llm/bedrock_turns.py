@@ -1,7 +1,7 @@
-"""Turns of Amazon Bedrock in threads of their own: its library blocks.
+"""Runs each turn of Amazon Bedrock in a thread, because its library blocks.
 
-A thread for each turn, not a pool: a silent model must not keep the threads from other turns, or the process from
-ending. As many run at once as calls do. The end of a call shuts down the sockets that its thread waits for.
+Each turn has its own thread instead of one of a pool: a silent model must not block other turns or the end of the
+process. The end of a call shuts down the sockets that its thread waits for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """One turn in its thread, as the event loop sees it."""
+    """One turn in its thread, as the event loop controls it."""
 
     def __init__(self, idle_seconds: float | None) -> None:
         self.loop = asyncio.get_running_loop()
@@ -33,29 +33,29 @@ class Turn:
         self._is_cancelled = False
 
     def takes(self, sock: socket.socket) -> None:
-        """Note, in the thread, a socket that is its own from now on, until another turn takes it."""
+        """Record, in the thread, a socket that belongs to this turn until another turn uses it."""
         with _owning:
             _owners[sock] = self
             if self._is_cancelled:
                 _shut_down(sock)
 
     def wait_at_most(self, seconds: float) -> None:
-        """Limit, in the thread, each further wait for what its sockets receive; the next answer has its own limit."""
+        """Limit, in the thread, each further read of its sockets; the next answer has its own limit."""
         with _owning:
             for sock in [one for one, turn in _owners.items() if turn is self]:
                 sock.settimeout(seconds)
 
     def check(self) -> None:
-        """Raise in the thread of a call that is over, before it sends a request."""
+        """Raise an error in the thread, before it sends a request, if the call is over."""
         if self._is_cancelled:
             raise ProviderError("the call is over")
 
     def say_repeated(self, why: str, sent: int) -> None:
-        """Have the event loop log, in the thread's context, that a request is sent once more."""
+        """Have the event loop log, in the thread's context, that a request is sent again."""
         self.loop.call_soon_threadsafe(say_repeated, why, sent, context=copy_context())
 
     def cancel(self) -> None:
-        """Wake the thread from whatever it reads, with an error."""
+        """Make the thread's current read fail."""
         with _owning:
             self._is_cancelled = True
             for sock in [one for one, turn in _owners.items() if turn is self]:
@@ -74,11 +74,11 @@ def current_turn() -> Turn | None:
 
 def _shut_down(sock: socket.socket) -> None:
     with suppress(OSError):
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of a TLS socket is not for two threads
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # a TLS socket's own method is not thread-safe
 
 
 async def in_thread(turn: Turn, work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of `work`, which never waits for the event loop; cancelled, it is cut off."""
+    """Run `work`, which never waits for the event loop, in a thread; cancel the turn if this is cancelled."""
     with entered(replace(current_scope.get(), bedrock_turn=turn)):
         context = copy_context()
     try:
@@ -94,4 +94,4 @@ def _run_through(work: Coroutine[Any, Any, Any]) -> Any:
     except StopIteration as end:
         return end.value
     work.close()
-    raise RuntimeError("fast-agent's turn of Bedrock waits for the event loop, which it has never done")
+    raise RuntimeError("fast-agent's turn of Bedrock waits for the event loop; this version does not fit")

@@ -1,9 +1,9 @@
-"""The HTTP clients that carry LLM turns: kept between turns and calls, instead of one for each turn.
+"""The HTTP clients of LLM turns, kept between turns and calls.
 
-fast-agent makes a client for every turn and throws it away, so each turn opens a connection (with TLS: several round
-trips) and blocks the loop for some milliseconds. What is shared here is sockets, never anything of a call: a client is
-its provider's address, key and headers; cookies are not kept; a client made with a caller's own token is not shared
-at all; and a turn that ends early ends its response with it.
+fast-agent makes a client for every turn and discards it, so each turn opens a connection (with TLS: several round
+trips) and blocks the event loop for some milliseconds. Only sockets are shared, no data of a call: a client is
+determined by its provider's address, key and headers; cookies are not kept; a client with a caller's own token is not
+kept; and a turn that ends early closes its responses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 KEPT_CLIENTS = 64
-"""One for each combination of address, key and headers; the one not used for longest goes first."""
+"""Most clients that are kept: one for each address, key and headers; the least recently used one is removed."""
 READ_BY_CLIENTS = (
     *(name.upper() for name in _PROXIES),
     *_PROXIES,
@@ -44,16 +44,16 @@ READ_BY_CLIENTS = (
     *("ANTHROPIC_VERTEX_BASE_URL", "ANTHROPIC_VERTEX_PROJECT_ID", "CLOUD_ML_REGION"),
     *("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"),
 )
-"""Variables that a client reads when it is made; a reload may have read them from `.env`."""
+"""Variables that a client reads when it is made; a reload may change them by `.env`."""
 RETIRE_SECONDS = 3600.0
-"""So long may a turn last that uses it still."""
+"""A removed client is closed after this time; turns that still use it have ended by then."""
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[Any, Any]] = WeakKeyDictionary()
 _retired: WeakKeyDictionary[asyncio.AbstractEventLoop, set[Any]] = WeakKeyDictionary()
 _closing = TaskOwner()
 
 
 def keep_clients_of(module: ModuleType) -> None:
-    """Have a provider's module of fast-agent use kept clients; safe to call again."""
+    """Make a provider's module of fast-agent use kept clients; safe to call again."""
     if hasattr(module, "AsyncOpenAI") and hasattr(module, "DefaultAioHttpClient"):
         _keep_openai(module)
     for name in ("AsyncAnthropic", "AsyncAnthropicVertex"):
@@ -64,7 +64,7 @@ def keep_clients_of(module: ModuleType) -> None:
 
 
 async def close_clients() -> None:
-    """Close those of the running event loop."""
+    """Close the clients of the running event loop."""
     loop = asyncio.get_running_loop()
     for client in (*_clients.pop(loop, {}).values(), *_retired.pop(loop, ())):
         await client.close()
@@ -124,7 +124,7 @@ def _keep_azure(module: Any) -> None:
     lend = lender()
 
     def client(**settings: Any) -> Any:
-        if "azure_ad_token_provider" in settings:  # that of fast-agent blocks
+        if "azure_ad_token_provider" in settings:  # fast-agent's provider blocks
             settings["azure_ad_token_provider"] = azure_identity(make_credential).token
         return lend(settings, lambda prepare: original(**settings, http_client=prepare(DefaultAioHttpClient())))
 
@@ -133,9 +133,10 @@ def _keep_azure(module: Any) -> None:
 
 
 def lender() -> Lend:
-    """A function that returns a client for one turn, which enters and leaves it: a kept one if it may be kept.
+    """Return a function that returns a client for one turn, a kept one if possible.
 
-    It takes the settings that determine the client, and a function that makes one, given what prepares its HTTP client.
+    Its arguments are the settings that determine the client, and a function that makes the client; that receives a
+    function which prepares the HTTP client.
     """
     is_kept = fast_paths.KEPT_CLIENTS.is_on
 
@@ -148,13 +149,13 @@ def lender() -> Lend:
 
 
 def is_callers_own(settings: Mapping[str, Any]) -> bool:
-    """True if the client would carry the token of the call's client: kept for nobody else, nor after the call."""
+    """True if the client would send the caller's own token; such a client is not shared or kept."""
     token = request_bearer_token.get()
     return bool(token) and _holds(settings, str(token))
 
 
 def _holds(value: object, text: str) -> bool:
-    """Return true if a client's settings contain a text; strings are searched as they are, because a `repr` escapes."""
+    """Return True if a client's settings contain a text. Strings are searched directly, because `repr` escapes."""
     if isinstance(value, str):
         return text in value
     if isinstance(value, bytes):
@@ -168,7 +169,7 @@ def _holds(value: object, text: str) -> bool:
 
 
 def kept(settings: Mapping[str, Any], make: Callable[[], Any]) -> Any:
-    """The client of the running event loop with these settings, which all determine it; made if there is none yet."""
+    """Return the running event loop's client with these settings, made if there is none yet."""
     clients = _clients.setdefault(asyncio.get_running_loop(), OrderedDict())
     key = (repr(sorted((name, repr(value)) for name, value in settings.items())), *map(os.environ.get, READ_BY_CLIENTS))
     if key not in clients:
@@ -189,22 +190,22 @@ def _retire(client: Any) -> None:
             retired.remove(client)
             _closing.spawn(client.close(), name="close LLM client", report=True)
 
-    loop.call_later(RETIRE_SECONDS, close, context=Context())  # in that of a call, its token would stay as long
+    loop.call_later(RETIRE_SECONDS, close, context=Context())  # a call's context would keep its token
 
 
 class Lent:
-    """A kept client for one turn: leaving it leaves the client open, and no response of the turn."""
+    """A kept client for one turn, which closes the turn's responses at the end and leaves the client open."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._responses: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
-        """As the client itself, for who uses it without entering it."""
+        """Forward to the client, for code that uses it without entering it."""
         return getattr(self._client, name)
 
     async def close(self) -> None:
-        """Nothing: others use it."""
+        """Do nothing: other turns use the client."""
 
     async def __aenter__(self) -> Any:
         self._token = current_scope.set(replace(current_scope.get(), responses=self._responses))
@@ -218,13 +219,13 @@ class Lent:
 
 
 async def remember(response: Any) -> None:
-    """A hook of HTTP clients: the turn closes this response when it ends."""
+    """A hook of HTTP clients: record a response, which the turn closes at its end."""
     if (responses := current_scope.get().responses) is not None:
         responses.append(response)
 
 
 def without_cookies(client: Any) -> Any:
-    """An HTTP client on aiohttp that keeps no cookie and tells the turn of its responses."""
+    """Prepare an HTTP client on aiohttp: it keeps no cookies, and the turn records its responses."""
     limited(client)
     client.event_hooks["response"].append(remember)
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
@@ -235,13 +236,13 @@ def without_cookies(client: Any) -> Any:
 
 
 def for_one_turn(client: Any) -> Any:
-    """An HTTP client whose answers have limits, and whose sockets are closed with their responses."""
+    """Prepare an HTTP client for one turn: its answers are limited, its sockets are closed after each response."""
     client.headers["Connection"] = "close"
     return limited(client)
 
 
 def limited(client: Any) -> Any:
-    """An HTTP client whose answers have limits."""
+    """Limit the answers of an HTTP client."""
     from pallas_gateway.runtime.llm import limits  # noqa: PLC0415  not before an LLM is used
 
     return limits.limited(client)
@@ -254,11 +255,11 @@ def _session(transport: Any) -> Any:
 
 
 def aio_client(**settings: Any) -> Any:
-    """The Anthropic library's own, on aiohttp: the one on httpcore costs twice as much for each piece of a stream."""
+    """The Anthropic library's client on aiohttp, which takes half the CPU of the one on httpcore for streams."""
     from anthropic import DefaultAioHttpClient  # noqa: PLC0415  not before an LLM is used
 
     return without_cookies(DefaultAioHttpClient(**settings))
 
 
 def _none(**_: Any) -> None:
-    """No HTTP client."""
+    """Make no HTTP client."""

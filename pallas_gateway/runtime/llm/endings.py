@@ -1,6 +1,6 @@
-"""Streamed answers that end before their end: a failure of the provider, where fast-agent takes them for whole.
+"""Streamed answers without their last event: failures of the provider, which fast-agent treats as complete.
 
-A proxy whose server dies ends the body as if that were all. What was streamed until then has reached the client.
+A proxy whose server dies ends the body normally. The pieces before that have already reached the client.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _STREAMS: ReliedOn = tuple(
     )
 )
 BUSY_SECONDS = 0.005
-"""So long may pieces of one answer be processed before other calls run; a server may send faster than that takes."""
+"""Longest time in which pieces of one answer are processed before other calls run."""
 AFTER_LAST_SECONDS = 5.0
-"""A server has so long to end the body after the last event. The connection is kept if it does."""
+"""Longest wait for the end of the body after the last event; then the connection can be kept."""
 _LAST_RESPONSE_EVENTS = frozenset({"response.completed", "response.done", "response.incomplete"})
 _FAILED_RESPONSE_EVENTS = frozenset({"error", "response.failed"})
 
 
 def ended_early() -> CallFailedError:
-    """The failure of a turn whose answer has no end."""
+    """The failure of a turn whose answer has no last event."""
     return CallFailedError(ENDED_EARLY, reason="llm_error")
 
 
 def incomplete() -> CallFailedError:
-    """The failure of a turn that received no event, or nothing that can be read."""
+    """The failure of a turn that received no readable event."""
     return CallFailedError(INCOMPLETE, reason="llm_error")
 
 
 class WholeStream:
-    """A stream that must hold its last event.
+    """A stream that fails if its last event is missing.
 
-    `may_be_empty` is for streams that fast-agent asks for again where they hold no event at all.
+    `may_be_empty` is for streams that fast-agent requests again if they contain no event.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class WholeStream:
         self._may_be_empty = may_be_empty
 
     def __getattr__(self, name: str) -> Any:
-        """As the stream itself."""
+        """Forward to the stream."""
         return getattr(self._stream, name)
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """The events.
+        """Yield the events.
 
         Raises:
-            CallFailedError: `llm_error`; there are no more, and the last one has not come.
+            CallFailedError: `llm_error`; the stream ended without its last event.
         """
         is_whole, event, busy = False, None, 0.0
         events = aiter(self._stream)
@@ -104,7 +104,7 @@ class WholeStream:
 
 
 def require_ends(llm_class: type[Any]) -> None:
-    """Have a provider's class of fast-agent refuse streams without an end; safe to call again."""
+    """Make a provider's class of fast-agent refuse streams without their last event; safe to call again."""
     reader = _READERS.get(llm_class.__name__)
     if reader is None or hasattr(llm_class._process_stream, "original"):
         return
@@ -121,7 +121,7 @@ def require_ends(llm_class: type[Any]) -> None:
 
 
 def note_ends() -> None:
-    """Have streams of the OpenAI library note that their provider has sent `[DONE]`; safe to call again."""
+    """Make streams of the OpenAI library record that their provider has sent `[DONE]`; safe to call again."""
     from openai import AsyncStream  # noqa: PLC0415  not before an LLM is used
 
     check_names(((AsyncStream, "_iter_events", ("self",)),))
@@ -139,7 +139,7 @@ def note_ends() -> None:
 
 
 def _chat_completions() -> Callable[[Any], bool]:
-    """Those end with `[DONE]` as well; some servers send only one of both. The chunks' tool calls are corrected."""
+    """Of chat completions: `finish_reason` or `[DONE]`; some servers send only one. Tool calls are corrected."""
     from pallas_gateway.runtime.llm.tool_calls import ToolCalls  # noqa: PLC0415  not before an LLM is used
 
     calls = ToolCalls()
@@ -155,17 +155,17 @@ def _chat_completions() -> Callable[[Any], bool]:
 
 
 def _messages() -> Callable[[Any], bool]:
-    """Anthropic's."""
+    """Of Anthropic's messages."""
     return lambda event: bool(event.type == "message_stop")
 
 
 def _responses() -> Callable[[Any], bool]:
-    """The Responses API."""
+    """Of the Responses API."""
     return lambda event: getattr(event, "type", None) in _LAST_RESPONSE_EVENTS
 
 
 def _open_responses() -> Callable[[Any], bool]:
-    """`openresponses`, where fast-agent ignores errors; those raise `CallFailedError` with the event's message."""
+    """Of `openresponses`; its error events, which fast-agent ignores, raise `CallFailedError` with their message."""
 
     def is_last(event: Any) -> bool:
         if event.type in _FAILED_RESPONSE_EVENTS:
@@ -182,5 +182,5 @@ _READERS = {
     "ResponsesStreamingMixin": _responses,
     "OpenResponsesStreamingMixin": _open_responses,
 }
-"""By class of fast-agent: for each stream, a function that returns True for the last event."""
+"""By class of fast-agent, a function that makes, for each stream, a predicate for the last event."""
 _ASKED_AGAIN = ("OpenAILLM",)

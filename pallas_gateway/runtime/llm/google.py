@@ -1,4 +1,4 @@
-"""Google's models, made fit for hosting. Installed when an agent first uses one."""
+"""Repairs of fast-agent's class for Google's models. Installed when an agent first uses one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MODULE = "fast_agent.llm.provider.google.llm_google_native"
 _LLM = f"{_MODULE}:GoogleNativeLLM"
 _CLIENT_CERTIFICATE = "GOOGLE_API_USE_CLIENT_CERTIFICATE"
-"""Set to `true`, the library makes TLS contexts of its own, with the machine's certificate."""
+"""If `true`, the library makes its own TLS contexts with the machine's certificate."""
 RELIED_ON: ReliedOn = (
     (_MODULE, "genai", ()),
     (_LLM, "_apply_prompt_provider_specific", ("self",)),
@@ -48,7 +48,7 @@ def prepare(llm_class: type[Any]) -> None:
 
 
 def _keep_clients(llm_class: Any, module: Any) -> None:
-    """fast-agent makes a client for every turn: two TLS contexts, made on the event loop, and a new connection."""
+    """Keep clients; fast-agent makes one for every turn: two TLS contexts, on the event loop, and a new connection."""
     original, lend = module.genai.Client, lender()
 
     def lent(**settings: Any) -> Any:
@@ -74,7 +74,7 @@ def _keep_clients(llm_class: Any, module: Any) -> None:
 class _Client:
     """An asynchronous client of Google's library on an HTTP client like those of other providers.
 
-    Without one, the library sleeps up to 10 s when a connection is refused.
+    With its own HTTP client, the library sleeps up to 10 s when a connection is refused.
     """
 
     def __init__(self, settings: dict[str, Any], prepare: Callable[[Any], Any]) -> None:
@@ -95,13 +95,13 @@ class _Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close it and its sockets."""
+        """Close the client and its sockets."""
         self._client.close()
         await self._http.aclose()
 
 
 def share_trust_store(http_options: Any) -> None:
-    """Use the context of all clients; else the library reads the trust store for two clients that are not used."""
+    """Use the TLS context of all clients; otherwise the library reads the trust store for two unused clients."""
     import httpx2  # noqa: PLC0415  not before an LLM is used
 
     trusted = httpx2.create_ssl_context()
@@ -110,7 +110,7 @@ def share_trust_store(http_options: Any) -> None:
 
 
 def _send_vertex_what_it_takes(llm_class: Any) -> None:
-    """fast-agent sets a flag, mostly to false, for which the library refuses every request with tools at Vertex AI."""
+    """Remove a flag that fast-agent sets, for which the library refuses requests with tools at Vertex AI."""
     original = llm_class._google_generate_content_config
 
     @wraps(original)
@@ -124,13 +124,13 @@ def _send_vertex_what_it_takes(llm_class: Any) -> None:
 
 
 def _keep_tool_calls_apart(llm_class: Any) -> None:
-    """fast-agent writes the arguments of a second call over those of the first, which is still open."""
+    """End a tool call before the next; fast-agent overwrites the arguments of the open one."""
     original = llm_class._handle_google_function_call_part
 
     @wraps(original)
     def handle(self: Any, state: Any, part: Any) -> None:
         if part.function_call is not None:
-            self._close_google_active_tool(state)  # each part holds a whole call
+            self._close_google_active_tool(state)  # each part contains a whole call
         original(self, state, part)
 
     llm_class._handle_google_function_call_part = handle
@@ -147,6 +147,6 @@ def _require_ends(llm_class: Any) -> None:
 
 
 def _is_last(chunk: Any) -> bool:
-    """Return True if a chunk has the reason for the end; a refused prompt has no candidates."""
+    """Return True if a chunk has a finish reason; a refused prompt has no candidates."""
     candidates = chunk.candidates or ()
     return any(one.finish_reason is not None for one in candidates) or chunk.prompt_feedback is not None

@@ -1,7 +1,8 @@
 """Logins of providers with an identity of the cloud: Google's default credentials and Azure's.
 
-Their libraries block, and fast-agent makes credentials for every turn, so every turn would log in again. Here they are
-kept for as long as the environment is the same, and tokens are fetched in a thread, once for all turns that wait.
+Their libraries block, and fast-agent makes credentials for every turn, so every turn would log in again. Here the
+credentials are kept as long as the environment does not change, and tokens are fetched in a thread, once for all turns
+that wait.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _AZURE_SCOPE = "https://cognitiveservices.azure.com/.default"
 _PREFIXES = ("GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCE_", "AZURE_", "IDENTITY_", "MSI_")
 FETCH_SECONDS = 30.0
-"""How long Google's server for tokens may be silent; Azure's library has limits of its own."""
+"""Read timeout of Google's token server; Azure's library has its own limits."""
 RENEW_SECONDS = 300.0
-"""So long before the end of an Azure token's life, the next one is fetched."""
+"""Time before the expiry of an Azure token at which the next one is fetched."""
 _INSTALL_REQUESTS = "Google's login needs the package requests; install it with: pip install requests"
 _HOW_TO_LOG_IN = "set GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`"
 
@@ -32,10 +33,10 @@ _kept: dict[tuple[Any, ...], Any] = {}
 
 
 class GoogleIdentity:
-    """Google's application default credentials, with their project if they name one."""
+    """Google's application default credentials, with their project if they have one."""
 
     def __init__(self) -> None:
-        """Load them, which blocks.
+        """Load the credentials, which blocks.
 
         Raises:
             ProviderError: there are none, or a package is missing.
@@ -56,7 +57,7 @@ class GoogleIdentity:
         self._fetching = SharedWork("pallas-google-login")
 
     async def ready(self) -> None:
-        """Fetch a token if there is none that is still good.
+        """Fetch a token if there is no valid one.
 
         Raises:
             ProviderError: the login failed.
@@ -65,7 +66,7 @@ class GoogleIdentity:
             try:
                 await self._fetching.result(partial(self.credentials.refresh, self._request))
             except self._errors as error:
-                _forget(self)  # what they were loaded from may have changed
+                _forget(self)  # their source may have changed
                 unreached = isinstance(error, self._unreached)
                 raise ProviderError(_why_google(error), is_unreached=unreached) from error
         hide_in_this_call(str(self.credentials.token))
@@ -80,11 +81,11 @@ class AzureIdentity:
         self._fetching = SharedWork("pallas-azure-login")
 
     def get_token(self, *scopes: str) -> Any:
-        """As the library's; fast-agent keeps it for clients that are made here."""
+        """Call the library's method; fast-agent passes this object to the clients that are made here."""
         return self._credential.get_token(*scopes)
 
     async def token(self) -> str:
-        """A token that is good for some minutes at least.
+        """Return a token that is valid for some minutes at least.
 
         Raises:
             ProviderError: the login failed.
@@ -101,12 +102,12 @@ class AzureIdentity:
 
 
 def google_identity() -> GoogleIdentity:
-    """The identity of the environment; loading it blocks the first time, so an agent's start does that in a thread."""
+    """The identity of the environment. The first call blocks, so an agent's start makes it in a thread."""
     return _keep("google", GoogleIdentity)
 
 
 def azure_identity(make_credential: Callable[[], Any]) -> AzureIdentity:
-    """The identity of the environment; making it blocks the first time."""
+    """The identity of the environment. The first call blocks."""
     return _keep("azure", partial(AzureIdentity, make_credential))
 
 

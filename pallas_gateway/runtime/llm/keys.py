@@ -1,4 +1,4 @@
-"""Keys of providers that neither settings nor environment hold: of a login, a keyring, a file of another library."""
+"""Hides keys of providers that come from a login, a keyring, or a file of another library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_KEYS = frozenset({"ollama", "openresponses-local", "AzureCredential"})
 
 
 def prepare(llm_class: type[Any]) -> None:
-    """Hide the keys that a class of fast-agent's reads; safe to call again."""
+    """Hide the keys that a class of fast-agent reads; safe to call again."""
     for method, name in _READERS.items():
         original = vars(llm_class).get(method)
         if original is not None and not hasattr(original, "__wrapped__"):

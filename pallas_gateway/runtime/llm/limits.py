@@ -1,8 +1,8 @@
-"""Limits on what a provider's server may do with an answer. Imported once an LLM is used.
+"""Limits of answers of providers' servers. Imported when an LLM is used.
 
-Libraries read an error body as long as it is, decompress whatever they receive, and follow redirects to any host with
-all headers but `Authorization`, such as Anthropic's and Google's keys. A server that sends faster than an answer is
-processed would keep the event loop from all other calls.
+Libraries read error bodies of any length, decompress all that they receive, and follow redirects to any host with all
+headers but `Authorization`, so also with Anthropic's and Google's keys. A server that sends faster than its answer is
+processed would block the event loop for all other calls.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 LARGEST_ANSWER_BYTES = 2**27
-"""Decompressed. 400,000 tokens in an event each, the longest answers there are, take about 100 MB."""
+"""Size after decompression. The longest answers, 400,000 tokens in an event each, take about 100 MB."""
 LARGEST_ERROR_BYTES = 2**18
-"""What follows is not read: 200 characters of an error are shown."""
+"""The rest of an error is not read; 200 characters are shown."""
 _PIECE_BYTES = 2**16
 _COMPRESSED = frozenset({"gzip", "x-gzip"})
 
 
 def limited(client: Any, *, busy_seconds: float = BUSY_SECONDS) -> Any:
-    """An HTTP client whose answers are limited; other calls run after each `busy_seconds` of processing one."""
+    """Limit the answers of an HTTP client; other calls run after each `busy_seconds` of processing one."""
     client.headers["Accept-Encoding"] = "gzip"
     client.event_hooks["response"].append(partial(limit, busy_seconds=busy_seconds))
     return client
@@ -70,7 +70,7 @@ def _stays(response: httpx2.Response) -> bool:
 
 
 class _Limited(httpx2.AsyncByteStream):
-    """A body in pieces, decompressed; other calls run between them. An error is cut off, an answer is refused."""
+    """The decompressed pieces of a body. Over its limit, an error is cut off and an answer is refused."""
 
     def __init__(self, stream: Any, *, most: int, is_error: bool, is_compressed: bool, busy_seconds: float) -> None:
         self._busy_seconds = busy_seconds

@@ -1,7 +1,7 @@
-"""Classes of fast-agent's providers: repaired when they are loaded, and loaded in a thread before an agent starts.
+"""Loads and repairs fast-agent's provider classes, in a thread before an agent starts.
 
-A provider's library takes up to half a second to import and as long to make its schemas at the first answer. Meanwhile
-the calls of other agents go on.
+A provider's library takes up to half a second to import, and as long to make its schemas at the first answer. The calls
+of other agents must not wait for that.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _loading = Lock()
 
 
 def prepare() -> None:
-    """Repair each class that is loaded."""
+    """Make fast-agent load classes with their repairs."""
     factories: Any = model_factory
     original, import_module = ModelFactory._load_provider_class, factories.import_module
     loaded: set[Provider] = set()
 
     def load_provider_class(provider: Provider) -> Any:
-        if provider in loaded:  # without the lock, which may be held by a thread that imports another library
+        if provider in loaded:  # without the lock, which a thread may hold that imports another library
             return _repaired(original(provider))
         with _loading:
             llm_class = _repaired(original(provider))
@@ -60,7 +60,7 @@ def prepare() -> None:
 
     def import_repaired(name: str) -> Any:
         module = import_module(name)
-        if name.startswith(_COPILOT):  # its classes are not loaded by that method
+        if name.startswith(_COPILOT):  # that method does not load its classes
             for each in [one for one in vars(module).values() if getattr(one, "__module__", None) == name]:
                 _repaired(each)
         return module
@@ -73,10 +73,10 @@ def prepare() -> None:
 async def load_providers(fast: FastAgent, settings: Settings, others: Iterable[str]) -> None:
     """Load the providers of all models that agents of the module use, and of `others`.
 
-    A provider that cannot be loaded is left to its agent's start, which has the reason.
+    If a provider cannot be loaded, the start of its agent fails with the reason.
 
     Raises:
-        AgentStartError: `start_failed`; a provider needs a login of the cloud, and there is none.
+        AgentStartError: `start_failed`; a provider requires a login of its cloud, and there is none.
     """
     named = {data["config"].model or default_model(settings) for data in fast.agents.values()}
     providers = {provider_of(model) for model in {*named, *others} if model}

@@ -1,8 +1,8 @@
 """Providers whose tokens come from a login: Codex, xAI and GitHub Copilot.
 
-fast-agent looks for such a token in the keyring, where the system may prompt, and in the files of Codex's own command
-line, and renews it on the event loop. Here it comes from the file that `FAST_AGENT_AUTH_FILE` names, or there is none,
-and it is renewed in a thread. No login is made: neither at a start nor in a call.
+fast-agent reads such a token from the keyring, where the system may prompt, and from the files of Codex's command line,
+and renews it on the event loop. Here it is read only from the file that `FAST_AGENT_AUTH_FILE` names, and renewed in a
+thread. The gateway never logs in.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _renew_in_threads(llm_class: Any, login: str, module_name: str, function: st
 
 
 def _uses_login(llm: Any) -> bool:
-    uses: Callable[[], bool] | None = getattr(llm, "_uses_oauth_credential", None)  # of xAI, some models need it
+    uses: Callable[[], bool] | None = getattr(llm, "_uses_oauth_credential", None)  # xAI: some models require it
     if uses is not None:
         return uses()
     name, config = llm.provider.config_name, llm.context.config
@@ -105,12 +105,12 @@ def _uses_login(llm: Any) -> bool:
 
 
 def _token(login: str, *, force_refresh: bool = False) -> str:
-    """The token of a login, as it is in the file.
+    """The token of a login in the file.
 
     Raises:
-        ProviderKeyError: there is none.
+        ProviderKeyError: there is no token.
     """
-    del force_refresh  # done before the turn, where it is due
+    del force_refresh  # the token is renewed before the turn
     if (token := _stored(login)) is None:
         name = _PROVIDERS[login].config_name
         key = f"`{name}.api_key` or {ProviderKeyManager.get_env_key_name(name)}"
@@ -125,7 +125,7 @@ def _stored(login: str) -> str | None:
         return None
     try:
         stored, is_readable = load_oauth_credential(login), True
-    except (OSError, ValueError):  # pydantic's error would be the reason that is reported, without the file
+    except (OSError, ValueError):  # the message of pydantic's error does not name the file
         stored, is_readable = None, False
     if not is_readable:
         why = f"{_PROVIDERS[login].display_name} cannot read its login in the file of {FILE}"
@@ -148,7 +148,7 @@ def _how_to_log_in(login: str) -> str:
 
 
 def _require_copilots_token(llm_class: Any) -> None:
-    """fast-agent reads it in a call, in a thread, but looks into the keyring if it finds none in variable or file."""
+    """Require a token of variable or file; otherwise fast-agent would look into the keyring in a call."""
 
     def validate_provider_credentials(self: Any) -> None:
         del self
@@ -159,7 +159,7 @@ def _require_copilots_token(llm_class: Any) -> None:
 
 
 def _repeat(llm_class: Any, name: str) -> None:
-    """fast-agent switches the repeats of the libraries off for this provider alone."""
+    """Repeat failed requests, which fast-agent switches off for this provider."""
     original = getattr(llm_class, name)
 
     @wraps(original)
@@ -172,7 +172,7 @@ def _repeat(llm_class: Any, name: str) -> None:
 
 
 def _keep_sockets(module: Any) -> None:
-    """fast-agent makes an HTTP client for every turn of Claude, and closes none."""
+    """Keep the HTTP client of Claude; fast-agent makes one for every turn, and closes none."""
     check_names(((module, "DefaultAsyncHttpxClient", ()),))
     original = module.DefaultAsyncHttpxClient
 

@@ -1,7 +1,7 @@
-"""OpenRouter's models. Facts that fast-agent lacks are read from OpenRouter's model list, in a task of its own.
+"""OpenRouter's models. Their limits are read from OpenRouter's model list, in a task of its own.
 
-fast-agent reads the list when it makes an LLM object, which is in every call, and blocks the event loop meanwhile, for
-up to 10 s. It remembers no failure.
+fast-agent reads the list for each new LLM object, so in every call, blocks the event loop for up to 10 s, and tries
+again after each failure.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ RELIED_ON: ReliedOn = (
     (_LOOKUP, "register_runtime_openrouter_models", ("result",)),
 )
 READ_AGAIN_SECONDS = 300.0
-"""fast-agent's own time for a list that it could read; here for every list."""
+"""Period between two requests of a list; fast-agent's is the same, but only after a success."""
 _log = logging.getLogger("pallas.runtime")
 _lookups = TaskOwner()
 _read: dict[tuple[str, str], float] = {}
-"""When each list was last asked for, by the address and the hash of the key."""
+"""Time of the last request of each list, by the address and the hash of the key."""
 
 
 def prepare(llm_class: type[Any]) -> None:
@@ -58,7 +58,7 @@ def prepare(llm_class: type[Any]) -> None:
 
 
 async def models_known() -> None:
-    """Return once no model list is being read."""
+    """Wait until no model list is being read."""
     await _lookups.wait_until_idle()
 
 
@@ -81,5 +81,5 @@ async def _look_up(key: str, url: str) -> None:
 
     result = await openrouter_model_lookup.lookup_openrouter_models(api_key=key, base_url=url)
     if result.error is not None:
-        _log.warning("model list of OpenRouter not read", extra={"why": result.error})
+        _log.warning("OpenRouter model list not read", extra={"why": result.error})
     openrouter_model_lookup.register_runtime_openrouter_models(result)

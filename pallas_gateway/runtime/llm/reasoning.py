@@ -1,7 +1,7 @@
 """OpenAI's reasoning models: parameters that their API refuses. Installed when an agent first uses one.
 
-While a model reasons, the API takes no `temperature`, `top_p` and penalties; few of them take `stop` at all. fast-agent
-sends what it is given, and the call fails. From GPT-5.1 on a model may be set not to reason, and samples as asked then.
+While a model reasons, the API refuses `temperature`, `top_p` and penalties; few of these models accept `stop`.
+fast-agent sends them, and the call fails. Since GPT-5.1 reasoning can be switched off; then they are accepted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RELIED_ON: ReliedOn = (
     (f"{_OPENAI}.responses:ResponsesLLM", "_configure_reasoning_mode", ()),
 )
 _PROVIDERS = frozenset({"openai", "azure", "responses", "codexresponses"})
-"""Others with models of OpenAI's, such as OpenRouter, drop what a model does not take."""
+"""Other providers of OpenAI's models, such as OpenRouter, drop parameters that a model does not accept."""
 _MAY_NOT_REASON = re.compile(r"gpt-5\.[1-9]")
 _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 

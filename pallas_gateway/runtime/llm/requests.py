@@ -1,4 +1,4 @@
-"""Requests of LLM turns as their providers' clients are called with them: which parameters one holds."""
+"""Reads the parameters of an LLM request from the arguments of its provider's client."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _ON_THE_WIRE = {
     "tool_choice": ("tool_choice",),
 }
 _WITHOUT_TOOLS = ("auto", "none")
-"""Where there is no tool, these two are kept by saying nothing."""
+"""Choices that hold without being sent if there is no tool."""
 _SCHEMA_TOOL = "return_structured_output"
-"""fast-agent's tool for models of Anthropic that take no schema; its arguments are the answer."""
+"""fast-agent's tool for models of Anthropic without schemas; its arguments are the answer."""
 
 
 def watch_requests(llm: Any, seen: Callable[[Mapping[str, Any]], None]) -> None:
-    """Have `seen` called with every request of this one LLM, if its provider is known.
+    """Have `seen` called with every request of one LLM, if its provider is known.
 
-    Only here the provider's class has made up its mind: parameters that its model does not take are gone.
+    These are the final requests: the provider's class has removed parameters that the model does not accept.
     """
     for kind in type(llm).__mro__:
         name, read = REQUEST_BUILDERS.get(kind.__name__, ("", _of_arguments))
@@ -54,7 +54,7 @@ def seen_in(request: Mapping[str, Any], parameters: Parameters) -> set[str]:
     """The parameters that a request holds."""
     found = {name for name, keys in _ON_THE_WIRE.items() if any(request.get(key) is not None for key in keys)}
     if isinstance(parameters.tool_choice, dict) and isinstance(request.get("tool_choice"), str):
-        found.discard("tool_choice")  # a word for all tools, which nothing can be but the provider's own
+        found.discard("tool_choice")  # a word for all tools, and the request has only tools of the provider
     if parameters.tool_choice in _WITHOUT_TOOLS and not request.get("tools"):
         found.add("tool_choice")
     if parameters.response_format == {"type": "text"}:
@@ -70,7 +70,7 @@ def sent_max_tokens(request: Mapping[str, Any]) -> int | None:
 
 
 def _of_arguments(arguments: Mapping[str, Any]) -> JsonObject:
-    """OpenAI's SDK: `extra_body` is merged into the body."""
+    """Merge `extra_body` into the body, as OpenAI's SDK does."""
     return {**arguments, **(arguments.get("extra_body") or {})}
 
 
@@ -94,7 +94,7 @@ def _of_google(config: Any) -> JsonObject:
 
 
 def _of_bedrock(attempt: Any) -> JsonObject:
-    """The schema of an answer is in the messages, where nothing tells it from what users write."""
+    """Read the request's fields. A schema is in the messages, where it cannot be told from user text."""
     request = attempt.converse_args
     inference, tools = request.get("inferenceConfig", {}), request.get("toolConfig", {})
     (choice,) = tools.get("toolChoice") or (None,)
@@ -115,4 +115,4 @@ REQUEST_BUILDERS: Mapping[str, tuple[str, Callable[[Any], JsonObject]]] = {
     "GoogleNativeLLM": ("_google_generate_content_config", _of_google),
     "BedrockLLM": ("_prepare_bedrock_attempt", _of_bedrock),
 }
-"""By provider class, whose name does not import its SDK: the method that builds a request, and how that is read."""
+"""By the name of a provider class: the method that builds a request, and the function that reads it."""

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, made fit for hosting."""
+"""Repairs of fast-agent's classes for OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _CLASSES = ("ResponsesLLM", "XAIResponsesLLM")
 
 
 def prepare(llm_class: Any) -> None:
-    """Use server-sent events where the project has chosen nothing; safe to call again.
+    """Use server-sent events by default; safe to call again.
 
-    A WebSocket serves one instance, which lives as long as its call: each call opened one, with TLS.
+    A WebSocket belongs to one instance, so each call would open one, with a TLS handshake.
     """
     if llm_class.__name__ not in _CLASSES:
         return

@@ -1,7 +1,7 @@
-"""JSON schemas for answers of models that take no tools with one: tools first, the schema afterwards.
+"""JSON schemas for models that do not accept tools together with a schema: tools first, then the schema.
 
-For such models fast-agent leaves out the tools, without a message, or takes them away after their first results. Here
-the loop runs with its tools and without the schema until the model answers; then one more turn has the schema alone.
+For such models fast-agent drops the tools without a message, or removes them after their first results. Here the loop
+runs with tools and without the schema until the model answers; then one more turn has only the schema.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WHOLE_ANSWERS = (None, LlmStopReason.END_TURN, LlmStopReason.STOP_SEQUENCE)
 
 
 def prepare(llm_class: type[Any]) -> None:
-    """Repair one of fast-agent's provider classes or their base; safe to call again."""
+    """Repair a provider class of fast-agent or their base class; safe to call again."""
     own = vars(llm_class)
     for name, repaired in _REPAIRS.items():
         if name in own and not hasattr(own[name], "original"):
@@ -47,7 +47,7 @@ def prepare(llm_class: type[Any]) -> None:
 
 
 def _wants_json(request_params: Any) -> bool:
-    """Return True if the answer has to be JSON, by a schema of fast-agent's or by OpenAI's `response_format`."""
+    """Return True if the answer must be JSON, by fast-agent's schema or by OpenAI's `response_format`."""
     given = request_params.response_format
     is_text = isinstance(given, dict) and given.get("type") == "text"
     return request_params.structured_schema is not None or (given is not None and not is_text)
@@ -95,7 +95,7 @@ def _held_back(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _never(self: object, messages: object) -> bool:
-    """Keep the tools when there are results: the model may need more."""
+    """Keep the tools after their first results: the model may need more."""
     del self, messages
     return False
 
@@ -103,7 +103,7 @@ def _never(self: object, messages: object) -> bool:
 def _should_finalize(
     self: ToolAgent, messages: object, request_params: Any, tools: Any, assistant_message: Any
 ) -> bool:
-    """Return True if one more turn has to put the answer into JSON; results of tools do not matter."""
+    """Return True if one more turn must put the answer into JSON, with or without results of tools."""
     if self.llm is None or assistant_message.stop_reason not in _WHOLE_ANSWERS:
         return False
     return _holds_back(self.llm, messages, self.llm.get_request_params(request_params), tools)

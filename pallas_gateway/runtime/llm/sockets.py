@@ -1,4 +1,4 @@
-"""The sockets of kept LLM clients: nothing of one turn stays on them for another. Imported once an LLM is used."""
+"""The sockets of kept LLM clients; no data of one turn stays for the next. Imported when an LLM is used."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ RELIED_ON: ReliedOn = (
 
 
 def session(ssl_context: ssl.SSLContext, keep_alive_seconds: float) -> aiohttp.ClientSession:
-    """What sends the requests of one client: keeps no cookie, and has as many sockets as there are turns."""
+    """Make the session of one client: it keeps no cookies and does not limit the number of sockets."""
     connector = _Connector(limit=0, keepalive_timeout=keep_alive_seconds, ssl=ssl_context)
     return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Gives no socket twice on which something came unasked, and has sockets remember nobody.
+    """Discards pooled sockets that received unsolicited data, and opens sockets in an empty context.
 
-    A socket and the timer that closes it outlive the call that opened them. asyncio keeps its context with both: the
-    token of the call's client, and all that the call was about.
+    A socket and its timer outlive the call that opened them, and asyncio keeps the context of that call with both: it
+    has the caller's token.
     """
 
     async def _get(self, *arguments: Any) -> Any:
         connection: Any = await super()._get(*arguments)
         while connection is not None and connection.protocol.should_close:
-            connection.close()  # else the next turn would take for its answer what is there
+            connection.close()  # the next turn would read the data as its answer
             connection = await super()._get(*arguments)
         return connection
 
@@ -52,7 +52,7 @@ class _Connector(aiohttp.TCPConnector):
         try:
             return await connecting
         except asyncio.CancelledError:
-            connecting.add_done_callback(_close)  # it may have come about just then
+            connecting.add_done_callback(_close)  # the connection may have opened just then
             raise
 
     def _release(self, *arguments: Any, **options: Any) -> None:

@@ -1,8 +1,8 @@
-"""The tool calls of streamed chat completions, put into OpenAI's form.
+"""Corrects the tool calls of streamed chat completions to OpenAI's form.
 
-There, each call has an index, which its pieces repeat, and the answer ends for the reason `tool_calls`. Some servers
-that are called compatible send no index or 0 for every call, no ids, another id with each piece, or the reason `stop`.
-fast-agent then drops calls or merges them, without an error.
+In that form, each call has an index, which its pieces repeat, and the finish reason is `tool_calls`. Some compatible
+servers send no index or 0 for every call, no ids, a new id with each piece, or the finish reason `stop`. fast-agent
+then drops calls or merges them, without an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from uuid import uuid4
 
 
 class ToolCalls:
-    """The tool calls of one answer, as its chunks bring them."""
+    """The tool calls of one streamed answer."""
 
     def __init__(self) -> None:
         self._ids: list[str] = []
@@ -40,5 +40,5 @@ class ToolCalls:
         if number is None:
             return True
         if not name:
-            return False  # a new call has its name; a new id alone does not make one
+            return False  # a new call has a name; a new id alone is no new call
         return call_id != self._ids[number] if call_id else index is None

@@ -1,4 +1,4 @@
-"""The first answer of a provider's library, read from memory: its schemas are made by then, in no call's time."""
+"""Has a provider's library read an answer from memory, so that its schemas are made before the first call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_KEY = "none"
 
 
 def warm_up(llm_class: type[Any]) -> None:
-    """Have the library behind one of fast-agent's classes read an answer; once for each library."""
+    """Make the library of a fast-agent class read an answer, once for each library."""
     for each in inspect.getmro(llm_class):
         if (read := _READERS.get(each.__name__)) is not None:
             read()
@@ -79,7 +79,7 @@ _READERS = {
 
 
 class _FromMemory(httpx2.BaseTransport):
-    """Answers every request with the same server-sent events; nothing is sent."""
+    """Answers every request with the same server-sent events, without a network."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         named = (f"event: {one['type']}\n" if "type" in one else "" for one in events)

@@ -1,7 +1,7 @@
-"""Limits on WebSockets to providers. Imported once an agent uses the Responses API.
+"""Limits on WebSockets to providers. Imported when an agent uses the Responses API.
 
-Their library follows redirects to any host with the key, and answers each ping at once, also for a server that does not
-read the answers: those are kept in memory. Messages are limited by fast-agent to 4 MB.
+Their library sends the key along redirects to any host, and answers each ping at once, also if the server does not read
+the answers, which stay in memory. fast-agent limits messages to 4 MB.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 MOST_UNSENT_BYTES = 2**24
-"""Of requests and answers to pings; a request with images has some MB."""
+"""Most unsent bytes of requests and answers to pings; a request with images has some MB."""
 MOST_CONTROL_FRAMES = 10_000
-"""Servers ping every few seconds."""
+"""Most control frames of one connection; servers ping every few seconds."""
 RELIED_ON: ReliedOn = (
     (client.connect, "process_redirect", ("self", "exc")),
     (client, "ClientConnection", ()),
@@ -32,7 +32,7 @@ RELIED_ON: ReliedOn = (
 
 
 def prepare() -> None:
-    """Have the library connect with limits; safe to call again."""
+    """Make the library connect with limits; safe to call again."""
     if client.ClientConnection is not LimitedConnection:
         check_names(RELIED_ON)
         client.ClientConnection = LimitedConnection  # type: ignore[misc]
@@ -40,7 +40,7 @@ def prepare() -> None:
 
 
 class LimitedConnection(client.ClientConnection):
-    """A connection that ends when its server sends more than an answer, or does not read."""
+    """A connection that ends if its server sends more than an answer, or does not read."""
 
     most_bytes = LARGEST_ANSWER_BYTES
     most_unsent_bytes = MOST_UNSENT_BYTES
@@ -49,7 +49,7 @@ class LimitedConnection(client.ClientConnection):
     _control_frames = 0
 
     def data_received(self, data: bytes) -> None:
-        """Take what the server has sent, or end the connection."""
+        """Process data from the server, or end the connection."""
         self._received += len(data)
         if self._received > self.most_bytes or self.transport.get_write_buffer_size() > self.most_unsent_bytes:
             self.transport.abort()
@@ -57,7 +57,7 @@ class LimitedConnection(client.ClientConnection):
             super().data_received(data)
 
     def process_event(self, event: Event) -> None:
-        """Take a message's frame or another one, such as a ping."""
+        """Process a frame of a message or a control frame, such as a ping."""
         self._control_frames += isinstance(event, Frame) and event.opcode in CTRL_OPCODES
         if self._control_frames > self.most_control_frames:
             self.transport.abort()

@@ -1,1 +1,1 @@
-"""From an AgentSpec to a started fast-agent program."""
+"""Makes the `FastAgent` of an `AgentSpec`: imports its module, or builds it from a declaration or a card."""

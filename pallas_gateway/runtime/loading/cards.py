@@ -1,4 +1,4 @@
-"""fast-agent's agent cards: read by its own loader, and made fit for what the gateway does with servers."""
+"""Reads fast-agent's agent cards with fast-agent's loader, and declares their servers like those of the project."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fast_agent.config import MCPSettings
 
-from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.failures import start_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 def read_card(fast: FastAgent, card: Path, settings: Settings) -> Iterator[str]:
     """Add the agents of a card, or of all cards in a folder, to `fast`, and their servers to `settings`.
 
-    What is wrong comes out; other things than the servers and models they name.
+    Yields problems of the cards, but not of the servers and models that they name.
     """
     if not card.exists():
         yield f"no such file or folder: {card}"
         return
     try:
         fast.load_agents(card)
-    except Exception as error:  # noqa: BLE001  a card may hold anything, and name files that hold anything
-        yield told(error)
+    except Exception as error:  # noqa: BLE001  cards and the files that they name may raise anything
+        yield start_reason(error)
         return
     for data in fast.agents.values():
         yield from _declare_servers(data["config"], settings)
 
 
 def _declare_servers(config: AgentConfig, settings: Settings) -> Iterator[str]:
-    """Have servers that a card declares itself (`mcp_connect`) be like those of the project.
+    """Add the servers that a card declares itself (`mcp_connect`) to those of the project.
 
-    fast-agent would make them when the agent starts, under names that nobody knows: without the limits, health checks
-    and metrics of the others, and with a browser login for a 401. Those of a provider it keeps.
+    fast-agent would make them when the agent starts, under generated names: without limits, health checks and metrics,
+    and with a login in the browser after a 401. Connectors of a provider are left to fast-agent.
     """
     mcp = settings.mcp = settings.mcp or MCPSettings()
     defaults = mcp.defaults.model_dump()
@@ -47,8 +47,8 @@ def _declare_servers(config: AgentConfig, settings: Settings) -> Iterator[str]:
     for index, entry in enumerate(own):
         try:
             server = entry.materialize(source_path=f"mcp_connect[{index}]", defaults=defaults)
-        except Exception as error:  # noqa: BLE001  told like all else that is wrong with a card
-            yield f"agent '{config.name}': mcp_connect: {told(error)}"
+        except Exception as error:  # noqa: BLE001  reported like other problems of a card
+            yield f"agent '{config.name}': mcp_connect: {start_reason(error)}"
             continue
         name = server.name or f"server-{index + 1}"
         if not _same(mcp.servers.setdefault(name, server), server):

@@ -1,7 +1,7 @@
-"""Agents that are declared instead of written: made in memory of an instruction, or of a card of fast-agent's.
+"""Makes the `FastAgent` of an agent without a module, from an instruction or from a card of fast-agent's.
 
-What is made is an ordinary `FastAgent`, so everything that holds for an imported one holds for it. All that is wrong
-with a declaration is told at once, each with the key of `agents.yaml` it belongs to.
+It is an ordinary `FastAgent`, as an imported module has one. All problems of a declaration are reported at once, each
+with its key in `agents.yaml`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fast_agent.skills import SKILLS_DEFAULT
 
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.failures import start_reason
 from pallas_gateway.runtime.loading.cards import read_card
 from pallas_gateway.runtime.loading.served import served_agent
 from pallas_gateway.runtime.settings.hosting import declare_peers, settings_of
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.protocols import AgentSpec, Declared
 
 type Place = tuple[str, str]
-"""A key of the agent in `agents.yaml`, and what is wrong there."""
+"""A key of the agent in `agents.yaml`, and its problem."""
 
 _NO_MODEL = "no model is configured; set it here, or `default_model` in fastagent.config.yaml"
 
 
 def make(spec: AgentSpec, declared: Declared, config_file: Path | None) -> FastAgent:
-    """The agent of a declaration, with fast-agent's settings of `config_file`, else of the working directory.
+    """Make the agent of a declaration, with fast-agent's settings of `config_file`, else of the working directory.
 
-    Not for the event loop: it reads files, and what an instruction names as `{{url:…}}`.
+    It blocks: it reads files, and fetches the URLs of `{{url:…}}` in an instruction.
 
     Raises:
-        AgentStartError: `bad_declaration`, and `places` are all that is wrong; or `start_failed` for bad settings.
+        AgentStartError: `bad_declaration` with all problems as `places`, or `start_failed` for bad settings.
     """
     try:
         fast = FastAgent(spec.name, config_path=str(config_file) if config_file else None, parse_cli_args=False)
-    except (Exception, SystemExit) as error:  # fast-agent exits over a file that is no YAML
-        raise AgentStartError(f"agent '{spec.name}' failed to start: {told(error)}") from error
+    except (Exception, SystemExit) as error:  # fast-agent exits if the file is not YAML
+        raise AgentStartError(f"agent '{spec.name}' failed to start: {start_reason(error)}") from error
     settings = settings_of(fast)
     declare_peers(settings, spec.peer_servers)
     if declared.card is not None:
@@ -70,7 +70,7 @@ def make(spec: AgentSpec, declared: Declared, config_file: Path | None) -> FastA
 
 
 def files_of(declared: Declared) -> list[Path]:
-    """The files that the declaration names, whether they are there or not, and the folder of a folder of cards."""
+    """The files that the declaration names, existing or not, and the folder if it names a folder of cards."""
     if declared.instruction_file is not None:
         return [declared.instruction_file]
     if declared.card is None:
@@ -84,9 +84,9 @@ def missing_files(spec: AgentSpec) -> list[Place]:
 
 
 def tool_filters(declared: Declared) -> dict[str, list[str]]:
-    """Allowed tools as fast-agent filters them: patterns of tools by what stands before the first `__` of their names.
+    """The allowed tools as fast-agent's filters: patterns by the part of a tool's name before the first `__`.
 
-    A server that fast-agent finds no patterns for would be open altogether, so each has some or an empty list.
+    fast-agent allows all tools of a server without an entry, so each server has one, which may be empty.
     """
     servers = (*declared.servers, *declared.agents)
     allowed = declared.tools if declared.tools is not None else [f"{server}{SEP}*" for server in declared.servers]
@@ -99,11 +99,11 @@ def tool_filters(declared: Declared) -> dict[str, list[str]]:
 
 
 def _of_instruction(fast: FastAgent, declared: Declared, settings: Settings, spec: AgentSpec) -> Iterator[Place]:
-    """Add the one agent; what is wrong with it."""
+    """Add the agent; yield its problems."""
     key = "instruction" if declared.instruction is not None else "instruction_file"
     try:
         _add_agent(fast, declared, spec.name)
-    except Exception as error:  # noqa: BLE001  reading, and whatever fetching a `{{url:…}}` may raise
+    except Exception as error:  # noqa: BLE001  reading a file or fetching a `{{url:…}}` may raise anything
         yield key, _why_unreadable(error)
     for index, name in enumerate(declared.servers):
         if (why := _why_unknown(name, settings, spec)) is not None:
@@ -119,14 +119,14 @@ def _of_instruction(fast: FastAgent, declared: Declared, settings: Settings, spe
 
 def _add_agent(fast: FastAgent, declared: Declared, name: str) -> None:
     async def served() -> None:
-        """fast-agent wants a function to decorate; nobody calls it."""
+        """Required by the decorator, never called."""
 
     decorate = fast.agent(
         name=name,
         instruction=_instruction(declared),
         servers=[*dict.fromkeys((*declared.servers, *declared.agents))],
         tools=tool_filters(declared),
-        skills=SKILLS_DEFAULT if declared.tools is None else None,  # those come with tools of their own
+        skills=SKILLS_DEFAULT if declared.tools is None else None,  # skills bring tools of their own
         model=declared.model,
         default=True,
     )
@@ -149,11 +149,11 @@ def _why_unreadable(error: Exception) -> str:
         return "the file is not UTF-8 text; save it as UTF-8"
     if isinstance(error, OSError) and error.filename is not None:
         return f"cannot be read: {error.strerror}: {error.filename}"
-    return str(error) if type(error) is ValueError else told(error)
+    return str(error) if type(error) is ValueError else start_reason(error)
 
 
 def _of_card(fast: FastAgent, card: Path, settings: Settings, spec: AgentSpec) -> Iterator[Place]:
-    """Add the agents of the card or cards; what is wrong with them."""
+    """Add the agents of the card or cards; yield their problems."""
     unreadable = [("card", why) for why in read_card(fast, card, settings)]
     yield from unreadable
     if fast.agents or not unreadable:

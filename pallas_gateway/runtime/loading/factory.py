@@ -1,4 +1,4 @@
-"""Where an agent's `FastAgent` comes from: its module is imported, or it is made of what is declared."""
+"""Makes the `FastAgent` of an agent: imports its module, or builds it from its declaration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class AgentFactory:
-    """Makes the agents of one project, and knows the files behind each."""
+    """Makes the agents of one project, and knows the files that each was made of."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class AgentFactory:
         on_slow_import: Callable[[str, float], object] | None = None,
         limits: RuntimeLimits | None = None,
     ) -> None:
-        """Make nothing yet; the arguments are those of `FastAgentRuntime`."""
+        """The arguments are those of `FastAgentRuntime`."""
         self._config_file = config_file
         self._limits = limits or RuntimeLimits()
         self._imports = Imports(settings_files(config_file), folder, on_slow_import, self._limits)
@@ -45,11 +45,11 @@ class AgentFactory:
         self._starts: Counter[str] = Counter()
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
 
-    async def make(self, spec: AgentSpec, *, anew: bool = False) -> FastAgent:
-        """The agent that `spec` says, not started yet; see `Runtime.start`.
+    async def make(self, spec: AgentSpec, *, reread: bool = False) -> FastAgent:
+        """Make the agent of `spec` without starting it; see `Runtime.start`.
 
         Raises:
-            AgentStartError: what is wrong with its module or declaration.
+            AgentStartError: its module or declaration is faulty.
         """
         if spec.declared is not None:
             return await self._make_declared(spec, spec.declared)
@@ -59,7 +59,7 @@ class AgentFactory:
             _watch(error, watched)
             raise error
         module = spec.module or ""
-        imported = await self._imports.load_fast(module, spec.watch, anew=anew)
+        imported = await self._imports.load_fast(module, spec.watch, reread=reread)
         try:
             fast = await self._shared.for_start(imported, spec)
         except AgentStartError as error:
@@ -70,7 +70,7 @@ class AgentFactory:
 
     @contextmanager
     def starting(self, spec: AgentSpec) -> Iterator[None]:
-        """Count the starts of a module, from making until leaving."""
+        """Count a start of a module as long as its agent exists."""
         module = spec.module or ""
         self._starts[module] += 1
         try:
@@ -79,20 +79,20 @@ class AgentFactory:
             self._starts[module] -= 1
 
     def start_failed(self, spec: AgentSpec, failure: AgentStartError, cause: BaseException) -> None:
-        """It was made and could not be started: let `failure` know when a file behind it changes."""
+        """Handle an agent that was made but failed to start: `failure` reports when a file of the agent changes."""
         if spec.declared is not None:
             _watch(failure, self._stamps(spec, spec.declared))
-        elif self._starts[spec.module or ""] > 1:  # the others stay on the module that is loaded
+        elif self._starts[spec.module or ""] > 1:  # the other starts keep the loaded module
             self._imports.watch(spec.module or "", failure, cause=cause)
         else:
             self._imports.start_failed(spec.module or "", failure, cause)
 
     def files_behind(self, fast: FastAgent) -> Files:
-        """Every file of the project that it was made of, as it was when it was read."""
+        """All files of the project that an agent was made of, with their stamps when they were read."""
         return self._files[fast]
 
     def give_up(self) -> None:
-        """Wait for none that is still being made."""
+        """Stop waiting for agents that are still being made."""
         self._imports.give_up()
 
     async def _make_declared(self, spec: AgentSpec, declared: Declared) -> FastAgent:

@@ -1,6 +1,6 @@
-"""What a started agent came from, and whether another start would make the same agent.
+"""The sources of a started agent. They show whether another start would make the same agent.
 
-Of fast-agent's settings only what the agent uses counts: a server added for one agent is no change for another.
+Of fast-agent's settings only the parts that the agent uses count: a new server of one agent does not change another.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _SERVER = "mcp.servers."
 
 
 class SettingsDigests:
-    """fast-agent's settings as they are now, as one digest for each part; read again only when a file has changed."""
+    """One digest for each part of fast-agent's current settings, which are read again only when a file has changed."""
 
     def __init__(self) -> None:
         self._read: dict[Path | None, tuple[Files, Digests]] = {}
 
     def of(self, config_file: Path | None, servers: Iterable[str]) -> Digests:
-        """The digests that matter to an agent that uses these servers.
+        """The digests of the parts that an agent with these servers uses.
 
         Raises:
-            Exception: whatever fast-agent raises over a file it cannot use.
+            Exception: any that fast-agent raises for a file that it cannot use.
         """
         used = {f"{_SERVER}{name}" for name in servers}
         parts = self._all(config_file)
@@ -54,9 +54,9 @@ class SettingsDigests:
 
 @dataclass(frozen=True, slots=True)
 class AgentFingerprint:
-    """Of one start: the spec, the files behind the module, and the settings in digests (they hold secrets).
+    """The sources of one start: the spec, the files of the module, and digests of the settings, which hold secrets.
 
-    `addresses` are those that the agent's servers are configured with; a peer matters to it only if it is one of them.
+    `addresses` are the configured addresses of the agent's servers; only peers with one of these addresses count.
     """
 
     spec: AgentSpec
@@ -68,12 +68,12 @@ class AgentFingerprint:
     settings_now: SettingsDigests = field(compare=False)
 
     def is_still(self, spec: AgentSpec) -> bool:
-        """True if nothing has changed since; settings that cannot be read any more are a change."""
+        """True if nothing has changed since; settings that cannot be read count as changed."""
         if have_changed(self.files) or self._what_matters(spec) != self._what_matters(self.spec):
             return False
         try:
             return self.settings == self.settings_now.of(self.config_file, self.servers)
-        except Exception:  # noqa: BLE001  the next start says what is wrong with them
+        except Exception:  # noqa: BLE001  the next start reports the fault
             return False
 
     def _what_matters(self, spec: AgentSpec) -> AgentSpec:

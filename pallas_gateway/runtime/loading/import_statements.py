@@ -1,7 +1,7 @@
-"""Records which modules the import statements of a block of code name, also those that were loaded before.
+"""Records the modules that the import statements of a block of code name, also those that were loaded before.
 
-Python offers no event for an import that `sys.modules` answers. So `builtins.__import__` is replaced, only while a
-block records, and only what the block's own thread imports is recorded.
+Python has no hook for an import of a loaded module. So `builtins.__import__` is replaced, only while a block records;
+only imports of the block's own thread are recorded.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     type Record = Callable[[Mapping[str, Any], list[str]], None]
-    """Called with the globals of the importing code, and the absolute names of what it may have imported."""
+    """Called with the globals of the importing code and the absolute names of the modules that it may have imported."""
 
 _record: ContextVar[Record | None] = ContextVar("record_import", default=None)
 
 
 @contextmanager
 def recording(record: Record) -> Iterator[None]:
-    """Call `record` for each import statement that runs in the block, before what it imports is loaded."""
+    """Call `record` for each import statement that runs in the block, before its modules are loaded."""
     token = _record.set(record)
     _statement.install()
     try:
@@ -53,20 +53,20 @@ class _ImportStatement:
     def uninstall(self) -> None:
         with self._lock:
             self._blocks -= 1
-            if self._blocks == 0 and builtins.__import__ is self:  # else an imported module has wrapped it
+            if self._blocks == 0 and builtins.__import__ is self:  # otherwise an imported module has wrapped it
                 builtins.__import__ = self._original
                 self._is_installed = False
 
     def __call__(
         self,
         name: str,
-        globals: Mapping[str, Any] | None = None,  # noqa: A002  the names that `__import__` gives its parameters
+        globals: Mapping[str, Any] | None = None,  # noqa: A002  the parameters of `__import__`
         locals: Mapping[str, Any] | None = None,  # noqa: A002
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
         if globals is not None and (record := _record.get()) is not None:
-            with suppress(ImportError):  # one that the import itself raises
+            with suppress(ImportError):  # the import raises it itself
                 base = resolve_name("." * level + name, _package(globals))
                 record(globals, [*and_its_packages(base), *(f"{base}.{one}" for one in fromlist or ())])
         return self._original(name, globals, locals, fromlist, level)
@@ -76,13 +76,13 @@ _statement = _ImportStatement()
 
 
 def _package(importer: Mapping[str, Any]) -> str:
-    """The package that a relative import begins at."""
+    """The package where a relative import begins."""
     spec = importer.get("__spec__")
     return importer.get("__package__") or "" if spec is None else spec.parent
 
 
 def and_its_packages(name: str) -> Iterator[str]:
-    """A dotted name, then those of the packages around it."""
+    """A dotted name, then the names of the packages that contain it."""
     while name:
         yield name
         name = name.rpartition(".")[0]

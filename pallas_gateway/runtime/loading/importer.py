@@ -1,4 +1,4 @@
-"""Importing a project's agent modules: each in a thread of its own, so that a slow or broken one holds up nobody."""
+"""Imports a project's agent modules, each in a thread of its own, so that a slow one does not block the event loop."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.files import Files
 
 _LONGEST_REASON = 300
-"""Characters of what a module raised."""
+"""Most characters that are shown of a module's exception."""
 
 _log = logging.getLogger("pallas.runtime")
 
 
 @dataclass(frozen=True, slots=True)
 class _Loading:
-    """An import that has begun and not ended."""
+    """A running import."""
 
     task: asyncio.Task[FastAgent]
     began: float = field(default_factory=monotonic)
@@ -49,7 +49,7 @@ class _Loading:
 
 
 class Imports:
-    """Imports modules, as a rule one by one: FastAgent's constructor swaps a global while it reads its file."""
+    """Imports modules, usually one at a time: FastAgent's constructor replaces a global while it reads its file."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class Imports:
         on_slow_import: Callable[[str, float], object] | None = None,
         limits: RuntimeLimits | None = None,
     ) -> None:
-        """Import nothing yet.
+        """Configure the imports of a project.
 
         Args:
-            settings_files: read by the modules while they are imported, or looked for.
-            folder: holds modules of the project, as the working directory does.
-            on_slow_import: called with a module that takes its time and the seconds it is given; None logs it.
+            settings_files: files that FastAgent's constructor looks for and reads during an import.
+            folder: contains modules of the project, as the working directory does.
+            on_slow_import: called with a module that is slow to import and its time limit in seconds; None logs it.
             limits: `import_seconds` and `import_turn_seconds`.
         """
         self._limits = limits or RuntimeLimits()
@@ -76,22 +76,22 @@ class Imports:
         self._running: dict[str, _Loading] = {}
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
 
-    async def load_fast(self, module_name: str, watched: Collection[Path] = (), *, anew: bool = False) -> FastAgent:
+    async def load_fast(self, module_name: str, watched: Collection[Path] = (), *, reread: bool = False) -> FastAgent:
         """Import `module_name` and return its `FastAgent`.
 
         Args:
             module_name: dotted.
             watched: files that the import may read; when one changes, the module and its imports are read again.
-            anew: read the module again if fast-agent's settings have changed since it was loaded, or if one of
-                `watched` was not watched then; a changed file of the module is read again in any case. Agents that use
-                the loaded module keep it.
+            reread: also read the module again if fast-agent's settings have changed since it was loaded, or if one of
+                `watched` was not watched then. Changed files of the module are always read again. Agents that use the
+                loaded module keep it.
 
         Raises:
             AgentStartError: `module_missing`, `import_failed` or `no_fast`, with the place and the cause.
         """
         loading = self._running.get(module_name)
-        if loading is None:  # else an earlier try still hangs in it; a second thread would hang beside it
-            loading = await self._begin(module_name, watched, anew=anew)
+        if loading is None:  # otherwise an earlier attempt still hangs; a second thread would hang too
+            loading = await self._begin(module_name, watched, reread=reread)
         seconds = self._limits.import_seconds
         try:
             return await asyncio.wait_for(asyncio.shield(loading.task), loading.left(seconds))
@@ -103,7 +103,7 @@ class Imports:
             raise
 
     def watch(self, module_name: str, error: AgentStartError, *, cause: BaseException | None = None) -> None:
-        """Let `error` know when a file behind the module changes."""
+        """Have `error` report when a file of the module changes."""
         of_failure = files_of_failure(module_name, cause or error, self._folder)
         for path in of_failure:
             forget_compiled(path)
@@ -112,19 +112,19 @@ class Imports:
         error.may_be_mended = partial(have_changed, files)
 
     def start_failed(self, module_name: str, error: AgentStartError, cause: BaseException) -> None:
-        """The module was imported but its agent could not be started: the next try reads it again."""
+        """Handle an agent that failed to start after the import: the next attempt reads the module again."""
         forget(module_name)
         self.watch(module_name, error, cause=cause)
 
     def files_behind(self, fast: FastAgent) -> Files:
-        """Every file that the module of `fast` and those it imports came from, as they were when they were read."""
+        """The files of the module of `fast` and of its imports, with their stamps when they were read."""
         return self._files[fast]
 
-    async def _begin(self, module_name: str, watched: Collection[Path], *, anew: bool) -> _Loading:
+    async def _begin(self, module_name: str, watched: Collection[Path], *, reread: bool) -> _Loading:
         async with self._turn:
-            self._project.watch(module_name, watched, anew=anew)
+            self._project.watch(module_name, watched, reread=reread)
             self._project.forget_outdated(but=self._running)
-            work = partial(self._load_and_note, module_name, watched, anew=anew)
+            work = partial(self._load_and_note, module_name, watched, reread=reread)
             loading = _Loading(asyncio.create_task(in_thread(work), name=f"import {module_name}"))
             self._running[module_name] = loading
             loading.task.add_done_callback(lambda done: self._forget(module_name, done))
@@ -133,9 +133,9 @@ class Imports:
                 self._on_slow_import(module_name, self._limits.import_seconds)
         return loading
 
-    def _load_and_note(self, module_name: str, watched: Collection[Path], *, anew: bool) -> FastAgent:
+    def _load_and_note(self, module_name: str, watched: Collection[Path], *, reread: bool) -> FastAgent:
         settings = stamps(self._settings_files)
-        if anew and self._settings_changed(module_name):
+        if reread and self._settings_changed(module_name):
             forget(module_name)
         is_loaded = module_name in sys.modules
         with self._project.importing(module_name, watched):
@@ -143,7 +143,7 @@ class Imports:
         if not is_loaded:
             own = settings_files(Path(fast.config_path)) if fast.config_path else ()
             self._settings_read[module_name] = settings | stamps(own)
-        self._files[fast] = self._project.files_behind(module_name)  # now: another import may forget some of them
+        self._files[fast] = self._project.files_behind(module_name)  # another import may forget some of them later
         return fast
 
     def _settings_changed(self, module_name: str) -> bool:
@@ -153,7 +153,7 @@ class Imports:
     def _forget(self, module_name: str, loading: asyncio.Task[FastAgent]) -> None:
         self._running.pop(module_name, None)
         if not loading.cancelled():
-            loading.exception()  # seen here, so that asyncio does not complain where the gateway stopped meanwhile
+            loading.exception()  # retrieved, else asyncio logs it if the gateway has stopped
 
     def give_up(self) -> None:
         """Stop waiting for imports that hang; their threads end with the process."""
@@ -162,18 +162,18 @@ class Imports:
 
 
 def _log_slow_import(module_name: str, seconds: float) -> None:
-    _log.warning("module is slow to import", extra={"agent_module": module_name, "limit_seconds": seconds})
+    _log.warning("slow module import", extra={"agent_module": module_name, "limit_seconds": seconds})
 
 
 def forget(module_name: str) -> None:
-    """Have the module, and those inside it, read anew on the next try: its file may be mended by then."""
-    for name in list(sys.modules):  # a copy, other threads import
+    """Have the next attempt read the module and its submodules again: the file may be corrected by then."""
+    for name in list(sys.modules):  # a copy, because other threads import
         if name == module_name or name.startswith(f"{module_name}."):
             sys.modules.pop(name, None)
 
 
 def _load(module_name: str, folder: Path | None) -> FastAgent:
-    """The only `FastAgent` among the globals of a module; of several, the one that is called `fast`."""
+    """Import a module and return its only `FastAgent`, or the one called `fast` if it has several."""
     module = _import(module_name, folder)
     fast = getattr(module, "fast", None)
     if isinstance(fast, FastAgent):
@@ -197,12 +197,12 @@ def _import(module_name: str, folder: Path | None) -> Any:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise AgentStartError(_why_missing(module_name, folder), reason="module_missing") from error
         raise AgentStartError(_import_failure(module_name, error), reason="import_failed") from error
-    except BaseException as error:  # a module may raise anything, and no Ctrl-C or cancellation of ours gets here
+    except BaseException as error:  # a module may raise anything; Ctrl-C and cancellation do not arrive in this thread
         raise AgentStartError(_import_failure(module_name, error), reason="import_failed") from error
 
 
 def _why_missing(module_name: str, folder: Path | None) -> str:
-    """`no module 'agents.a' in /srv/project/agents`, or where its first package was looked for."""
+    """`no module 'agents.a' in /srv/project/agents`, or the folders in which its first package is missing."""
     package = module_name.rpartition(".")[0]
     while package and package not in sys.modules:
         package = package.rpartition(".")[0]
@@ -214,7 +214,7 @@ def _why_missing(module_name: str, folder: Path | None) -> str:
 
 
 def _import_failure(module_name: str, error: BaseException) -> str:
-    """`module 'agents.a' failed to import: ValueError: … (agents/a.py:3)`, the deepest line of the project's own."""
+    """`module 'agents.a' failed to import: ValueError: … (agents/a.py:3)`, with the innermost line of the project."""
     where = ""
     if isinstance(error, SyntaxError) and error.filename:
         where = f" ({error.filename}:{error.lineno})"
@@ -233,7 +233,7 @@ def _import_failure(module_name: str, error: BaseException) -> str:
 
 
 async def in_thread[T](work: Callable[[], T]) -> T:
-    """Run `work` in a daemon thread: unlike a pool's, one that hangs does not keep the process from exiting."""
+    """Run `work` in a daemon thread; unlike a thread of a pool, it does not keep the process alive if it hangs."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
@@ -249,9 +249,9 @@ async def in_thread[T](work: Callable[[], T]) -> T:
         outcome, raised = None, None
         try:
             outcome = work()
-        except BaseException as error:  # noqa: BLE001  handed over, not handled
+        except BaseException as error:  # noqa: BLE001  raised in the event loop
             raised = error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(deliver, outcome, raised)
 
     threading.Thread(target=run, name="agent-import", daemon=True).start()

@@ -1,7 +1,7 @@
 """The project's loaded modules: the file of each, the modules it imports, and which are out of date.
 
-Imports are recorded while an agent's module is imported. A module is out of date when its file, or that of a project
-module it imports, changed since. Not recorded are imports that a function makes later, when it is called.
+Imports are recorded while an agent's module is imported; imports in functions that are called later are not. A module
+is out of date when its file, or the file of a project module that it imports, has changed since.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ProjectModules:
     """The modules of the project that agents' modules have loaded, with their files and imports."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """`folder` holds modules of the project, as the working directory does."""
+        """`folder` contains modules of the project, as the working directory does."""
         self._folder = folder
         self._loaded: dict[str, _Loaded] = {}
         self._imports: dict[str, set[str]] = {}
@@ -45,7 +45,7 @@ class ProjectModules:
 
     @contextmanager
     def importing(self, module_name: str, watched: Iterable[Path] = ()) -> Iterator[None]:
-        """Record what the import of an agent's module in this block loads, also if it fails.
+        """Record the modules that the import of an agent's module in this block loads, also if it fails.
 
         Args:
             module_name: the agent's module.
@@ -69,30 +69,30 @@ class ProjectModules:
             self._note_files(module_name, since)
             self._note_imports(module_name, imports, before)
 
-    def watch(self, module_name: str, files: Iterable[Path], *, anew: bool) -> None:
-        """Count `files` as read by the import of a module, which may be loaded already.
+    def watch(self, module_name: str, files: Iterable[Path], *, reread: bool) -> None:
+        """Treat `files` as read by the import of a module, which may be loaded already.
 
         Args:
             module_name: the agent's module.
             files: files that its import may have read.
-            anew: have the module out of date if one of `files` was not watched when it was imported.
+            reread: treat the module as out of date if one of `files` was not watched when it was imported.
         """
         if module_name in sys.modules:
             known = self._watched.setdefault(module_name, {})
             for path in files:
-                known.setdefault(path, None if anew else stamp(path))
+                known.setdefault(path, None if reread else stamp(path))
 
     def files_behind(self, module_name: str) -> Files:
-        """The file of the module and of each project module that it imports, as they were when they were imported."""
+        """The files of the module and of the project modules that it imports, with their stamps at the import."""
         loaded = (self._loaded.get(name) for name in self._with_imports(module_name))
         return {one.path: one.stamp for one in loaded if one is not None}
 
     def watched(self, module_name: str) -> Files:
-        """The files that its import may have read, as they were then."""
+        """The files that its import may have read, with their stamps at that time."""
         return self._watched.get(module_name, {})
 
     def forget_outdated(self, *, but: Iterable[str] = ()) -> None:
-        """Make the next import of modules that are out of date read them again. Importers keep what they imported.
+        """Remove modules that are out of date, so that the next import reads them. Their importers keep them.
 
         Args:
             but: names of modules that are being imported right now.
@@ -109,9 +109,9 @@ class ProjectModules:
             sys.modules.pop(name, None)
 
     def _read_with_watched(self, module_name: str) -> set[str]:
-        """Modules that may have read a watched file that changed: all that the agent's module imports.
+        """The modules that may have read a watched file that changed: all that the agent's module imports.
 
-        A watched file may be a module itself, one that no recorded statement imports.
+        A watched file may itself be a module that no recorded statement imports.
         """
         files = self._watched[module_name]
         if not have_changed(files):
@@ -132,8 +132,8 @@ class ProjectModules:
     def _note_imports(self, module_name: str, imports: Mapping[str, set[str]], before: set[str]) -> None:
         """Keep the imports of modules that ran.
 
-        A module that ran though no import statement names it (`importlib.import_module`) counts as imported by each
-        module that was new.
+        A new module that no import statement names (`importlib.import_module`) counts as imported by each module that
+        was new.
         """
         appeared = {name for name in self._loaded if name in sys.modules and name not in before}
         named = {*and_its_packages(module_name), *(name for names in imports.values() for name in names)}
@@ -154,5 +154,5 @@ class ProjectModules:
 
 
 def _unless_newer(found: Stamp, since: int) -> Stamp:
-    """None if the file may have been written after it was read; a time in the future tells nothing of that."""
+    """None if the file may have been written after it was read; times in the future do not show that."""
     return None if found is not None and since <= found[0] <= time_ns() else found

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def served_agent(fast: FastAgent, spec: AgentSpec) -> str:
-    """The agent that `spec` names, else the default one, else the only one, else the only one that no other one uses.
+    """The agent that `spec` names, else the default one, the only one, or the only one that no other agent uses.
 
     Raises:
         AgentStartError: `no_agent`; names the candidates and the key that chooses.
@@ -40,7 +40,7 @@ def served_agent(fast: FastAgent, spec: AgentSpec) -> str:
 
 
 def parts_of(agents: Mapping[str, AgentCardData], served: str) -> set[str]:
-    """The served agent and all agents that it uses, over any number of others."""
+    """The served agent and all agents that it uses directly or through others."""
     found: set[str] = set()
     pending = [served]
     while pending:
@@ -52,7 +52,7 @@ def parts_of(agents: Mapping[str, AgentCardData], served: str) -> set[str]:
 
 
 def _used(agents: Mapping[str, AgentCardData]) -> set[str]:
-    """Agents that another one uses; one that only uses itself stays a root."""
+    """Agents that another agent uses; an agent that only uses itself remains a root."""
     return {used for name, data in agents.items() for used in get_agent_dependencies(data) if used != name}
 
 

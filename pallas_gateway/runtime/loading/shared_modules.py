@@ -1,4 +1,4 @@
-"""Lets one imported module stand behind several entries of `agents.yaml`, and behind several versions of one."""
+"""Shares one imported module between several entries of `agents.yaml`, and between versions of one entry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from fast_agent.core.core_app import Core
 
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.failures import start_reason
 from pallas_gateway.runtime.loading.importer import in_thread
 from pallas_gateway.runtime.loading.served import parts_of, served_agent
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class SharedModules:
-    """Gives each start of a module's `FastAgent` its own settings and context; the agents stay those of the module.
+    """Gives each start of a module's `FastAgent` its own settings and context; the agents are those of the module.
 
-    The first start uses the module's own object, so that code of the module finds the started one under its name.
+    The first start uses the module's own object, so that the module's code has the started object.
     """
 
     def __init__(self) -> None:
-        self._arguments: WeakKeyDictionary[FastAgent, Namespace] = WeakKeyDictionary()  # as before its first start
+        self._arguments: WeakKeyDictionary[FastAgent, Namespace] = WeakKeyDictionary()  # before their first start
 
     async def for_start(self, fast: FastAgent, spec: AgentSpec) -> FastAgent:
         """The object to start: `fast` itself, or a copy for which fast-agent's settings are read again.
 
-        An entry that chooses its agent gets that agent and those that it uses, and connects to no server of the others.
+        An entry that chooses an agent gets that agent and those that it uses, without the servers of the others.
 
         Raises:
             AgentStartError: `no_agent`, or `start_failed` for settings that cannot be read.
@@ -46,8 +46,8 @@ class SharedModules:
             return fast
         try:
             another = await in_thread(partial(_copy, fast, arguments))
-        except (Exception, SystemExit) as error:  # fast-agent exits over a file that is no YAML
-            raise AgentStartError(f"agent '{spec.name}' failed to start: {told(error)}") from error
+        except (Exception, SystemExit) as error:  # fast-agent exits if the file is not YAML
+            raise AgentStartError(f"agent '{spec.name}' failed to start: {start_reason(error)}") from error
         if spec.agent is not None:
             parts = parts_of(fast.agents, served)
             another.agents = {name: data for name, data in fast.agents.items() if name in parts}

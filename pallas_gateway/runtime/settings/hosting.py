@@ -1,4 +1,4 @@
-"""fast-agent's settings made fit for a server: quiet, nothing on disk, no surprise LLM calls, no OAuth by itself."""
+"""fast-agent's settings for a server: no output, nothing on disk, no LLM calls and OAuth logins of its own."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def settings_of(fast: FastAgent) -> Settings:
 
 
 def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settings:
-    """The settings `fast` will run with, tamed.
+    """Prepare the settings that `fast` will run with.
 
     Args:
-        fast: read its configuration when its module was imported, from the working directory or its `config_path`.
-        config_file: the project's `fastagent_config`; takes the place of the working directory's file.
+        fast: has read its configuration at the import, from the working directory or its `config_path`.
+        config_file: the project's `fastagent_config`; replaces the file of the working directory.
     """
     settings = fast._settings
     if config_file is not None and fast.config_path is None:
         settings = engine.use_settings(config_file)
-        # These two are where FastAgent keeps its settings; it offers no way to change them after the import.
+        # FastAgent keeps its settings in these two attributes and has no way to change them after the import.
         fast._settings = settings
         fast.app._config_or_path = settings
     tame(settings)
@@ -63,14 +63,14 @@ def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settin
 
 
 def _hide_secrets(fast: FastAgent, settings: Settings) -> None:
-    """Hide what the command line could not know: secrets of a module's own file, decorators and variables."""
+    """Hide secrets that the command line does not know: of a module's own file, of decorators and of variables."""
     keys = (data["config"].api_key for data in fast.agents.values())
     redaction.configured.add(secret_values(settings.model_dump(warnings=False)))
     redaction.configured.add({*secrets_of_environment(os.environ), *filter(None, keys)})
 
 
 def tame(settings: Settings) -> None:
-    """Switch off whatever writes, prints, or calls a model on its own."""
+    """Switch off everything that writes, prints, or calls a model on its own."""
     settings.session_history = False
     settings.logger.type = "none"
     settings.logger.progress_display = False
@@ -78,31 +78,31 @@ def tame(settings: Settings) -> None:
     settings.logger.show_tools = False
     settings.compaction.auto = False
     if settings.mcp is not None:
-        settings.mcp.diagnostics.enabled = False  # it parses every message once more, to draw it in a terminal
+        settings.mcp.diagnostics.enabled = False  # would parse every message again to show it in a terminal
     _tame_tracing(settings)
     if settings.xai is not None and "image_upload_mode" not in settings.xai.model_fields_set:
-        settings.xai.image_upload_mode = "inline"  # else xAI gives each image of a caller a public URL
+        settings.xai.image_upload_mode = "inline"  # otherwise xAI gives each image of a caller a public URL
     if "llm_retries" not in settings.model_fields_set:
-        # The provider's client retries by itself; fast-agent's own retries wait 10 s and more, silently.
+        # The provider's client repeats requests; fast-agent's retries wait 10 s and more without a message.
         settings.llm_retries = 0
     forget_unset_placeholders(settings)
 
 
 def _tame_tracing(settings: Settings) -> None:
-    """fast-agent's own tracing says all of a call again, and by default with the words of it."""
+    """Switch off fast-agent's tracing: it would repeat every span of a call, by default with its content."""
     if settings.otel is None or not settings.otel.enabled:
         return
     if traces.are_on():
         settings.otel.enabled = False
-        _log.info("the gateway traces calls, fast-agent's own tracing (`otel`) stays off")
+        _log.info("fast-agent tracing off")
     else:
         traces.keep_content_out()
 
 
 def forget_unset_placeholders(settings: Settings) -> None:
-    """An unset `${KEY}` must read as "no key" and "the provider's own URL", not as those characters.
+    """Read an unset `${KEY}` as no key or the provider's default URL, not as these characters.
 
-    Nor may a variable that is set to nothing: the providers' clients would take it for an address.
+    The same holds for an empty variable, which the providers' clients would use as the address.
     """
     for variable in provider_addresses.VARIABLES:
         if not os.environ.get(variable, "set").strip():
@@ -116,7 +116,7 @@ def forget_unset_placeholders(settings: Settings) -> None:
 
 
 def declare_peers(settings: Settings, servers: Mapping[str, str]) -> None:
-    """Have agents of this gateway be servers, by name and URL; a server that the project declares itself stays."""
+    """Add agents of this gateway as servers, by name and URL, except where the project declares such a server."""
     if not servers:
         return
     if settings.mcp is None:
@@ -126,14 +126,14 @@ def declare_peers(settings: Settings, servers: Mapping[str, str]) -> None:
 
 
 def prepare_servers(settings: Settings, peers: Mapping[str, str]) -> dict[str, Downstream]:
-    """Make every configured MCP server ready for per-call connections and return them as values.
+    """Prepare every configured MCP server for connections of calls, and return them as values.
 
     Args:
-        settings: changed in place: OAuth is off unless asked for.
-        peers: address of a hosted agent → its name.
+        settings: changed in place: OAuth is off unless configured.
+        peers: names of hosted agents by their addresses.
 
     Raises:
-        AgentStartError: `start_failed`; what a server says about the caller's token makes no sense.
+        AgentStartError: `start_failed`; the settings of a server for the caller's token are invalid.
     """
     if settings.mcp is None:
         return {}
@@ -146,10 +146,10 @@ def prepare_servers(settings: Settings, peers: Mapping[str, str]) -> dict[str, D
 
 
 def _forwarding(name: str, server: MCPServerSettings, extra: Mapping[str, Any]) -> Forwarding:
-    """The keys that are not fast-agent's. Loading has refused bad ones, but not in a file that only a module names.
+    """The gateway's keys of a server. The configuration's are checked already, those of a module's own file are not.
 
     Raises:
-        AgentStartError: `start_failed`; rather no agent than one that sends a token where it was not meant to go.
+        AgentStartError: `start_failed`; an invalid key, with which a token might be sent to the wrong server.
     """
     keys = {key: ExpandedText(value) if isinstance(value, str) else value for key, value in extra.items()}
     try:
@@ -174,17 +174,17 @@ def _is_sent_by_fast_agent(server: MCPServerSettings) -> bool:
 def _prepare_server(
     name: str, server: MCPServerSettings, peers: Mapping[str, str], forwarding: Forwarding
 ) -> Downstream:
-    server.name = name  # CallAuth finds its downstream by this
+    server.name = name  # CallAuth finds its downstream by this name
     server.implementation = server.implementation or Implementation(name="pallas-gateway", version=__version__)
     marked = bool(forwarding.forward_inbound_auth) or _is_sent_by_fast_agent(server)
     auth = server.auth or MCPServerAuthSettings()
     if "oauth" not in auth.model_fields_set:
-        auth.oauth = False  # else a 401 starts a browser login that nobody sees
+        auth.oauth = False  # otherwise a 401 starts a login in a browser
     server.auth = auth
     documented = server.url or ""
     peer = peers.get(documented.rstrip("/"))
     if peer is not None:
-        auth.forward = None  # fast-agent would open a connection of its own for each request that forwards a token
+        auth.forward = None  # fast-agent would open a connection for each request that forwards a token
     return Downstream(
         name,
         server.url,
@@ -199,7 +199,7 @@ def _prepare_server(
 
 
 def _program(server: MCPServerSettings) -> StdioProgram | None:
-    """The program of a stdio server, with the environment that fast-agent gives it in a call."""
+    """The program of a stdio server, with its environment in a call."""
     if server.transport != "stdio" or not server.command:
         return None
     environ = {**get_default_environment(), **(server.env or {})}
@@ -207,7 +207,7 @@ def _program(server: MCPServerSettings) -> StdioProgram | None:
 
 
 def _token_exchange(name: str, url: str, settings: TokenExchangeSettings | None) -> TokenExchange | None:
-    """As a value; the resource is the documented address, also of a peer: the authorization server knows no other."""
+    """The exchange as a value. Its resource is the configured address, which the authorization server knows."""
     if settings is None:
         return None
     return TokenExchange(
@@ -223,6 +223,6 @@ def _token_exchange(name: str, url: str, settings: TokenExchangeSettings | None)
 
 
 def _without_secrets(url: str) -> str:
-    """The URL as a name (RFC 8707 section 2): its user and query may be the server's own credentials."""
+    """The URL as a resource name (RFC 8707 section 2), without user and query, which may be credentials."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

@@ -1,4 +1,4 @@
-"""Names of models as a project writes them: which fast-agent can use, and what an unknown one was meant to be."""
+"""Checks the models that a project names: whether fast-agent can use one, and which known name is nearest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.config.problems import did_you_mean, nearest
-from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.failures import start_reason
 
 if TYPE_CHECKING:
     from fast_agent.config import Settings
@@ -35,22 +35,22 @@ def why_unusable(spec: str, settings: Settings) -> str | None:
     """Return the reason why fast-agent cannot use a model that an agent names, None if it can."""
     try:
         if spec.startswith("$"):
-            resolve_model_reference(spec, settings.model_references)  # else an unknown one would mean the default
+            resolve_model_reference(spec, settings.model_references)  # an unknown one would mean the default
         found = resolve_model_spec(None, model=spec, model_references=settings.model_references)
     except FastAgentError as error:
-        return f"model '{spec}' cannot be used: {told(error)}"
+        return f"model '{spec}' cannot be used: {start_reason(error)}"
     return _why_unresolved(found.model or spec, f"model '{spec}'")
 
 
 def default_model(settings: Settings) -> str | None:
-    """The model of agents that name none, as it is written; None if there is none."""
+    """The default model as the project writes it; None if there is none."""
     return _default(settings)[0]
 
 
 def is_bedrock_id(model_name: str) -> bool:
     """Return True for a model's id at Amazon Bedrock, such as `us.amazon.nova-lite-v1:0`.
 
-    fast-agent asks AWS for its list of models instead, on the event loop, for every name that it does not know.
+    For every unknown name, fast-agent asks AWS for its list of models, on the event loop.
     """
     return _BEDROCK_ID.fullmatch(model_name) is not None
 
@@ -78,7 +78,7 @@ def in_settings(place: tuple[str, str]) -> str:
 
 
 def near_model(name: str) -> str | None:
-    """A model that fast-agent knows and whose name is almost the same."""
+    """A model that fast-agent knows with almost the same name."""
     return nearest(name, ModelDatabase.list_models(), likeness=_ALIKE)
 
 
@@ -92,10 +92,10 @@ def _why_unresolved(model: str, what: str) -> str | None:
         ModelFactory.resolve_model_spec(model)
     except ModelConfigError as error:
         if not error.message.startswith(_UNKNOWN):
-            return f"{what} cannot be used: {told(error)}"
+            return f"{what} cannot be used: {start_reason(error)}"
         return f"{what} cannot be used: {_why_unknown(model)}"
     except (FastAgentError, ValueError) as error:
-        return f"{what} cannot be used: {told(error)}"
+        return f"{what} cannot be used: {start_reason(error)}"
     return None
 
 

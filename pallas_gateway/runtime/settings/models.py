@@ -1,4 +1,4 @@
-"""What the gateway knows and decides about models: their capabilities, and those it does not know."""
+"""Capabilities of models, known to fast-agent or declared by the project."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/heic")
 _SENT_NO_IMAGES = frozenset({Provider.BEDROCK})
-"""Providers that fast-agent sends the text of a message alone, without an error."""
+"""Providers to which fast-agent sends only the text of a message, without an error."""
 
 
 def register_unknown_models(
     fast: FastAgent, settings: Settings, capabilities: ModelCapabilities | None, models: Iterable[str] = ()
 ) -> None:
-    """Tell fast-agent about the models of a module that it does not know, from what the project declares.
+    """Register the models of a module that fast-agent does not know, with the capabilities that the project declares.
 
     Args:
-        fast: the module's.
-        settings: hold the default model.
-        capabilities: what is declared for the agent.
-        models: others that its callers may choose.
+        fast: of the module.
+        settings: contain the default model.
+        capabilities: declared for the agent.
+        models: further models that its callers may choose.
 
     Raises:
-        ModelConfigError: nobody could make sense of one of `models`.
+        ModelConfigError: fast-agent cannot parse one of `models`.
     """
     others = [ModelFactory.resolve_model_spec(spec).wire_model_name for spec in models]
     if capabilities is None:
@@ -52,7 +52,7 @@ def register_unknown_models(
 
 def _register_unknown_model(name: str, capabilities: ModelCapabilities) -> None:
     is_known = ModelDatabase.get_model_params(name) is not None
-    # Another agent may have declared the same model without vision; fast-agent would then drop images without a word.
+    # If another agent declared the same model without vision, fast-agent would drop images without a message.
     if is_known and (not capabilities.vision or ModelDatabase.supports_mime(name, "image/png")):
         return
     tokenizes = ModelDatabase.QWEN_MULTIMODAL if capabilities.vision else ModelDatabase.TEXT_ONLY
@@ -65,12 +65,12 @@ def _register_unknown_model(name: str, capabilities: ModelCapabilities) -> None:
 
 
 def model_name(spec: str) -> str:
-    """The part after the provider: `openai.gpt-x` → `gpt-x`; a spec without a provider is the name itself."""
+    """The part of a model's spec after the provider: `gpt-x` of `openai.gpt-x` and of `gpt-x`."""
     return spec.split(".", 1)[1] if "." in spec else spec
 
 
 def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | None) -> ModelFacts:
-    """The model the served agent (for a workflow: the first agent with a model) really uses."""
+    """The model that the served agent uses; for a workflow, that of the first agent with a model."""
     agents = app.registered_agents()
     ordered = [agents[served], *(agent for name, agent in agents.items() if name != served)]
     llm = next((llm for agent in ordered if (llm := getattr(agent, "llm", None)) is not None), None)
@@ -85,20 +85,20 @@ def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | No
 
 
 def models_used(app: AgentApp) -> set[tuple[str, str]]:
-    """Every model that one of the agents uses, as (name of its provider, its own over the wire)."""
+    """Every model that an agent of the module uses, as (provider, name at the provider)."""
     llms = (getattr(agent, "llm", None) for agent in app.registered_agents().values())
     used = {(llm.provider, llm.model_name) for llm in llms if llm is not None and llm.model_name}
     return {(provider.config_name, name) for provider, name in used}
 
 
 def provider_and_model(spec: str) -> tuple[str, str]:
-    """A model that a project names, as (name of its provider, its own over the wire)."""
+    """A model that a project names, as (provider, name at the provider)."""
     found = ModelFactory.resolve_model_spec(spec)
     return found.provider.config_name, found.wire_model_name
 
 
 def facts_of(spec: str) -> ModelFacts:
-    """What fast-agent knows of a model, or was told at the agent's start."""
+    """Facts of a model that fast-agent knows, or that were registered at the agent's start."""
     found = ModelFactory.resolve_model_spec(spec)
     name = found.wire_model_name
     is_known = ModelDatabase.get_model_params(name) is not None
@@ -107,5 +107,5 @@ def facts_of(spec: str) -> ModelFacts:
 
 
 def _image_types(model: str) -> frozenset[str]:
-    """What fast-agent does not pass on it drops without a word, whatever was declared."""
+    """The types of images that fast-agent passes on to the model; it drops others without a message."""
     return frozenset(kind for kind in _IMAGE_TYPES if ModelDatabase.supports_mime(model, kind))

@@ -1,7 +1,7 @@
 """The address of each LLM provider, the same for calls and for preflight.
 
-fast-agent's classes differ in when they read a provider's `*_BASE_URL` variable, and in what an address without a path
-means. Here the variable counts wherever the files give no address.
+fast-agent's classes differ in when they read a provider's `*_BASE_URL` variable, and in how they use an address without
+a path. Here the variable is read wherever the files have no address.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fast_agent.config import Settings
 
-# The variable that the provider's client reads, and the provider's own address.
+# The variable that the provider's client reads, and the provider's default address.
 _ADDRESSES: Mapping[str, tuple[str | None, str]] = {
     "anthropic": ("ANTHROPIC_BASE_URL", "https://api.anthropic.com"),
     "openai": ("OPENAI_BASE_URL", "https://api.openai.com/v1"),
@@ -38,7 +38,7 @@ _ADDRESSES: Mapping[str, tuple[str | None, str]] = {
     "aliyun": (None, "https://dashscope-intl.aliyuncs.com/compatible-mode/v1"),
 }
 _SECTIONS = {"responses": ("responses", "openai"), "googleoai": ("google",)}
-"""Sections of the settings, the first that is there counts; of all other providers the one of their own name."""
+"""Sections of the settings by provider; the first that exists counts. Other providers: the section of their name."""
 _VERSION = "/v1"
 VARIABLES = tuple(dict.fromkeys(variable for variable, _ in _ADDRESSES.values() if variable is not None))
 
@@ -50,7 +50,7 @@ def section_of(name: str, settings: Settings) -> Any:
 
 
 def own_address(name: str) -> str | None:
-    """The provider's own address, None where there is no such thing."""
+    """The provider's default address, None if it has none."""
     return _ADDRESSES.get(name, (None, None))[1]
 
 
@@ -66,19 +66,19 @@ def address_of(name: str, settings: Settings) -> str | None:
 
 
 def settle(settings: Settings) -> None:
-    """Write into the settings what fast-agent would otherwise take from elsewhere, or misread."""
+    """Write the addresses into the settings that fast-agent would take from elsewhere, or read wrongly."""
     for name in _ADDRESSES:
         section: Any = getattr(settings, name, None)
-        if not hasattr(section, "model_fields_set"):  # none, or a key that fast-agent does not know
+        if not hasattr(section, "model_fields_set"):  # no section, or one that fast-agent does not know
             continue
-        if not section.base_url or "base_url" not in section.model_fields_set:  # xAI's has a default of its own
-            # With a section but no address, a `generic` model's requests and its key would go to OpenAI.
+        if not section.base_url or "base_url" not in section.model_fields_set:  # xAI's section has a default
+            # Without an address, the requests of a `generic` model and its key would go to OpenAI.
             section.base_url = _of_environment(name) or (own_address(name) if name == "generic" else section.base_url)
     _without_version(settings)
 
 
 def ask_the_same_address(module: ModuleType) -> None:
-    """Have the WebSockets of the Responses API go where its other requests go; safe to call again."""
+    """Use the same address for WebSockets of the Responses API as for its other requests; safe to call again."""
     provider_class = getattr(module, "ResponsesLLM", None)
     if provider_class is None or getattr(provider_class._base_responses_url, "is_settled", False):
         return
@@ -99,7 +99,7 @@ def _of_environment(name: str) -> str | None:
 
 
 def _without_version(settings: Settings) -> None:
-    """Anthropic's client adds `/v1` itself; fast-agent cuts one off, with the digits of a port before it."""
+    """Remove `/v1`, which Anthropic's client adds; fast-agent would also remove digits of the port before it."""
     variable = "ANTHROPIC_BASE_URL"
     if url := os.environ.get(variable):
         os.environ[variable] = _unversioned(url)

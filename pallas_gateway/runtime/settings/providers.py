@@ -1,4 +1,4 @@
-"""Which LLM providers a project has set up, and which of them its default model makes the active one."""
+"""The LLM providers that a project has configured, and the active one, which its default model uses."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ _APIS: Mapping[str, Api] = {
     ),
 }
 _ONLY_ACTIVE = {"responses", "googleoai", "generic"}
-"""Asked only for the default model: two are OpenAI and Google by another way, the third needs no key."""
+"""Asked only if active: two reach OpenAI and Google by another API, the third requires no key."""
 _NO_KEY_NEEDED = "ollama"
-"""What fast-agent sends to a `generic` server without a key."""
+"""The key that fast-agent sends to a `generic` server if none is configured."""
 _AZURE_API_VERSION = "2024-10-21"
 """fast-agent's, where none is configured."""
 _OF_ITS_KEY = {"openrouter": "https://openrouter.ai/api/v1/key", "hf": "https://huggingface.co/api/whoami-v2"}
-"""Addresses that require the key, of providers whose list of models does not."""
+"""Addresses that check the key, for providers whose list of models requires none."""
 
 
 def llm_providers(settings: Settings) -> tuple[LlmProvider, ...]:
-    """The active provider, and all others that have a key of their own."""
+    """The active provider, and all others that have a key."""
     active = _active(settings)
     names = (name for name in _APIS if name not in _ONLY_ACTIVE and (active is None or name != active.name))
-    asked = {(active.url, active.key)} if active else set()  # `openai` and `responses` may be one server
+    asked = {(active.url, active.key)} if active else set()  # `openai` and `responses` may be the same server
     others = [one for one in (_provider(name, settings) for name in names) if (one.url, one.key) not in asked]
     return (*((active,) if active else ()), *(other for other in others if other.key is not None))
 
 
 def providers_of(models: Iterable[tuple[str, str]], settings: Settings) -> tuple[LlmProvider, ...]:
-    """The providers of models that agents use, each model as (name of its provider, its own over the wire)."""
+    """The providers of models that agents use, each model as (provider, name at the provider)."""
     asked = sorted({one for one in models if one[0] != Provider.FAST_AGENT.config_name})
     return tuple(_provider(name, settings, model=model) for name, model in asked)
 
@@ -61,7 +61,7 @@ def _active(settings: Settings) -> LlmProvider | None:
     """The provider of the default model; None without one, and for fast-agent's own test models.
 
     Raises:
-        ModelConfigError: nobody knows this model.
+        ModelConfigError: fast-agent does not know the model.
     """
     found = resolve_model_spec(None, default_model=settings.default_model, model_references=settings.model_references)
     if found.model is None:
@@ -90,14 +90,14 @@ def _provider(name: str, settings: Settings, *, model: str | None = None) -> Llm
 
 
 def _logs_in(section: Any) -> bool:
-    """Google's Vertex AI, and Azure with an identity of its cloud: both log in where preflight does not."""
+    """True for Google's Vertex AI and for Azure with an identity of its cloud, whose logins preflight does not make."""
     vertex = getattr(section, "vertex_ai", None) or {}
     is_vertex = vertex.get("enabled") if isinstance(vertex, dict) else getattr(vertex, "enabled", False)
     return bool(is_vertex or getattr(section, "use_default_azure_credential", False))
 
 
 def _key(name: str, settings: Settings) -> str | None:
-    # Not `get_optional_api_key`: for some providers it looks into keyrings, or logs in.
+    # Not `get_optional_api_key`, which reads keyrings or logs in for some providers.
     configured = ProviderKeyManager.get_config_file_key(name, settings) or ProviderKeyManager.get_env_var(name)
     return configured or (_NO_KEY_NEEDED if name == "generic" else None)
 

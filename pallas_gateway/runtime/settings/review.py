@@ -1,7 +1,7 @@
-"""Problems in fast-agent's own files: refused values, keys that it would not read, an unusable default model.
+"""Problems in fast-agent's files: invalid values, keys that it does not read, an unusable default model.
 
-fast-agent passes over most keys that it does not know, and users may keep keys of their own there. So an unknown key is
-wrong where fast-agent reads every key (in a server), and elsewhere only if it is a known one misspelt.
+fast-agent ignores most unknown keys, and users may keep keys of their own there. So an unknown key is a problem where
+fast-agent reads every key (in a server), and elsewhere only if it resembles a known key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pallas_gateway.config.problems import misspelt, nearest, suggesting
 from pallas_gateway.config.yaml.source import FREE_PREFIX
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.compat import engine
-from pallas_gateway.runtime.failures import told
+from pallas_gateway.runtime.failures import start_reason
 from pallas_gateway.runtime.settings.hosting import forget_unset_placeholders
 from pallas_gateway.runtime.settings.model_names import DEFAULT, default_model, provider_of, why_default_unusable
 from pallas_gateway.telemetry.redaction import cleaned
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 type Place = tuple[str, str]
-"""A dotted key of fast-agent's files, and what is wrong there."""
+"""A dotted key of fast-agent's files, and its problem."""
 
 _GATEWAYS_OWN = ("model_capabilities",)
 _MIGRATED = ("auto_sampling", "mcp_timeline")
-"""Keys of earlier versions that fast-agent still takes."""
+"""Keys of earlier versions that fast-agent still reads."""
 _SERVER_KEYS = {*MCPServerSettings.model_fields, *MCPServerDeclaration.model_fields, *Forwarding.model_fields}
 _REACHED_BY = ("url", "command", "target", "connector_id")
 _LONGEST = 300
 _LACKS = "Missing "
-"""Before the name of the provider in the messages of Azure, for one."""
+"""Prefix of the provider's name in some messages, such as Azure's."""
 
 
 def review(written: Mapping[str, Any], config_file: Path | None) -> list[Place]:
-    """All that is wrong; `written` are the files' values, `config_file` the one that the project names."""
+    """All problems; `written` are the values of the files, `config_file` is the one that the project names."""
     found = [*_of_keys(written, Settings, "")]
     try:
         settings = engine.read_settings(config_file)
@@ -59,9 +59,9 @@ def review(written: Mapping[str, Any], config_file: Path | None) -> list[Place]:
 
 
 def blamed_settings(error: BaseException, settings: Settings | None = None) -> tuple[Place, ...]:
-    """The places in fast-agent's files that kept an agent from starting, if that was why.
+    """The places in fast-agent's files that caused a failed start, if they did.
 
-    `settings` are those that the agent was started with, None if it was not made.
+    `settings` are those of the start, None if the agent was not made.
     """
     for cause in walk_exception_chain(error):
         if isinstance(cause, ModelConfigError) and settings is not None:
@@ -86,7 +86,7 @@ def _of_key(error: ProviderKeyError, settings: Settings) -> tuple[Place, ...]:
     provider = provider_of(model) if model is not None else None
     if provider is None or not error.message.removeprefix(_LACKS).startswith(f"{provider.display_name} "):
         return ()
-    return ((DEFAULT, f"model '{model}' cannot be used: {told(error)}"),)
+    return ((DEFAULT, f"model '{model}' cannot be used: {start_reason(error)}"),)
 
 
 def _of_values(error: ValidationError) -> Iterator[Place]:
@@ -95,7 +95,7 @@ def _of_values(error: ValidationError) -> Iterator[Place]:
 
 
 def _sentence(error: ErrorDetails) -> str:
-    """Without the value, which may be a secret."""
+    """The message without the value, which may be a secret."""
     if error["type"] == "extra_forbidden":
         return "unknown key"
     if error["type"] == "literal_error":
@@ -120,7 +120,7 @@ def _of_keys(written: Mapping[str, Any], section: type[BaseModel], path: str) ->
 
 
 def _of_value(value: object, annotation: Any, path: str) -> Iterator[Place]:
-    """A section, or several by name; of sections that come in several kinds, fast-agent alone knows which is meant."""
+    """Check a section, or several by name. Sections of several kinds are skipped: only fast-agent can tell the kind."""
     kinds = set(_sections_in(annotation))
     if len(kinds) != 1 or not isinstance(value, Mapping):
         return

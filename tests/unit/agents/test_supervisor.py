@@ -169,7 +169,7 @@ async def test_a_failed_agent_whose_files_changed_is_tried_again_at_once(caplog:
         edited.set()
         await some.until(broken="ready")
         assert some.states["other"] == "failed"  # nothing of its changed
-    changed = [vars(record)["agent"] for record in caplog.records if record.message.startswith("files of a failed")]
+    changed = [vars(record)["agent"] for record in caplog.records if record.message == "files of failed agent changed"]
     assert changed == ["broken"]
 
 
@@ -344,12 +344,12 @@ async def test_a_start_that_will_not_be_interrupted_does_not_come_up_any_more() 
 
     class Stubborn(MemoryRuntime):
         @asynccontextmanager
-        async def start(self, spec: AgentSpec, *, anew: bool = False) -> AsyncGenerator[MemoryAgentRuntime]:
+        async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncGenerator[MemoryAgentRuntime]:
             entered.set()
             while not going_on.is_set():
                 with contextlib.suppress(asyncio.CancelledError):
                     await going_on.wait()
-            async with super().start(spec, anew=anew) as runtime:
+            async with super().start(spec, reread=reread) as runtime:
                 yield runtime
 
     some = fleet({"a": MemoryAgent()})

@@ -177,7 +177,7 @@ async def test_an_agent_is_current_until_its_plan_or_its_file_is_another(make: M
             assert not agent.is_current(replace(spec, max_iterations=3))
             subject.edit()
             assert not agent.is_current(spec)
-            async with subject.runtime.start(spec, anew=True) as successor:
+            async with subject.runtime.start(spec, reread=True) as successor:
                 assert successor.is_current(spec)
 
 

@@ -122,7 +122,7 @@ async def test_server_that_tells_of_changes_is_heard_at_once(caplog: pytest.LogC
         await known(asked, "old", "kept")
         await server.change(kept=ChangingTool(), new=ChangingTool())
         await known(asked, "kept", "new")
-    said = [(r.added, r.removed) for r in caplog.records if "other tools" in r.getMessage()]  # type: ignore[attr-defined]
+    said = [(r.added, r.removed) for r in caplog.records if r.getMessage() == "downstream tools changed"]  # type: ignore[attr-defined]
     assert said == [(["new"], ["old"])]
 
 

@@ -25,7 +25,7 @@ class Heard:
         self.seconds.append(seconds)
 
 
-async def told(server: str, operation_type: str) -> list[tuple[str, str, bool]]:
+async def start_reason(server: str, operation_type: str) -> list[tuple[str, str, bool]]:
     heard = Heard()
     with entered(CallScope(operations=Operations(heard, {"tools", "notes"}))):
         await timed(fine)(object(), server, operation_type)
@@ -42,16 +42,16 @@ async def told(server: str, operation_type: str) -> list[tuple[str, str, bool]]:
     ],
 )
 async def test_an_operation_is_told_by_its_kind(operation_type: str, kind: str) -> None:
-    assert await told("tools", operation_type) == [("tools", kind, True)]
+    assert await start_reason("tools", operation_type) == [("tools", kind, True)]
 
 
 @pytest.mark.parametrize("operation_type", ["tools/list", "prompts/list", "resources/list", "completion/complete"])
 async def test_lists_and_completions_are_not_told_of(operation_type: str) -> None:
-    assert await told("tools", operation_type) == []
+    assert await start_reason("tools", operation_type) == []
 
 
 async def test_a_server_nobody_configured_is_another() -> None:
-    assert await told("attached by a model", "tools/call") == [("other", "tool", True)]
+    assert await start_reason("attached by a model", "tools/call") == [("other", "tool", True)]
 
 
 async def fine(*_: object, **options: Any) -> str:

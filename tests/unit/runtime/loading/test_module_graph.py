@@ -189,19 +189,19 @@ def test_a_watched_module_that_is_imported_at_a_call_is_imported_again(files: Fi
     assert call() == 2
 
 
-@pytest.mark.parametrize("anew", [False, True])
-def test_a_file_that_is_watched_only_now_may_have_changed_since_the_import(files: Files, *, anew: bool) -> None:
+@pytest.mark.parametrize("reread", [False, True])
+def test_a_file_that_is_watched_only_now_may_have_changed_since_the_import(files: Files, *, reread: bool) -> None:
     prompt = files.folder / "prompt.md"
     prompt.write_text("one")
     files.write("agent", "WORD = 1")
     name = f"{files.name}.agent"
-    files.project.watch(name, [prompt], anew=anew)
+    files.project.watch(name, [prompt], reread=reread)
     files.load("agent")
-    files.project.watch(name, [prompt], anew=anew)
+    files.project.watch(name, [prompt], reread=reread)
     files.project.forget_outdated()
-    assert files.is_loaded("agent") == (not anew)
+    assert files.is_loaded("agent") == (not reread)
     files.load("agent", prompt)
-    files.project.watch(name, [prompt], anew=anew)
+    files.project.watch(name, [prompt], reread=reread)
     files.project.forget_outdated()
     assert files.is_loaded("agent")
     prompt.write_text("another text")

@@ -213,7 +213,7 @@ def test_settings_that_cannot_be_read_are_a_warning_without_the_values(
 ) -> None:
     Path("fastagent.config.yaml").write_text(content)
     assert found() == []
-    assert [record.message for record in caplog.records] == ["LLM providers are not checked"]
+    assert [record.message for record in caplog.records] == ["LLM providers not checked"]
     assert KEY not in repr(vars(caplog.records[0]))
 
 
