@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from mcp import MCPError
 from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult
 from pydantic import ValidationError
 
 from pallas_gateway.agent_server.requests import SESSION_HEADER, headers_of
-from pallas_gateway.calls.questions import Answer
+from pallas_gateway.calls.questions import ORIGIN_META_KEY, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-
-    from mcp_types import ElicitResult
 
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.calls.questions import Mode, Outcome, Question
@@ -50,6 +50,18 @@ def modes_of_session(session: str | None, version: str) -> list[Mode]:
     return [mode for mode, flag in _FLAGS.items() if flag in flags and version >= _SINCE[mode]]
 
 
+def elicitation(question: Question) -> ElicitRequest:
+    """Return the request that puts a question to a client; 2026-07-28 knows neither its `_meta` nor its id."""
+    meta: Any = {ORIGIN_META_KEY: question.origin}
+    if question.url is not None:
+        params = ElicitRequestURLParams(
+            message=question.message, url=question.url, elicitation_id=question.id, meta=meta
+        )
+        return ElicitRequest(params=params)
+    schema: dict[str, Any] = dict(question.schema or {"type": "object", "properties": {}})
+    return ElicitRequest(params=ElicitRequestFormParams(message=question.message, requested_schema=schema, meta=meta))
+
+
 class StreamAsker:
     """The `Asker` of a call whose client has a stream for requests of the gateway."""
 
@@ -76,8 +88,5 @@ class StreamAsker:
         return Answer("cancelled")
 
     async def _elicit(self, question: Question) -> ElicitResult:
-        session, text, request_id = self._context.session, question.message, self._context.request_id
-        if question.url is not None:
-            return await session.elicit_url(text, question.url, question.id, related_request_id=request_id)
-        schema: dict[str, Any] = dict(question.schema or {"type": "object", "properties": {}})
-        return await session.elicit_form(text, schema, related_request_id=request_id)
+        metadata = ServerMessageMetadata(related_request_id=self._context.request_id)
+        return await self._context.session.send_request(elicitation(question), ElicitResult, metadata=metadata)

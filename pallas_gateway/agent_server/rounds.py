@@ -12,17 +12,14 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     INVALID_PARAMS,
-    ElicitRequest,
-    ElicitRequestFormParams,
-    ElicitRequestURLParams,
     ElicitResult,
     InputRequiredResult,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from pallas_gateway.agent_server.asking import OUTCOMES, modes_in
+from pallas_gateway.agent_server.asking import OUTCOMES, elicitation, modes_in
 from pallas_gateway.agent_server.requests import caller_of, request_bearer
-from pallas_gateway.calls.questions import Answer
+from pallas_gateway.calls.questions import ORIGINS_META_KEY, Answer
 from pallas_gateway.errors import CallRefusedError
 
 if TYPE_CHECKING:
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.calls.open_calls import OpenCall, OpenCalls
-    from pallas_gateway.calls.questions import Mode, Question
+    from pallas_gateway.calls.questions import Mode
 
 _INVALID_STATE = "Invalid or expired requestState"
 
@@ -79,15 +76,9 @@ FIRST_ROUND = Round()
 
 def questions_result(call: OpenCall, state: str) -> InputRequiredResult:
     """Return the result that asks the open questions of a call."""
-    requests = {id_: _request(question) for id_, question in call.questions.items()}
-    return InputRequiredResult(input_requests={**requests}, request_state=state)
-
-
-def _request(question: Question) -> ElicitRequest:
-    if question.url is not None:
-        return ElicitRequest(params=ElicitRequestURLParams(message=question.message, url=question.url))
-    schema = dict(question.schema or {"type": "object", "properties": {}})
-    return ElicitRequest(params=ElicitRequestFormParams(message=question.message, requested_schema=schema))
+    requests = {id_: elicitation(question) for id_, question in call.questions.items()}
+    meta = {ORIGINS_META_KEY: {id_: question.origin for id_, question in call.questions.items()}}
+    return InputRequiredResult(input_requests={**requests}, request_state=state, meta=meta)
 
 
 def call_of(calls: OpenCalls, round_: Round, agent: str) -> OpenCall | None:

@@ -70,4 +70,4 @@ def approval_question(tool: str, arguments: Mapping[str, Any]) -> Question:
     if len(shown) > LONGEST_ARGUMENTS:
         rest = f"… (cut: {len(shown) - LONGEST_ARGUMENTS} characters of {len(shown)} are not shown)"
         shown = shown[:LONGEST_ARGUMENTS] + rest
-    return Question("approval", f"May the tool {tool} run with these arguments?\n{shown}", schema=_SCHEMA)
+    return Question("approval", f"May the tool {tool} run with these arguments?\n{shown}", schema=_SCHEMA, tool=tool)

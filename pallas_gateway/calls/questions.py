@@ -29,6 +29,8 @@ type Kind = Literal["form", "url", "approval", "human_input"]
 type Action = Literal["accept", "decline", "cancel"]
 type Outcome = Literal["accepted", "declined", "cancelled", "expired", "unaskable"]
 
+ORIGIN_META_KEY, ORIGINS_META_KEY = "pallas/question", "pallas/questions"
+"""In `_meta` of a request: the `origin` of its question; of a result: the origins of its questions, by their ids."""
 LONGEST_QUOTE = 1_000
 """Characters of a question that a model reads when the caller could not be asked."""
 _log = logging.getLogger("pallas.questions")
@@ -45,6 +47,7 @@ class Question:
         schema: JSON Schema of the answer's content; None for a page to open.
         url: the page to open; None for a form.
         agent: the agent in whose work the question arose, as clients know it; None for the one that was called.
+        tool: the tool under approval, as `server/tool`.
         id: unique.
     """
 
@@ -54,12 +57,19 @@ class Question:
     schema: Mapping[str, Any] | None = field(default=None, repr=False)
     url: str | None = field(default=None, repr=False)
     agent: str | None = None
+    tool: str | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def mode(self) -> Mode:
         """Return the mode of elicitation."""
         return "form" if self.url is None else "url"
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """Return the facts that the gateway itself knows: no text of a server or a model is among them."""
+        facts = {"kind": self.kind, "agent": self.agent, "server": self.server, "tool": self.tool}
+        return {key: value for key, value in facts.items() if value is not None}
 
     def text_for(self, called: str) -> str:
         """Return the message for the client that called the agent `called`: it begins with the name of the asker."""

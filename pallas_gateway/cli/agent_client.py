@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.agent_server.tools import GET_HEALTH, META_KEY, PARAMS_META_KEY
@@ -12,10 +13,10 @@ from pallas_gateway.calls.assistant_stream import STREAM_META_KEY
 from pallas_gateway.cli.chat.turns import Window, window_of
 from pallas_gateway.cli.live import stream_payload
 from pallas_gateway.cli.parameters import offered_by
-from pallas_gateway.cli.remote import connected, fetch_agents, find_agent, message_tool
+from pallas_gateway.cli.remote import RefusedError, connected, fetch_agents, find_agent, message_tool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from mcp.client import Client
     from mcp_types import CallToolResult, LoggingMessageNotificationParams, Tool
@@ -63,15 +64,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class AgentClient:
-    """One agent of one gateway, and the token to send.
-
-    `person_for` returns what answers the agent's questions, from the names of the gateway's agents.
-    """
+    """One agent of one gateway, the token to send, and who answers the agent's questions."""
 
     url: str
     agent: str
     bearer: str | None = field(default=None, repr=False)
-    person_for: Callable[[Collection[str]], Person | None] = lambda _: None
+    person: Person | None = None
 
     @asynccontextmanager
     async def open(self, view: View | None = None) -> AsyncIterator[Connection]:
@@ -82,19 +80,18 @@ class AgentClient:
             UnreachableError: no gateway answers, or the connection was lost.
             RefusedError: the gateway requires another token, or is unavailable.
         """
-        agents = await fetch_agents(self.url, self.bearer)
-        agent, person = find_agent(agents, self.agent), self.person_for([one.name for one in agents])
-        if person is not None and view is not None:
-            person.pause = view.paused
+        agent = find_agent(await fetch_agents(self.url, self.bearer), self.agent)
+        if self.person is not None and view is not None:
+            self.person.pause = view.paused
 
         async def on_message(params: LoggingMessageNotificationParams) -> None:
             if view is not None and (payload := stream_payload(params)) is not None:
                 view.payload(payload)
 
-        async with connected(agent, bearer=self.bearer, on_message=on_message, on_question=person) as client:
+        async with connected(agent, bearer=self.bearer, on_message=on_message, on_question=self.person) as client:
             tool = await message_tool(client, self.agent)
             capabilities = ChatCapabilities(tool.name, offered_by(tool.input_schema), window_of(agent.document))
-            yield Connection(client, capabilities, view)
+            yield Connection(client, capabilities, view, self.person)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +101,37 @@ class Connection:
     _client: Client
     capabilities: ChatCapabilities
     _view: View | None
+    _person: Person | None
 
     async def call(self, arguments: dict[str, Any], *, live: bool) -> CallToolResult:
-        """Call the message tool; with `live`, the text is streamed to the view."""
+        """Call the message tool, and answer its questions; with `live`, the text is streamed to the view.
+
+        Raises:
+            RefusedError: the result requires input that this client does not offer.
+        """
+        from mcp_types import CallToolResult, InputRequiredResult  # noqa: PLC0415  other commands need no MCP
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             if self._view is not None:
                 self._view.progress(progress, total, message)
 
         meta: Any = {STREAM_META_KEY: "delta"} if live else {}
-        tool = self.capabilities.tool
-        return await self._client.call_tool(tool, arguments, progress_callback=on_progress, meta=meta)
+        call = partial(
+            self._client.session.call_tool,
+            self.capabilities.tool,
+            arguments,
+            progress_callback=on_progress,
+            meta=meta,
+            allow_input_required=True,
+        )
+        # Not by the SDK's loop: it shows no `_meta` of a result that asks, and ends after ten of them.
+        result = await call()
+        while isinstance(result, InputRequiredResult) and self._person is not None:
+            answers = await self._person.answers_to(result)
+            result = await call(input_responses=answers, request_state=result.request_state)
+        if not isinstance(result, CallToolResult):
+            raise RefusedError(f"Agent '{self.capabilities.tool}' asks a client that declared that it cannot be asked.")
+        return result
 
     async def tools(self) -> list[Tool]:
         """Return the agent's own tools, without those of its downstreams."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Sequence
 
     from pallas_gateway.cli.questions import Person
 
@@ -20,14 +20,12 @@ ApproveOption = Annotated[
 NoAskOption = Annotated[bool, typer.Option("--no-ask", help="Decline what the agent asks, ask nothing.")]
 
 
-def person_by(
-    answers: Sequence[str], approve: Sequence[str], *, asks: bool
-) -> Callable[[Collection[str]], Person | None]:
-    """Return the function that gives an `AgentClient` its `Person`."""
+def person_by(answers: Sequence[str], approve: Sequence[str], *, asks: bool) -> Person | None:
+    """Return who answers the questions of calls; None declares that this client cannot be asked.
 
-    def person(agents: Collection[str]) -> Person | None:
-        from pallas_gateway.cli.questions import person_for  # noqa: PLC0415  not needed before a call
+    Raises:
+        UsageError: an answer is not `FIELD=VALUE`.
+    """
+    from pallas_gateway.cli.questions import person_for  # noqa: PLC0415  most commands ask nothing
 
-        return person_for(answers, approve, agents, asks=asks)
-
-    return person
+    return person_for(answers, approve, asks=asks)

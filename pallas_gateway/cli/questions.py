@@ -1,150 +1,169 @@
 """Questions of agents to the person at the client: answered by options, or at the client's terminal.
 
-Whatever a server wrote is shown without control characters and in limited length. A page is opened only on request.
+The text of servers is shown without control characters and in limited length. A page is opened only on request.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import unicodedata
 import webbrowser
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pallas_gateway.calls.forms import choices_of, fields_of, misfit, required_in
+from pallas_gateway.calls.forms import misfit
+from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
+from pallas_gateway.cli.form_fields import fields_in, harmless
 from pallas_gateway.cli.output import problem
+from pallas_gateway.cli.remote import RefusedError
 from pallas_gateway.cli.usage import UsageError
-from pallas_gateway.config.loading.secret_values import is_secret_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from mcp_types import ElicitRequestParams, ElicitResult
+    from mcp.client.session import ClientRequestContext
+    from mcp_types import ElicitRequestParams, ElicitResult, InputRequiredResult, InputResponses
+
+    from pallas_gateway.cli.form_fields import FormField
 
 type Read = Callable[[str, bool], Awaitable[str]]
 """Reads a line at a prompt; with True, without showing it. Raises `EOFError` when the person ends the input."""
 
-LONGEST_TEXT, MOST_CHOICES = 20_000, 50
-_APPROVAL = re.compile(r"(?P<agent>[A-Za-z0-9_.-]+): May the tool (?P<tool>\S+) run with these arguments\?\n")
-_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+_APPROVED = {"decision": "once"}
 
 
 class Person:
     """Answers questions: by `answers` (fields) and `approve` (globs over tools), else by what is read at a terminal.
 
-    `agents` are the names of the gateway's agents: only they ask for approvals. Without `read`, a question that the
-    options do not answer is declined.
+    Questions that are open together are asked one after the other. Without `read`, a question that the options do not
+    answer is declined.
     """
 
-    def __init__(
-        self, answers: Mapping[str, str], approve: Sequence[str], agents: Collection[str], read: Read | None
-    ) -> None:
+    def __init__(self, answers: Mapping[str, str], approve: Sequence[str], read: Read | None) -> None:
         self.pause: Callable[[], AbstractContextManager[object]] = nullcontext
         self.open_page: Callable[[str], object] = webbrowser.open
         self._answers = answers
         self._approve = approve
-        self._agents = agents
         self._read = read
         self._asking = asyncio.Lock()
 
-    async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
-        """Return the answer to an elicitation."""
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        """Answer a request of the initialize era."""
+        return await self.answer(params, (context.meta or {}).get(ORIGIN_META_KEY))
+
+    async def answers_to(self, asked: InputRequiredResult) -> InputResponses:
+        """Answer the questions of a result of 2026-07-28.
+
+        Raises:
+            RefusedError: the result asks for nothing that a person can answer.
+        """
+        from mcp_types import ElicitRequest  # noqa: PLC0415  other commands need no MCP
+
+        origins = (asked.meta or {}).get(ORIGINS_META_KEY)
+        responses: InputResponses = {}
+        for id_, request in (asked.input_requests or {}).items():
+            if isinstance(request, ElicitRequest):
+                origin = origins.get(id_) if isinstance(origins, dict) else None
+                responses[id_] = await self.answer(request.params, origin)
+        if not responses:
+            raise RefusedError("The agent's endpoint requires input of a kind that this client does not offer.")
+        return responses
+
+    async def answer(self, params: ElicitRequestParams, origin: object = None) -> ElicitResult:
+        """Return the answer to an elicitation; `origin` is what the gateway says of it, which no server can write."""
         from mcp_types import ElicitRequestURLParams, ElicitResult  # noqa: PLC0415  other commands need no MCP
 
-        del context
-        if self._approves(params.message):
-            return ElicitResult(action="accept", content={"decision": "once"})
-        async with self._asking:  # tools that run at once may ask at once
+        answering: Callable[[], Awaitable[dict[str, Any] | None]]
+        if isinstance(params, ElicitRequestURLParams):
+            answering = partial(self._open, params.url)
+        elif self._approves(origin, params.requested_schema):
+            return ElicitResult(action="accept", content={**_APPROVED})
+        else:
+            answering = partial(self._fill_in, list(fields_in(params.requested_schema)))
+        async with self._asking:
             with self.pause():
                 problem(f"\n{harmless(params.message)}")
                 try:
-                    if isinstance(params, ElicitRequestURLParams):
-                        return ElicitResult(action="accept" if await self._opened(params.url) else "decline")
-                    fields = fields_of(params.requested_schema)
-                    if not await self._consents(fields):
-                        return ElicitResult(action="decline")
-                    return ElicitResult(action="accept", content=await self._filled(fields, params.requested_schema))
-                except _NoValueError:
+                    return ElicitResult(action="accept", content=await answering())
+                except _DeclinedError:
                     problem("(declined)")
                     return ElicitResult(action="decline")
                 except (EOFError, KeyboardInterrupt):
                     problem("(cancelled)")
                     return ElicitResult(action="cancel")
 
-    def _approves(self, message: str) -> bool:
-        asked = _APPROVAL.match(message)
-        return (
-            asked is not None
-            and asked["agent"] in self._agents
-            and any(fnmatchcase(asked["tool"], glob) for glob in self._approve)
-        )
+    def _approves(self, origin: object, schema: Mapping[str, Any]) -> bool:
+        if not isinstance(origin, Mapping) or origin.get("kind") != "approval" or misfit(schema, _APPROVED) is not None:
+            return False
+        return any(fnmatchcase(str(origin.get("tool")), glob) for glob in self._approve)
 
-    async def _opened(self, url: str) -> bool:
+    async def _open(self, url: str) -> None:
+        """Open a page.
+
+        Raises:
+            _DeclinedError: it must not be opened.
+        """
         problem(f"Page: {harmless(url)}")
         if (host := host_of(url)) is None:
-            problem("(not opened: it is no address of a web page)")
-            return False
-        if not await self._says_yes(f"Open {host} in the browser? [y/N] "):
-            return False
-        self.open_page(url)
-        return True
+            problem("(not opened: it is no address of a web page, or browsers may read its host in another way)")
+            raise _DeclinedError
+        await self._consent(f"Open {host} in the browser? [y/N] ")
+        if not self.open_page(url):
+            problem("(no browser was found: open the page yourself)")
 
-    async def _consents(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a form may be filled in: no form is accepted that neither a person nor `--answer` answers."""
+    async def _fill_in(self, fields: Sequence[FormField]) -> dict[str, Any]:
+        """Return the values of a form.
+
+        Raises:
+            _DeclinedError: neither a person nor `--answer` answers it.
+        """
         if not fields:  # the message is the question
-            return await self._says_yes("Accept? [y/N] ")
-        return self._read is not None or any(name in self._answers for name in fields)
+            await self._consent("Accept? [y/N] ")
+        elif self._read is None and not any(field.name in self._answers for field in fields):
+            raise _DeclinedError
+        content = {field.name: await self._value(field) for field in fields}
+        return {name: value for name, value in content.items() if value is not None}
 
-    async def _says_yes(self, prompt: str) -> bool:
-        return self._read is not None and (await self._read(prompt, False)).strip() == "y"
+    async def _consent(self, prompt: str) -> None:
+        if self._read is None or (await self._read(prompt, False)).strip() != "y":
+            raise _DeclinedError
 
-    async def _filled(self, fields: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-        required = required_in(schema)
-        content: dict[str, Any] = {}
-        for name, field in fields.items():
-            field = field if isinstance(field, dict) else {}  # noqa: PLW2901  a hostile schema
-            value = await self._value(name, field, is_required=name in required)
-            if value is not None:
-                content[name] = value
-        return content
-
-    async def _value(self, name: str, field: Mapping[str, Any], *, is_required: bool) -> Any:
+    async def _value(self, field: FormField) -> Any:
         """Return the value of a field, None for one that is left out.
 
         Raises:
             EOFError: the person has ended the input.
-            _NoValueError: the options give no value, and the form cannot be sent without it.
+            _DeclinedError: the options give no value, and the form cannot be sent without it.
         """
-        if name in self._answers:
-            value = value_of(self._answers[name], field)
-            if (why := misfit({"properties": {name: field}}, {name: value})) is None:
+        if field.name in self._answers:
+            value = field.value_of(self._answers[field.name])
+            if (why := field.misfit(value)) is None:
                 return value
-            problem(f"(--answer: {why})")
-        default = field.get("default")
+            problem(f"(--answer: {harmless(why)})")
+        default = field.default
         while self._read is not None:
-            hidden = field.get("format") == "password" or is_secret_name(name)
-            text = (await self._read(prompt_of(name, field, is_required=is_required), hidden)).strip()
-            if not text and (default is not None or not is_required):
+            text = (await self._read(field.prompt(), field.is_hidden)).strip()
+            if not text and (default is not None or not field.is_required):
                 return default
-            value = value_of(text, field)
-            if (why := misfit({"properties": {name: field}}, {name: value})) is None:
+            value = field.value_of(text)
+            if (why := field.misfit(value)) is None:
                 return value
-            problem(f"({why})")
-        if default is None and is_required:
-            raise _NoValueError
+            problem(f"({harmless(why)})")
+        if default is None and field.is_required:
+            raise _DeclinedError
         return default
 
 
-class _NoValueError(Exception):
-    """A form cannot be filled in."""
+class _DeclinedError(Exception):
+    """The question is not accepted."""
 
 
-def person_for(answers: Sequence[str], approve: Sequence[str], agents: Collection[str], *, asks: bool) -> Person | None:
+def person_for(answers: Sequence[str], approve: Sequence[str], *, asks: bool) -> Person | None:
     """Return who answers the questions of a call; None declares that this client cannot be asked.
 
     Raises:
@@ -154,37 +173,7 @@ def person_for(answers: Sequence[str], approve: Sequence[str], agents: Collectio
     read = _read_line if sys.stdin.isatty() and sys.stderr.isatty() else None
     if not asks or (read is None and not given and not approve):
         return None
-    return Person(given, approve, agents, read)
-
-
-def value_of(text: str, field: Mapping[str, Any]) -> Any:
-    """Return what was typed as a value of the field's type; the text itself if it is none."""
-    choices = choices_of(field) or []
-    if text.isdecimal() and 1 <= int(text[:9]) <= len(choices) and text not in choices:
-        return choices[int(text) - 1]
-    kind = field.get("type")
-    if kind == "boolean":
-        return _WORDS.get(text.lower(), text)
-    if kind == "array":
-        return [one.strip() for one in text.split(",") if one.strip()]
-    try:
-        return int(text) if kind == "integer" else float(text) if kind == "number" else text
-    except ValueError:
-        return text
-
-
-def prompt_of(name: str, field: Mapping[str, Any], *, is_required: bool) -> str:
-    """Return the prompt of a field: its title and description, its choices and its default."""
-    title, about = str(field.get("title") or name), field.get("description")
-    lines = [f"{title} ({about})" if about else title]
-    items = field.get("items")
-    choices = choices_of(field) or choices_of(items if isinstance(items, dict) else {}) or []
-    lines += [f"  {number}. {choice}" for number, choice in enumerate(choices[:MOST_CHOICES], 1)]
-    if len(choices) > MOST_CHOICES:
-        lines.append(f"  … and {len(choices) - MOST_CHOICES} more")
-    default = field.get("default")
-    hint = f" [{default}]" if default is not None else "" if is_required else " [leave out]"
-    return harmless("\n".join(lines) + hint) + ": "
+    return Person(given, approve, read)
 
 
 def host_of(url: str) -> str | None:
@@ -193,15 +182,11 @@ def host_of(url: str) -> str | None:
         return None  # browsers read a backslash as a slash
     try:
         parts = urlsplit(url)
-        return parts.hostname if parts.scheme in {"http", "https"} else None
+        host = parts.hostname if parts.scheme in {"http", "https"} else None
     except ValueError:
         return None
-
-
-def harmless(text: str) -> str:
-    """Return a text without control characters, bidirectional ones included, and in limited length."""
-    cut = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
-    return "".join(one if one == "\n" or unicodedata.category(one)[0] != "C" else "\ufffd" for one in cut)
+    # Browsers decode percent signs, and letters beyond ASCII by rules of their own; `xn--` shows that there are some.
+    return host if host and host.isascii() and "%" not in host else None
 
 
 def _pair(text: str) -> tuple[str, str]:

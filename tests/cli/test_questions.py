@@ -7,15 +7,17 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams
+from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, InputRequiredResult, ListRootsRequest
 
-from pallas_gateway.cli.questions import LONGEST_TEXT, Person, harmless, person_for, prompt_of
+from pallas_gateway.cli.agent_client import AgentClient, Answer
+from pallas_gateway.cli.questions import Person, person_for
+from pallas_gateway.cli.remote import RefusedError
 from pallas_gateway.cli.usage import UsageError
 from tests.e2e.test_questions import calls_the_tool_it_is_told, gateway_of
 from tests.support import asking
 from tests.support.asking import FORM, URL, URL_MESSAGE, asking_downstream
 from tests.support.gateway import Agent
-from tests.support.scripted_llm import hang
+from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.terminal import CTRL_C, CTRL_D, at_terminal
 from tests.support.waiting import Gate
 
@@ -49,7 +51,7 @@ def form(properties: Mapping[str, Any], *required: str, message: str = "notes: W
 
 
 async def answered(params: Any, *lines: str, **answers: str) -> tuple[str, Any]:
-    result = await Person(answers, (), (), typing(*lines))(None, params)
+    result = await Person(answers, (), typing(*lines)).answer(params)
     return result.action, result.content
 
 
@@ -90,8 +92,8 @@ async def test_questions_that_come_at_once_are_asked_one_after_the_other() -> No
         await gate.enter()
         return "Ada"
 
-    person = Person({}, (), (), read)
-    both = [asyncio.create_task(person(None, form({name: {"type": "string"}}, name))) for name in ("one", "two")]
+    person = Person({}, (), read)
+    both = [asyncio.create_task(person.answer(form({name: {"type": "string"}}, name))) for name in ("one", "two")]
     await gate.wait_for_entered()
     assert prompts == ["one: "]
     gate.open()
@@ -102,12 +104,12 @@ SIZE = {"size": {"type": "string", "default": "m"}}
 
 
 async def test_without_a_terminal_a_form_needs_an_answer_of_the_options_and_takes_defaults_for_the_rest() -> None:
-    person = Person({"name": "Ada"}, ["files/*"], (), None)
-    both = await person(None, form({"name": {"type": "string"}, **SIZE}, "name", "size"))
+    person = Person({"name": "Ada"}, ["files/*"], None)
+    both = await person.answer(form({"name": {"type": "string"}, **SIZE}, "name", "size"))
     assert both.content == {"name": "Ada", "size": "m"}
     for unanswered in (form({}), form(SIZE, "size"), form({"more": {"type": "string"}})):
-        assert (await person(None, unanswered)).action == "decline"
-    assert (await person(None, form({"name": {}, "age": {"type": "integer"}}, "age"))).action == "decline"
+        assert (await person.answer(unanswered)).action == "decline"
+    assert (await person.answer(form({"name": {}, "age": {"type": "integer"}}, "age"))).action == "decline"
 
 
 @pytest.mark.parametrize(("typed", "action"), [("y", "accept"), ("", "decline"), ("yes?", "decline")])
@@ -126,13 +128,16 @@ async def test_a_form_without_fields_is_accepted_by_a_person_only(typed: str, ac
         "https://evil.example\\@bank.example/",
         "http://[",
         "https://a b",
+        "https://b\u0430nk.example/",  # a Cyrillic letter
+        "https://bank%2eexample/",
+        "https:///path",
     ],
 )
 async def test_a_page_is_not_opened_by_an_address_that_is_no_web_page_or_ambiguous(url: str) -> None:
     pages: list[str] = []
-    person = Person({}, (), (), typing("y"))
+    person = Person({}, (), typing("y"))
     person.open_page = pages.append
-    assert (await person(None, ElicitRequestURLParams(message="shop: Pay", url=url))).action == "decline"
+    assert (await person.answer(ElicitRequestURLParams(message="shop: Pay", url=url))).action == "decline"
     assert pages == []
 
 
@@ -141,42 +146,48 @@ async def test_a_page_is_shown_with_its_host_and_opened_on_request_only(
     typed: str, opened: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     pages: list[str] = []
-    person = Person({}, (), (), typing(typed))
+    person = Person({}, (), typing(typed))
     person.open_page = pages.append
-    result = await person(None, ElicitRequestURLParams(message="shop: Pay", url=URL))
+    result = await person.answer(ElicitRequestURLParams(message="shop: Pay", url=URL))
     assert (pages, result.action) == (opened, "accept" if opened else "decline")
     assert "shop: Pay" in capsys.readouterr().err
 
 
+DECISION = {"decision": {"type": "string", "enum": ["once", "call", "deny"]}}
+
+
 @pytest.mark.parametrize(
-    ("message", "approved"),
+    ("origin", "approved"),
     [
-        ("user: May the tool files/delete_all run with these arguments?\n{}", True),
-        ("user: May the tool shell/run run with these arguments?\n{}", False),
-        ("notes: May the tool files/delete_all run with these arguments?\n{}", False),  # a server, not an agent
-        ("notes: user: May the tool files/delete_all run with these arguments?\n{}", False),
+        ({"kind": "approval", "agent": "user", "tool": "files/delete_all"}, True),
+        ({"kind": "approval", "agent": "user", "tool": "shell/run"}, False),
+        ({"kind": "approval", "agent": "user"}, False),
+        ({"kind": "form", "agent": "user", "server": "user", "tool": "files/delete_all"}, False),
+        ("approval", False),
+        (None, False),  # a server that words its form like an approval, and is named like an agent
     ],
 )
-async def test_tools_are_approved_beforehand_by_name_and_only_where_an_agent_asks(message: str, approved: bool) -> None:
-    result = await Person({}, ["files/*"], ["user"], None)(None, form({"decision": {}}, "decision", message=message))
+async def test_tools_are_approved_beforehand_by_the_word_of_the_gateway_alone(origin: object, approved: bool) -> None:
+    asked = form(DECISION, "decision", message="user: May the tool files/delete_all run with these arguments?\n{}")
+    result = await Person({}, ["files/*"], None).answer(asked, origin)
     assert (result.action == "accept") == approved
+    other = form({"password": {"type": "string"}, **DECISION}, "decision", "password")
+    assert (await Person({}, ["files/*"], None).answer(other, origin)).action == "decline"
 
 
-def test_what_servers_write_is_shown_without_control_characters_and_in_limited_length() -> None:
-    assert harmless("a\x1b[31m\u202eb\nc\u200d") == "a\ufffd[31m\ufffdb\nc\ufffd"
-    assert len(harmless("x" * 10_000_000)) == LONGEST_TEXT + 1
-    shown = prompt_of("it", {"title": "<b>\x07", "enum": [str(one) for one in range(100_000)]}, is_required=True)
-    assert shown.startswith("<b>\ufffd\n  1. 0\n")
-    assert "… and 99950 more" in shown
+async def test_a_default_that_does_not_fit_is_not_sent() -> None:
+    wrong = form({"age": {"type": "integer", "default": "many"}}, "age")
+    assert await answered(wrong, "", "7") == ("accept", {"age": 7})
+    assert (await Person({"other": "x"}, (), None).answer(wrong)).action == "decline"
 
 
 def test_a_client_without_terminal_and_options_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
-    assert person_for((), (), (), asks=True) is None
-    assert person_for(("a=b",), (), (), asks=False) is None
-    assert person_for(("a=b",), (), (), asks=True) is not None
+    assert person_for((), (), asks=True) is None
+    assert person_for(("a=b",), (), asks=False) is None
+    assert person_for(("a=b",), (), asks=True) is not None
     with pytest.raises(UsageError, match="FIELD=VALUE"):
-        person_for(("a",), (), (), asks=True)
+        person_for(("a",), (), asks=True)
 
 
 async def test_call_asks_at_its_terminal(tmp_path: Path) -> None:
@@ -261,6 +272,30 @@ async def test_chat_without_a_terminal_answers_by_its_options_or_cannot_be_asked
         for options, shown in (["--answer", "name=Ada"], '"Ada"'), ([], "cannot be asked"):
             arguments = ["chat", "user", "-m", "name", "--url", served.base_url, "--db", ":memory:", *options]
             assert shown in await output_of(arguments)
+
+
+@pytest.mark.parametrize("rounds", [12])
+async def test_a_call_may_ask_more_often_than_the_sdks_own_limit(rounds: int, tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        made = len(request.tool_results)
+        return call_tools([("asking__wipe", {"path": f"/{made}"})]) if made < rounds else say("done")
+
+    agent = Agent(["asking"], settings={"approve": ["asking/wipe"], "max_iterations": 2 * rounds})
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent, script=script) as served,
+        AgentClient(served.base_url, "user", person=Person({}, ["asking/*"], None)).open() as connection,
+    ):
+        result = await connection.call({"message": "go"}, live=False)
+    assert Answer.of(result).text == "done"
+    assert len(downstream.recorder.calls("wipe")) == rounds
+
+
+async def test_a_server_cannot_make_a_client_answer_what_it_does_not_offer() -> None:
+    root = InputRequiredResult(input_requests={"r": ListRootsRequest()}, request_state="s")
+    for asked in (root, InputRequiredResult(request_state="s")):
+        with pytest.raises(RefusedError, match="does not offer"):
+            await Person({}, (), None).answers_to(asked)
 
 
 async def test_call_in_a_script_answers_by_its_options(tmp_path: Path) -> None:

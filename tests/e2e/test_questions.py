@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult, TextContent
 
 from pallas_gateway.calls.open_calls import OpenCalls
+from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
 from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.runtime.fast_paths import STATELESS_CALLS
 from tests.e2e.calling import answer_of, ask
@@ -238,6 +239,9 @@ async def test_a_form_and_a_page_are_put_to_the_client_of_the_call(era: Era, tmp
         form, page, _ = person.asked
         assert isinstance(form, ElicitRequestFormParams)
         assert (form.message, form.requested_schema) == (f"asking: {FORM}", SCHEMA)
+        assert dict(form.meta or {}) == {
+            ORIGIN_META_KEY: {"kind": "form", "agent": "user", "server": "asking"}
+        }  # not what it forged
         assert isinstance(page, ElicitRequestURLParams)
         assert (page.message, page.url) == (f"asking: {URL_MESSAGE}", URL)
         assert [one["action"] for one in downstream.answers] == ["accept", "accept", "decline"]
@@ -608,6 +612,24 @@ def asked_in(result: Any, url: str, message: str = "name") -> Asked:
     return Asked(url, result["requestState"], min(result["inputRequests"]), message)
 
 
+@EACH_ERA
+async def test_a_result_that_asks_says_which_questions_are_approvals(era: Era, tmp_path: Path) -> None:
+    agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
+    async with (
+        asking_downstream(era) as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent) as served,
+        raw_client(served.url("user"), protocol_version=MODERN_VERSION) as client,
+    ):
+        for tool, origin in (
+            ("name", {"kind": "form", "agent": "user", "server": "asking"}),  # not what the server forged
+            ("wipe", {"kind": "approval", "agent": "user", "tool": "asking/wipe"}),
+        ):
+            result = (await client.call_tool("send_message", {"message": tool}, meta=CAN_BE_ASKED)).result
+            assert result["_meta"][ORIGINS_META_KEY] == dict.fromkeys(result["inputRequests"], origin)
+        for work in served.gateway.running.open_calls.works():
+            work.cancel()
+
+
 def altered(state: str, at: int) -> str:
     return state[:at] + ("A" if state[at] != "A" else "B") + state[at + 1 :]
 
@@ -785,6 +807,8 @@ async def test_a_tool_under_approval_runs_when_the_caller_says_so(pattern: str, 
             assert await told(client, "wipe") == "wiped /"
             assert await told(client, "wipe") == "wiped /"
         assert person.asked[0].message.startswith("user: May the tool asking/wipe run with these arguments?")
+        origin = {"kind": "approval", "agent": "user", "tool": "asking/wipe"}
+        assert dict(person.asked[0].meta or {}) == {ORIGIN_META_KEY: origin}
         assert questions(served, "approval", "accepted") == 2
         assert questions(served, "approval", "declined") == 1
         assert len(downstream.recorder.calls("wipe")) == 2
