@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pallas_gateway.agents.admission import Admission
+    from pallas_gateway.agents.question_watch import OpenQuestions
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.model.schema import AgentSettings
     from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts
@@ -86,6 +87,7 @@ class AgentState:
     def __init__(self, name: str, settings: AgentSettings, admission: Admission, around: HostContext) -> None:
         self.name = name
         self.settings = settings
+        self.open_questions: OpenQuestions = {}
         self._admission = admission
         self._around = around
         self._version: AgentVersion | None = None

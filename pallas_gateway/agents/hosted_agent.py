@@ -99,7 +99,7 @@ class HostedAgent(AgentState):
 
     def _questions(self, version: AgentVersion, channel: EventSink) -> Questions:
         asker = channel.asker if version.settings.ask_caller else CANNOT_ASK
-        watch = QuestionEvents(self.name, channel, self._around.metrics)
+        watch = QuestionEvents(self.name, channel, self._around.metrics, self.open_questions)
         questions = Questions(self.name, asker, self._around.ask_rules, watch)
         allow = version.settings.approve_unasked == "allow"
         questions.approvals = Approvals(version.settings.approve, allow_unasked=allow)

@@ -1,7 +1,9 @@
-"""The questions of one call, as its client and the metrics are told of them."""
+"""The questions of one call, as its client, the log and the metrics are told of them."""
 
 from __future__ import annotations
 
+import logging
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.assistant_stream import QuestionAnswered, QuestionAsked
@@ -11,26 +13,39 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.telemetry.metrics import Metrics
 
+type OpenQuestions = dict[str, float]
+"""The questions of an agent's calls that wait for answers, by their ids: since when, by the monotonic clock."""
+_log = logging.getLogger("pallas.questions")
+
 
 class QuestionEvents:
-    """The `QuestionWatch` of a call of `agent`."""
+    """The `QuestionWatch` of a call of `agent`, all of whose open questions are in `open_questions`."""
 
-    def __init__(self, agent: str, channel: EventSink, metrics: Metrics) -> None:
+    def __init__(self, agent: str, channel: EventSink, metrics: Metrics, open_questions: OpenQuestions) -> None:
         self._agent = agent
         self._channel = channel
         self._metrics = metrics
-        self._open: set[str] = set()
+        self._open = open_questions
 
     def asked(self, question: Question) -> None:
-        """Notify the client, and count an open question."""
-        self._open.add(question.id)
+        """Notify the client, log it without its text, and count an open question."""
+        self._open[question.id] = monotonic()
         self._metrics.questions_open.labels(self._agent).inc()
         self._channel.event(QuestionAsked(question.id, question.text_for(self._agent)))
+        _log.info("question asked", extra=_facts(question))
 
     def answered(self, question: Question, answer: Answer) -> None:
-        """Count the question by its outcome; notify the client if it was open."""
+        """Log and count the question by its outcome; notify the client if it was open."""
         self._metrics.questions.labels(self._agent, question.kind, answer.outcome).inc()
-        if question.id in self._open:
-            self._open.remove(question.id)
+        asked_at = self._open.pop(question.id, None)
+        seconds = 0.0 if asked_at is None else round(monotonic() - asked_at, 3)
+        ended = {"outcome": answer.outcome, "seconds": seconds, "why": answer.why}
+        _log.info("question answered", extra={**_facts(question), **ended})
+        if asked_at is not None:
             self._metrics.questions_open.labels(self._agent).dec()
             self._channel.event(QuestionAnswered(question.id, answer.action))
+
+
+def _facts(question: Question) -> dict[str, str | None]:
+    facts = {"agent": question.agent, "server": question.server, "kind": question.kind, "question": question.id}
+    return {**facts, "tool": question.tool} if question.tool else facts

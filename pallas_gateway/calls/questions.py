@@ -7,7 +7,6 @@ question is open, its call holds no slot and its deadline is suspended.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,7 +32,6 @@ ORIGIN_META_KEY, ORIGINS_META_KEY = "pallas/question", "pallas/questions"
 """In `_meta` of a request: the `origin` of its question; of a result: the origins of its questions, by their ids."""
 LONGEST_QUOTE = 1_000
 """Characters of a question that a model reads when the caller could not be asked."""
-_log = logging.getLogger("pallas.questions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class Question:
 
     @property
     def origin(self) -> dict[str, str]:
-        """Return the facts that the gateway itself knows: no text of a server or a model is among them."""
+        """Return the facts that the gateway itself knows of it, and no text that asks."""
         facts = {"kind": self.kind, "agent": self.agent, "server": self.server, "tool": self.tool}
         return {key: value for key, value in facts.items() if value is not None}
 
@@ -110,8 +108,8 @@ class Question:
 
     def with_visible_surrogates(self) -> Question:
         """Return the question as Unicode text: JSON may have halves of surrogate pairs, which no client can be sent."""
-        schema, url = forms.visible(self.schema), forms.visible(self.url)
-        return replace(self, message=forms.visible(self.message), schema=schema, url=url)
+        texts = {name: forms.visible(getattr(self, name)) for name in ("message", "schema", "url", "tool")}
+        return replace(self, **texts)
 
 
 def _host_of(url: str) -> str | None:
@@ -265,8 +263,6 @@ class Questions:
             answer = refusal or (await self.put(question)).checked_for(question)
         finally:  # also when the call ends meanwhile
             self._watch.answered(question, answer)
-        ids = {"agent": question.agent, "server": question.server, "kind": question.kind, "outcome": answer.outcome}
-        _log.info("question answered", extra={**ids, "question": question.id, "why": answer.why})
         return answer
 
     def refusal(self, question: Question) -> Answer | None:

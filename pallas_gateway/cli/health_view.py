@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pallas_gateway.cli.output import result, table
+from pallas_gateway.cli.output import counted, result, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,10 +75,15 @@ def rows_of(answers: Answers) -> list[Row]:
     for name, answer in answers.items():
         agent = _mapping(answer.document.get("agent"))
         message = str(answer.document.get("message", ""))
-        state, since = str(agent.get("state", "")), _short_time(agent.get("since"))
+        state, since = _state(agent), _short_time(agent.get("since"))
         rows += [Row(name, "", state, answer.status, _seconds(answer.seconds), since, message)]
         rows += _parts(name, answer.document)
     return rows
+
+
+def _state(agent: Mapping[str, Any]) -> str:
+    state, questions = str(agent.get("state", "")), agent.get("open_questions")
+    return f"{state}, {counted(questions, 'question')} open" if isinstance(questions, int) else state
 
 
 def _parts(agent: str, document: Mapping[str, Any]) -> list[Row]:

@@ -42,17 +42,20 @@ class LlmResult:
 class Life:
     """An agent's state, the time of its last change, and why the agent cannot take calls (None if it can).
 
-    `problems` are errors in its definition that do not prevent calls, such as tools that do not exist.
+    `problems` are errors in its definition that do not prevent calls, such as tools that do not exist; `open_questions`
+    counts those to its callers.
     """
 
     state: str
     since: datetime
     not_ready: str | None = None
     problems: tuple[str, ...] = ()
+    open_questions: int = 0
 
     def document(self) -> dict[str, Any]:
         """The `agent` object of `get_health`."""
-        return {"state": self.state, "since": _iso(self.since)}
+        questions = {"open_questions": self.open_questions} if self.open_questions else {}
+        return {"state": self.state, "since": _iso(self.since), **questions}
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,4 +307,4 @@ class AgentSet:
 def life_of(agent: HostedAgent) -> Life:
     """Return an agent's state for `get_health`."""
     problems = agent.runtime.problems if agent.runtime else ()
-    return Life(agent.status.state.value, agent.status.since, agent.why_not_ready, problems)
+    return Life(agent.status.state.value, agent.status.since, agent.why_not_ready, problems, len(agent.open_questions))

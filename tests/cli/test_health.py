@@ -113,6 +113,15 @@ def test_since_when_is_told_in_local_time(since: object, shown: str) -> None:
     assert row.since == shown
 
 
+def test_open_questions_are_shown_with_the_state() -> None:
+    agent = {"state": "ready", "since": None}
+    shown = [
+        rows_of(answers(desk={"status": "ok", "agent": {**agent, "open_questions": count}}))[0].state
+        for count in (1, 2, "many")
+    ]
+    assert shown == ["ready, 1 question open", "ready, 2 questions open", "ready"]
+
+
 def test_the_last_error_stays_with_its_time_until_there_is_another() -> None:
     memory = Memory()
     well, sick = rows_of(answers(echo=WELL)), rows_of(answers(echo=FAILED))

@@ -20,7 +20,8 @@ from pallas_gateway.calls.open_calls import OpenCalls
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
 from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.runtime.fast_paths import STATELESS_CALLS
-from tests.e2e.calling import answer_of, ask
+from tests.e2e.calling import answer_of, ask, health
+from tests.e2e.test_logs import logged
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, until_idle, write_project
@@ -335,6 +336,29 @@ async def test_an_agent_with_human_input_asks_the_caller(tmp_path: Path) -> None
     assert person.asked[0].message == f"user: {FORM}"
 
 
+async def test_health_and_log_show_a_question_while_it_is_open(tmp_path: Path) -> None:
+    person, agent = Person(None), Agent(["asking"], settings={"approve": ["asking/wipe"]})
+    with logged(tmp_path / "log") as log:
+        async with (
+            asking_downstream("modern") as downstream,
+            gateway_of(tmp_path / "project", {"url": downstream.url}, agent) as served,
+            client_of(served.url("user"), person) as client,
+        ):
+            asking = asyncio.create_task(told(client, "wipe"))
+            await person.wait_for(1)
+            assert (await health(served.url("user")))["agent"]["open_questions"] == 1
+            person.answer_now(accept(decision="deny"))
+            await asking
+            assert "open_questions" not in (await health(served.url("user")))["agent"]
+        (asked, answered), (ended,) = log.records("pallas.questions"), log.records("pallas.calls")
+    assert (asked["message"], answered["message"]) == ("question asked", "question answered")
+    assert (answered["outcome"], answered["seconds"] > 0) == ("declined", True)
+    facts = {"agent": "user", "server": None, "kind": "approval", "tool": "asking/wipe", "call_id": ended["call_id"]}
+    for record in (asked, answered):
+        assert {key: record[key] for key in facts} == facts
+    assert asked["question"] == answered["question"]
+
+
 async def test_a_waiting_call_holds_no_slot(tmp_path: Path) -> None:
     person, agent = Person(None), Agent(["asking"], settings={"max_in_flight": 1})
     async with (
@@ -424,6 +448,8 @@ async def test_a_client_that_leaves_while_it_is_asked_ends_its_call(tmp_path: Pa
             asking.cancel()
         await until_idle(served)
         assert (len(served.gateway.running.answers), served.gateway.running.waiting.count) == (0, 0)
+        assert served.metric("pallas_questions_open", agent="user") == 0
+        assert questions(served, "form", "cancelled") == 1
         assert served.metric("pallas_questions_open", agent="user") == 0
 
 
