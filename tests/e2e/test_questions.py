@@ -159,6 +159,24 @@ async def test_an_agent_with_human_input_reads_that_its_caller_cannot_be_asked(
         assert questions(served, "human_input", "unaskable") == 1
 
 
+async def test_clients_of_the_openai_api_cannot_be_asked_and_the_model_reads_each_question(tmp_path: Path) -> None:
+    agent = Agent(["asking"], decorator="human_input=True", settings={"approve": ["asking/wipe"]})
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agent, gateway={"openai_api": True}) as served,
+        httpx2.AsyncClient(timeout=30) as http,
+    ):
+        request = {"model": "user", "messages": [{"role": "user", "content": "name pay wipe human"}]}
+        answer = (await http.post(f"{served.base_url}/v1/chat/completions", json=request)).json()
+        text = answer["choices"][0]["message"]["content"]
+        assert text.count("This caller cannot be asked, so the question was declined.") == 3
+        assert "it requires approval, and this caller cannot be asked for it" in text
+        assert [one["action"] for one in downstream.answers] == ["decline", "decline"]
+        assert not downstream.recorder.calls("wipe")
+        for kind in ("form", "url", "approval", "human_input"):
+            assert questions(served, kind, "unaskable") == 1
+
+
 async def test_a_gateway_at_a_terminal_prompts_nobody_there(tmp_path: Path) -> None:
     async with scripted_llm(calls_the_tool_it_is_told) as llm, asking_downstream("initialize") as downstream:
         agent = Agent(["asking"], decorator="human_input=True")
