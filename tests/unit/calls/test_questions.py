@@ -304,11 +304,12 @@ async def test_halves_of_surrogate_pairs_are_shown_as_their_escapes() -> None:
     asker.go.set()
     schema = {"properties": {"n\ud800": {"enum": ["\udfff", 7]}}}
     await Questions("user", asker).ask(Question("form", "a\ud800b", schema=schema))
-    await Questions("user", asker).ask(approval_question("files/write", {"\ud83d": "\ud83d\ude00 \ud83d"}))
+    await Questions("user", asker).ask(approval_question("files/\ud800", {"\ud83d": "\ud83d\ude00 \ud83d"}))
     form, approval = asker.asked
     assert form.message == "user: a\\ud800b"
     assert form.schema == {"properties": {"n\\ud800": {"enum": ["\\udfff", 7]}}}
     approval.message.encode()
+    assert approval.origin["tool"] == "files/\\ud800"
     assert '"\\ud83d": "\\ud83d\\ude00 \\ud83d"' in approval.message
     Question("form", "\ud800", schema=schema).not_asked().encode()
     assert misfit({"properties": {"a": FIELD}}, {"a": "\ud800"}) == "'a' is not Unicode text"
