@@ -1,4 +1,4 @@
-"""The agents and the downstream of `agents.example.yaml`: plain fast-agent modules, to try, to read and to copy.
+"""The agents and the downstreams of `agents.example.yaml`: plain fast-agent modules, to try, to read and to copy.
 
 The gateway does not import them. They need no key: without one a scripted model answers (see `models`).
 """
@@ -6,5 +6,5 @@ The gateway does not import them. They need no key: without one a scripted model
 import os
 import sys
 
-# fastagent.config.yaml starts the bundled downstream with the interpreter of the gateway.
+# fastagent.config.yaml starts the bundled downstreams with the interpreter of the gateway.
 os.environ.setdefault("PALLAS_EXAMPLE_PYTHON", sys.executable)

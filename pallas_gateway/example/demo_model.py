@@ -2,6 +2,7 @@
 
 `decide` holds the rules:
 
+- For orders, sentences that begin with a tool's name such as `Book a room.`: call these tools, one after the other.
 - With tool results: quote them in the answer.
 - For questions, and sentences such as `Tell me about …`: call a tool for each, all at once: `now` for the time,
   `search` for other questions, else the `send_message` of a peer.
@@ -40,6 +41,7 @@ _ASKING = re.compile(
     r"|compare|describe|find|look up|search|research)\b|.*\?\s*$",
     re.IGNORECASE | re.DOTALL,
 )
+_ASKED = ("__search", "__now", "__send_message")  # tools that questions are for
 _ABOUT_TIME = re.compile(r"\b(?:what|which|current|today's) (?:time|date|day)\b|\btime is it\b|\btoday\b", re.I)
 
 
@@ -61,7 +63,7 @@ class Situation:
         turn: Its number in the conversation, from 1.
         images: The number of its images.
         tools: Names of the available tools, as `server__tool`.
-        outputs: Results of the tools that were called for this message.
+        outputs: Results of the tools that were called for this message, in the order of the calls.
     """
 
     message: str
@@ -89,6 +91,10 @@ class Decision:
 
 def decide(situation: Situation) -> Decision:
     """The next step by the rules at the top."""
+    orders = _orders(situation)
+    if len(situation.outputs) < len(orders):
+        order = orders[len(situation.outputs)]
+        return Decision(f"Let me ask {_server(order.tool)}.", (order,))
     if situation.outputs:
         return _answer("\n".join(_quoted(output) for output in situation.outputs), situation)
     questions = _questions(situation.message)
@@ -100,6 +106,12 @@ def decide(situation: Situation) -> Decision:
     if questions:
         return _answer("I have no tool to look that up; get_health shows whether one is missing.", situation)
     return _answer(_small_talk(situation.images), situation)
+
+
+def _orders(situation: Situation) -> list[ToolUse]:
+    by_name = {tool.rpartition("__")[2]: tool for tool in situation.tools if not tool.endswith(_ASKED)}
+    verbs = [words[0].lower() for sentence in _SENTENCE.findall(situation.message) if (words := sentence.split())]
+    return [ToolUse(by_name[verb]) for verb in verbs if verb in by_name]
 
 
 def _questions(message: str) -> list[str]:
@@ -204,10 +216,11 @@ class DemoLLM(PassthroughLLM):
 
 def situation_of(messages: Sequence[PromptMessageExtended], tools: Sequence[Tool]) -> Situation:
     """The conversation, history included, as the input of `decide`."""
-    asked = [message for message in messages if message.role == "user" and not message.tool_results]
-    question = asked[-1] if asked else messages[-1]
+    asked = [at for at, message in enumerate(messages) if message.role == "user" and not message.tool_results]
+    since = asked[-1] if asked else len(messages) - 1
+    question = messages[since]
     called = {call_id: call.params.name for message in messages for call_id, call in (message.tool_calls or {}).items()}
-    results = messages[-1].tool_results or {}
+    results = [result for message in messages[since:] for result in (message.tool_results or {}).items()]
     return Situation(
         message=question.all_text(),
         turn=max(1, len(asked)),
@@ -215,7 +228,7 @@ def situation_of(messages: Sequence[PromptMessageExtended], tools: Sequence[Tool
         tools=tuple(tool.name for tool in tools),
         outputs=tuple(
             ToolOutput(called.get(call_id, "a tool"), tool_result_text_for_llm(result), result.is_error)
-            for call_id, result in results.items()
+            for call_id, result in results
         ),
     )
 

@@ -18,6 +18,8 @@ from pallas_gateway.example.demo_model import Decision, DemoLLM, Situation, Tool
 
 LIBRARY = ("library__search", "library__now")
 PEER = ("research__send_message",)
+BOOKINGS = ("bookings__book", "bookings__cancel")
+BOOKED = (ToolOutput("bookings__book", "Booked."),)
 HELLO = "Hello! I am a scripted demo model. Ask me something, such as: What is a peer?"
 
 DECISIONS: list[tuple[str, Situation, Decision]] = [
@@ -71,6 +73,26 @@ DECISIONS: list[tuple[str, Situation, Decision]] = [
             outputs=(ToolOutput("research__send_message", "A."), ToolOutput("library__now", "Gone.", is_error=True)),
         ),
         Decision("I asked research: “A.”\nI asked library, but it failed: Gone."),
+    ),
+    (
+        "the first of several orders is carried out first",
+        Situation("Good morning. Book a room. Cancel the old bookings!", tools=BOOKINGS),
+        Decision("Let me ask bookings.", (ToolUse("bookings__book"),)),
+    ),
+    (
+        "then the next one",
+        Situation("Book a room. Cancel the old bookings!", tools=BOOKINGS, outputs=BOOKED),
+        Decision("Let me ask bookings.", (ToolUse("bookings__cancel"),)),
+    ),
+    (
+        "in the end the results of all are quoted",
+        Situation("Book a room. Cancel the old bookings!", tools=BOOKINGS, outputs=BOOKED + BOOKED),
+        Decision("I asked bookings: “Booked.”\nI asked bookings: “Booked.”"),
+    ),
+    (
+        "tools for questions take no orders",
+        Situation("Search it.", tools=LIBRARY),
+        Decision("Let me ask library.", (ToolUse("library__search", {"query": "Search it."}),)),
     ),
     ("later turns are counted", Situation("Nice.", turn=3), Decision(f"{HELLO} This is turn 3 of our conversation.")),
     (

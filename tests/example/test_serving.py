@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 from pathlib import Path
 
@@ -12,24 +13,56 @@ from tests.cli.program import READY_SECONDS, Ran, started
 from tests.e2e.watching import watch
 from tests.support.gateway import Project, running
 from tests.support.scripted_llm import scripted_llm
+from tests.support.terminal import at_terminal
 
+README = Path(__file__).parents[2] / "README.md"
 TEMPLATE = Path(__file__).parents[2] / "agents.example.yaml"
 
 
-async def test_the_declared_agent_answers_by_the_agent_that_it_may_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     for name in ("PALLAS_EXAMPLE_MODEL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(TEMPLATE.parent))
     (tmp_path / "agents.yaml").write_text(TEMPLATE.read_text(encoding="utf-8"))
     project = Project(tmp_path, "no_package")
     project.edit(lambda document: document.update(gateway={"port": 0}))
-    async with running(project) as served:
+    return project
+
+
+async def test_the_declared_agent_answers_by_the_agent_that_it_may_call(example: Project) -> None:
+    async with running(example) as served:
         guided = await watch(served.url("guide"), "What is a peer?")
 
     assert guided.text.startswith("I asked research: “I asked library: “Peer: ")
     assert "research/send_message: library/search: completed" in guided.progress
+
+
+async def test_the_command_of_the_readme_asks_for_a_form_and_an_approval_at_the_terminal(
+    example: Project, tmp_path: Path
+) -> None:
+    (command,) = [line for line in README.read_text().splitlines() if line.startswith("$ pallas-gateway call desk")]
+    _, _, *arguments = shlex.split(command)
+    async with (
+        running(example) as served,
+        at_terminal([*arguments, "--url", served.base_url], tmp_path) as terminal,
+    ):
+        await terminal.shows("bookings: Who is the room for?")
+        await terminal.shows("Name (who comes):")
+        await terminal.enter("Ada")
+        await terminal.shows("People [2]:")
+        await terminal.enter("9")
+        await terminal.shows("must be at most 8")
+        await terminal.shows("People [2]:")
+        await terminal.enter("")
+        await terminal.shows("2. library [garden]:")
+        await terminal.enter("2")
+        await terminal.shows("desk: May the tool bookings/cancel run with these arguments?")
+        await terminal.shows("3. deny:")
+        await terminal.enter("once")
+        await terminal.shows("I asked bookings: “The library room is booked for Ada (2 people).”")
+        await terminal.shows("I asked bookings: “Cancelled old bookings.”")
+        assert await terminal.ends() == 0
 
 
 async def test_with_a_base_url_preflight_and_calls_ask_that_server_by_chat_completions(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_the_template_loads_and_its_agents_are_the_modules_of_the_package(
     monkeypatch.chdir(tmp_path)  # no fastagent.config.yaml here: the example needs none
     deployment = load_deployment(TEMPLATE, environ={}).deployment
     assert {name: agent.module for name, agent in deployment.agents.items()} == {
-        **{name: f"pallas_gateway.example.{name}" for name in ("concierge", "research", "echo")},
+        **{name: f"pallas_gateway.example.{name}" for name in ("concierge", "research", "desk", "echo")},
         "guide": None,
     }
     assert deployment.agents["guide"].makings == ("instruction",)
