@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +17,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.agent_server.asking import StreamAsker
+from pallas_gateway.agent_server.handing_over import hand_over
 from pallas_gateway.agent_server.requests import caller_of, headers_of, key_of
 from pallas_gateway.agent_server.rounds import FIRST_ROUND, Round, call_of, questions_result, refuse_lost
 from pallas_gateway.agent_server.tools import call_result, conversation_id_of, parse_call
@@ -102,6 +104,8 @@ async def answer_message(
     Raises:
         MCPError: the request repeats a call with a state or answers that cannot be used.
     """
+    if (result := await _answered_elsewhere(agent, running, request)) is not None:
+        return result
     repeated = call_of(running.open_calls, request.round, agent.name)
     waiting: list[OpenCall] = []
 
@@ -133,6 +137,15 @@ async def answer_message(
         parent=request.parent,
     )
     return await serve_call(arrival, parse, answer, deliver)
+
+
+async def _answered_elsewhere(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> ToolResult | None:
+    """Return the result of a call that waits in another process of this gateway; None if none does."""
+    if not running.open_calls.is_elsewhere(request.round.state):
+        return None
+    with suppress(ConnectionResetError):
+        return await hand_over(running.exchanges, agent.name, request)
+    return None
 
 
 async def _reply(

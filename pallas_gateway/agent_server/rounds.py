@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.open_calls import OpenCall, OpenCalls
     from pallas_gateway.calls.questions import Mode
 
-_INVALID_STATE = "Invalid or expired requestState"
-
 
 def sealing(calls: OpenCalls, endpoint: str) -> RequestStateBoundary:
     """Return the middleware that seals states and opens them, bound to endpoint, tool, arguments and caller."""
@@ -87,13 +85,18 @@ def call_of(calls: OpenCalls, round_: Round, agent: str) -> OpenCall | None:
     Raises:
         MCPError: the state was used, or its call has ended, or an answer does not fit.
     """
-    if round_.state is None or not calls.is_own(round_.state):
+    if round_.state is None or calls.is_elsewhere(round_.state):
         return None
     call = calls.find(round_.state)
     if call is None or call.call.agent != agent:
-        raise MCPError(INVALID_PARAMS, _INVALID_STATE, {"reason": "invalid_request_state"})
+        raise no_such_call()
     calls.attach(call, _answers(call, round_.responses))
     return call
+
+
+def no_such_call() -> MCPError:
+    """Return the protocol's error for a state that was used, or whose call has ended."""
+    return MCPError(INVALID_PARAMS, "Invalid or expired requestState", {"reason": "invalid_request_state"})
 
 
 def refuse_lost(calls: OpenCalls, round_: Round) -> None:
@@ -102,7 +105,7 @@ def refuse_lost(calls: OpenCalls, round_: Round) -> None:
     Raises:
         CallRefusedError: `call_again`.
     """
-    if round_.state is not None and not calls.is_own(round_.state):
+    if calls.is_elsewhere(round_.state):
         message = "The call that asked has ended with its process. Call the tool again, without requestState."
         raise CallRefusedError(message, reason="call_again")
 

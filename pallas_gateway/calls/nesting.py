@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.client_answers import ClientAnswers
+from pallas_gateway.calls.exchanges import Exchanges
 from pallas_gateway.calls.open_calls import OpenCalls
 from pallas_gateway.calls.questions import NO_QUESTIONS, WaitingCalls
 
@@ -51,13 +52,15 @@ class RunningCalls:
 
     `answers` are those that clients send in requests of their own; `waiting` counts the calls that wait for one.
     `open_calls` wait for a repeated request; their states are sealed by `state_key` unless the configuration has keys.
+    `exchanges` are those with other processes of the gateway; `process` is the name of this one.
     """
 
-    def __init__(self, state_key: bytes | None = None) -> None:
+    def __init__(self, state_key: bytes | None = None, process: str | None = None) -> None:
         self.cancellations = Cancellations()
         self.answers = ClientAnswers()
         self.waiting = WaitingCalls()
-        self.open_calls = OpenCalls(state_key)
+        self.exchanges = Exchanges(process)
+        self.open_calls = OpenCalls(state_key, self.exchanges.process)
         self.draining = False
         self._count = 0
 

@@ -145,13 +145,14 @@ class Sealing:
 class OpenCalls:
     """The calls of this process whose clients have been asked and have to repeat their request.
 
-    `sealing` says how their states are sealed; `own_key` is the key of a gateway without `state_keys`.
+    `sealing` says how their states are sealed; `own_key` is the key of a gateway without `state_keys`;
+    `process` names this process in them.
     """
 
-    def __init__(self, own_key: bytes | None = None) -> None:
+    def __init__(self, own_key: bytes | None = None, process: str | None = None) -> None:
         self._own_key = own_key or secrets.token_bytes(32)
         self.sealing = Sealing((self._own_key,))
-        self._process = secrets.token_hex(4)
+        self._process = process or secrets.token_hex(4)
         self._calls: dict[str, OpenCall] = {}
 
     def __len__(self) -> int:
@@ -178,12 +179,12 @@ class OpenCalls:
         del self._calls[call.call.call_id]
         call.answer(answers)
 
-    def is_own(self, state: str) -> bool:
-        """Return whether a state is one of this process."""
-        return state.partition(".")[0] == self._process
+    def is_elsewhere(self, state: str | None) -> bool:
+        """Return whether a state is one of another process."""
+        return state is not None and state.partition(".")[0] != self._process
 
     def find(self, state: str) -> OpenCall | None:
         """Return the call of a state; None for one that was used or has ended."""
-        _, call_id, ticket = state.split(".")
+        _, call_id, ticket = state.split(".", 2)
         call = self._calls.get(call_id)
         return call if call is not None and secrets.compare_digest(call.ticket, ticket) else None

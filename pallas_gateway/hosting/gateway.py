@@ -22,6 +22,7 @@ from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
 from pallas_gateway.hosting.peers import PeerCalls
+from pallas_gateway.hosting.taken_over import TakenOver
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import GatewayLimits
@@ -84,6 +85,7 @@ class Gateway:
             runtime, self.metrics, self.running, *tasks, self._http, self._preflight, PeerCalls(self), limits
         )
         self._agent_set = AgentSet(configuration, addresses, shared)
+        self.running.exchanges.on_begun = TakenOver(self).begin
         self.all_agents = AllAgentsServer(lambda: self.servers, configuration.deployment, self.running)
         self._note_load(successful=True)
 

@@ -16,7 +16,17 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
-from pallas_gateway.workers.messages import Answered, Cancelled, Close, Closed, NotReloaded, Ready, Stopped
+from pallas_gateway.workers.messages import (
+    Answered,
+    Cancelled,
+    Close,
+    Closed,
+    Lost,
+    NotReloaded,
+    Passed,
+    Ready,
+    Stopped,
+)
 from pallas_gateway.workers.process import Ended, WorkerProcess
 from pallas_gateway.workers.restarts import restart_seconds
 
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.workers.messages import Message
     from pallas_gateway.workers.start import Plan
 
 STOP_SECONDS = 60.0
@@ -199,6 +210,7 @@ class WorkerManager:
             return await worker.ended()
         finally:
             del self._workers[worker.number]
+            self._tell_others(worker, Lost(worker.name))
             forget_gauges(self._start.metrics, worker.number)
             self._close_together()
 
@@ -207,15 +219,21 @@ class WorkerManager:
             case Ready(announcement):
                 self._note_ready(worker, announcement)
             case Cancelled() | Answered():
-                for other in self._workers.values():
-                    if other is not worker:
-                        other.send(message)
+                self._tell_others(worker, message)
+            case Passed(to):
+                receiver = next((one for one in self._workers.values() if one.name == to), None)
+                (receiver or worker).send(message if receiver else Lost(to))
             case Stopped():
                 if not self._stop.is_set():
                     worker.send(Close())  # only this one was stopped
                 self._close_together()
             case Closed():
                 self._close_together()
+
+    def _tell_others(self, worker: WorkerProcess, message: Message) -> None:
+        for other in self._workers.values():
+            if other is not worker:
+                other.send(message)
 
     def _note_ready(self, worker: WorkerProcess, announcement: str) -> None:
         if worker.configuration is not self.configuration:  # it changed while the worker started

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import RequestKey
+from pallas_gateway.calls.exchanges import Part
 
 if TYPE_CHECKING:
     import asyncio
@@ -90,6 +91,23 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
+class Passed(Part):
+    """From a worker, and on to the one that it names: a part of an exchange between them."""
+
+    @classmethod
+    def of(cls, part: Part) -> Passed:
+        """Return the message for a part."""
+        return cls(part.to, part.sender, part.exchange, part.text, part.is_last)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """To a worker: a worker has ended, or the one that it sent a part to is none of this gateway."""
+
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
 class NotReloaded:
     """To a worker: a reload failed in the parent, which has logged the reason."""
 
@@ -114,9 +132,10 @@ class Unreadable:
     """An unreadable line was received. Never sent; `messages_on` yields it and stops."""
 
 
-type Message = Ready | Alive | Failed | Cancelled | Answered | NotReloaded | Stopped | Close | Closed
+type Message = Ready | Alive | Failed | Cancelled | Answered | Passed | Lost | NotReloaded | Stopped | Close | Closed
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Ready, Alive, Failed, Cancelled, Answered, NotReloaded, Stopped, Close, Closed)
+    kind.__name__: kind
+    for kind in (Ready, Alive, Failed, Cancelled, Answered, Passed, Lost, NotReloaded, Stopped, Close, Closed)
 }
 
 _MAY_BE_LOST = (Alive, Cancelled, Answered, NotReloaded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -70,6 +71,7 @@ class WorkerProcess:
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], start: Start) -> None:
         self.number = start.worker
+        self.name = secrets.token_hex(4)
         self.heard_at = monotonic()
         self.summary = "starting"
         self.drain_seconds = start.configuration.deployment.gateway.drain_seconds
@@ -98,7 +100,7 @@ class WorkerProcess:
             reading, writing = os.pipe()
             undo.callback(os.close, reading)
             with os.fdopen(writing, "wb", 0):
-                start = replace(self._start, channel=theirs.fileno(), log=writing)
+                start = replace(self._start, channel=theirs.fileno(), log=writing, process=self.name)
                 handed_over = written(start)
                 self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
                 undo.callback(self._writer.close)

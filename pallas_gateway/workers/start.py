@@ -44,6 +44,7 @@ class Start:
         metrics: the folder in which workers share their metrics.
         state_key: seals the states of open questions where `gateway.state_keys` has none; the same for all workers.
         restarts: ended workers that no worker has counted yet.
+        process: the worker's name in exchanges with others.
     """
 
     configuration: Configuration
@@ -55,6 +56,7 @@ class Start:
     metrics: Path
     restarts: int
     state_key: bytes | None = field(default=None, repr=False)
+    process: str | None = None
 
     @property
     def descriptors(self) -> tuple[int, ...]:

@@ -20,7 +20,9 @@ from pallas_gateway.workers.messages import (
     Cancelled,
     Close,
     Closed,
+    Lost,
     NotReloaded,
+    Passed,
     Sender,
     Stopped,
     Unreadable,
@@ -52,13 +54,14 @@ class WorkerSide:
         self._reload = reload
         self._may_close = asyncio.Event()
         self.is_orphan = False
-        self._running = RunningCalls(start.state_key)
+        self._running = RunningCalls(start.state_key, start.process)
         self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # child processes of agents must not inherit them
             os.set_inheritable(descriptor, False)
         self._running.cancellations.hand_on = lambda key: self.send(Cancelled.of(key))
         self._running.answers.hand_on = lambda key, response: self.send(Answered.of(key, response))
+        self._running.exchanges.send = lambda part: self.send(Passed.of(part))
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:
@@ -112,19 +115,26 @@ class WorkerSide:
     async def _listen(self) -> None:
         message = None
         async for message in messages_on(self._reader):
-            match message:
-                case Cancelled():
-                    end_cancelled(self._running.cancellations, message.key)
-                case Answered():
-                    self._running.answers.deliver(message.key, json.loads(message.response))
-                case NotReloaded():
-                    if self._gateway is not None:
-                        self._gateway.note_reload(successful=False)
-                case Close():
-                    self._may_close.set()
+            self._take(message)
         self.is_orphan = not isinstance(message, Unreadable)
         self._stop.set()
         self._may_close.set()
+
+    def _take(self, message: Message | Unreadable) -> None:
+        match message:
+            case Cancelled():
+                end_cancelled(self._running.cancellations, message.key)
+            case Answered():
+                self._running.answers.deliver(message.key, json.loads(message.response))
+            case Passed():
+                self._running.exchanges.take(message)
+            case Lost(process):
+                self._running.exchanges.lose(process)
+            case NotReloaded():
+                if self._gateway is not None:
+                    self._gateway.note_reload(successful=False)
+            case Close():
+                self._may_close.set()
 
     async def _keep_reporting(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()

@@ -131,9 +131,8 @@ def _script(request: LlmRequest, gate: Gate) -> Turn:
     told = request.last_user_text
     if told.startswith("hang"):
         return hang(gate, say("just in time"))
-    if told == "ask":
-        answers = list(request.tool_results.values())
-        return say(answers[0]) if answers else call_tools([("__human_input", QUESTION)])
+    if told.startswith("ask"):
+        return _asking(told, list(request.tool_results.values()), gate)
     if request.tool_results:
         return say("delegated")
     if told.startswith("delegate "):
@@ -141,6 +140,12 @@ def _script(request: LlmRequest, gate: Gate) -> Turn:
     if told.startswith("late "):
         return hang(gate, call_tools([("peer__send_message", {"message": told.removeprefix("late ")})]))
     return say(f"said {told}")
+
+
+def _asking(told: str, answers: list[str], gate: Gate) -> Turn:
+    if not answers:
+        return call_tools([("__human_input", QUESTION)])
+    return hang(gate) if told == "ask hang" else say(answers[0])
 
 
 def _children_of(pid: int) -> set[int]:

@@ -232,6 +232,43 @@ async def test_clients_of_either_era_are_asked_through_a_peer(mode: str, served:
     assert [one.message for one in person.asked] == ["peer: Who?"]
 
 
+CAN_BE_ASKED: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+
+
+async def asked_of(client: RawClient, message: str = "ask") -> dict[str, Any]:
+    """Return the parameters with which a call of 2026-07-28 that asks is repeated."""
+    call: dict[str, Any] = {"name": "send_message", "arguments": {"message": message}}
+    result = (await client.request("tools/call", call, meta=CAN_BE_ASKED)).result
+    (id_,) = result["inputRequests"]
+    responses = {id_: {"action": "accept", "content": {"name": "Ada"}}}
+    return {**call, "requestState": result["requestState"], "inputResponses": responses}
+
+
+@pytest.mark.parametrize("repeated", [0, 1])
+async def test_a_call_of_2026_goes_on_whichever_worker_gets_the_repeated_request(
+    repeated: int, served: WorkerManager
+) -> None:
+    async with AsyncExitStack() as stack:
+        clients = await _clients_of_each(served, stack)
+        again = await asked_of(clients[0])
+        meta = {**CAN_BE_ASKED, "progressToken": 1}
+        async with clients[repeated].in_flight("tools/call", again, meta=meta) as call:
+            assert answer_of(await call.reply()).text == '{"name": "Ada"}'
+        assert "peer step 3 (llm)" in str(call.notifications)
+        for client in clients:
+            assert (await client.request("tools/call", again, meta=CAN_BE_ASKED)).error["code"] == -32602
+
+
+async def test_a_client_that_leaves_another_worker_than_that_of_its_call_ends_the_call(served: WorkerManager) -> None:
+    entered = len(served.gate.entered)
+    async with AsyncExitStack() as stack:
+        clients = await _clients_of_each(served, stack)
+        again = await asked_of(clients[0], "ask hang")
+        async with clients[1].in_flight("tools/call", again, meta=CAN_BE_ASKED):
+            await served.gate.wait_for_entered(entered + 1)
+    await served.gate.wait_for_cancelled(len(served.gate.entered) - len(served.gate.passed))
+
+
 async def test_the_metrics_are_those_of_a_single_process(served: WorkerManager) -> None:
     exposition = await served.metrics()
     alone = text_string_to_metric_families(generate_latest(Metrics().registry).decode())
@@ -364,6 +401,17 @@ async def _door(served: WorkerManager, pid: int, path: str) -> AsyncGenerator[ht
     with served.only(pid):
         async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
             yield http
+
+
+async def _clients_of_each(served: WorkerManager, stack: AsyncExitStack) -> list[RawClient]:
+    """A client of 2026-07-28 for each worker, which keeps its connection to that one."""
+    clients = []
+    for pid in sorted(served.pids):
+        client = await stack.enter_async_context(raw_client(served.url("peer"), protocol_version=MODERN_VERSION))
+        with served.only(pid):
+            await client.request("tools/list")
+        clients.append(client)
+    return clients
 
 
 def _delta(line: str) -> str:

@@ -1,0 +1,76 @@
+"""Calls of this process that their clients go on with by way of another one: see `agent_server/handing_over.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mcp import MCPError
+from mcp_types import CallToolRequestParams
+
+from pallas_gateway.agent_server.handing_over import error_document, result_document
+from pallas_gateway.agent_server.message_calls import ToolRequest
+from pallas_gateway.agent_server.rounds import Round, no_such_call
+from pallas_gateway.calls.channel import StreamOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from pallas_gateway.agent_server.message_calls import ToolResult
+    from pallas_gateway.calls.assistant_stream import Payload
+    from pallas_gateway.calls.exchanges import Exchange
+    from pallas_gateway.calls.progress import ProgressEvent
+    from pallas_gateway.hosting.gateway import Gateway
+
+
+class TakenOver:
+    """Answers the requests that other processes hand over."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def begin(self, exchange: Exchange) -> None:
+        """Answer the request of an exchange in a task, which is cancelled when the exchange ends."""
+        answering = self._gateway.answers.spawn(self._serve(exchange), name="request of another worker", report=True)
+        exchange.on_end = answering.cancel
+
+    async def _serve(self, exchange: Exchange) -> None:
+        try:
+            asked = await anext(exchange.documents())
+            exchange.send({})  # from here on the call must not be resumed elsewhere
+            exchange.send(result_document(await self._answer(asked, exchange)))
+        except MCPError as error:
+            exchange.send(error_document(error))
+        finally:
+            exchange.close()
+
+    async def _answer(self, asked: Mapping[str, Any], exchange: Exchange) -> ToolResult:
+        params = CallToolRequestParams.model_validate(asked["params"])
+        agent, state = asked["agent"], params.request_state or ""
+        call = self._gateway.running.open_calls.find(state)
+        server = self._gateway.servers.get(agent)
+        if call is None or server is None:
+            raise no_such_call()
+        request = ToolRequest(
+            call.call.caller,
+            asked["headers"],
+            _Sender(exchange),
+            StreamOptions(**asked["wishes"]),
+            round=Round(call.modes, state, params.input_responses or {}),
+        )
+        return await server.answer({}, request)
+
+
+class _Sender:
+    """The `NotificationSender` of a request that another process received."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    async def send_progress(self, event: ProgressEvent) -> None:
+        """Send one `notifications/progress`."""
+        self._exchange.send({"progress": [event.progress, event.total, event.message]})
+
+    async def send_payload(self, payload: Payload) -> None:
+        """Send one `notifications/message` of the assistant stream."""
+        self._exchange.send({"payload": payload})

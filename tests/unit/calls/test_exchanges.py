@@ -1,0 +1,80 @@
+"""JSON documents between processes of one gateway, in parts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pallas_gateway.calls.exchanges import LONGEST_PART, Exchange, Exchanges, Part
+
+
+def connected() -> tuple[Exchanges, Exchanges, list[Part], list[Exchange]]:
+    """Two processes that reach each other, the parts that travelled, and the exchanges that the second one received."""
+    one, two, parts, begun = Exchanges("one"), Exchanges("two"), list[Part](), list[Exchange]()
+    by_name = {"one": one, "two": two}
+
+    def carry(part: Part) -> None:
+        parts.append(part)
+        by_name[part.to].take(part)
+
+    one.send = two.send = carry
+    two.on_begun = begun.append
+    return one, two, parts, begun
+
+
+async def heard(exchange: Exchange) -> list[Any]:
+    return [document async for document in exchange.documents()]
+
+
+async def test_documents_of_any_length_arrive_whole_and_in_order_in_both_directions() -> None:
+    one, two, parts, begun = connected()
+    long = {"text": "\N{GRINNING FACE}\ud800" * LONGEST_PART}
+    with one.beginning("two") as exchange:
+        exchange.send(long)
+        exchange.send({})
+        (other,) = begun
+        other.send({"back": 1})
+        assert await anext(exchange.documents()) == {"back": 1}
+    assert await heard(other) == [long, {}]
+    assert max(len(part.text) for part in parts) == LONGEST_PART
+    assert len(one) == len(two) == 0
+
+
+async def test_the_end_of_an_exchange_is_noticed_by_the_other_process_which_may_say_no_more() -> None:
+    one, two, parts, begun = connected()
+    ended = []
+    with one.beginning("two") as exchange:
+        exchange.send({})
+        begun[0].on_end = lambda: ended.append("here")
+    assert ended == ["here"]
+    sent = len(parts)
+    begun[0].send({"too": "late"})
+    assert len(parts) == sent
+    with one.beginning("two") as exchange:
+        exchange.send({})
+        begun[1].close()
+        assert await heard(exchange) == []
+    one.take(Part("one", "two", exchange.id, json.dumps({"too": "late"})))
+    two.take(Part("two", "one", exchange.id, ""))
+    assert len(one) == len(two) == 0
+
+
+async def test_a_process_that_is_gone_or_cannot_be_reached_ends_its_exchanges() -> None:
+    alone = Exchanges()
+    with alone.beginning("gone") as exchange:
+        exchange.send({})
+        assert await heard(exchange) == []
+    one, _, _, _ = connected()
+    with one.beginning("two") as exchange, one.beginning("three") as other:
+        one.lose("two")
+        assert await heard(exchange) == []
+        assert len(one) == 1
+        one.lose(other.peer)
+
+
+async def test_an_exchange_that_is_expected_by_none_is_closed_at_once() -> None:
+    one, two, _, _ = connected()
+    two.on_begun = Exchange.close
+    with one.beginning("two") as exchange:
+        exchange.send({})
+        assert await heard(exchange) == []
