@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from mcp_types import (
@@ -19,14 +19,20 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pallas_gateway.agent_server.asking import StreamAsker
 from pallas_gateway.agent_server.handing_over import hand_over
 from pallas_gateway.agent_server.requests import caller_of, headers_of, key_of
-from pallas_gateway.agent_server.rounds import FIRST_ROUND, Round, call_of, questions_result, refuse_lost
+from pallas_gateway.agent_server.rounds import (
+    FIRST_ROUND,
+    Continued,
+    Round,
+    call_of,
+    questions_result,
+    resumption_of,
+)
 from pallas_gateway.agent_server.tools import call_result, conversation_id_of, parse_call
 from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.channel import StreamOptions
-from pallas_gateway.calls.open_calls import OpenCall
 from pallas_gateway.calls.questions import CANNOT_ASK
 
 if TYPE_CHECKING:
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.cancellation import RequestKey
     from pallas_gateway.calls.channel import NotificationSender
     from pallas_gateway.calls.nesting import Parent, RunningCalls
+    from pallas_gateway.calls.open_calls import OpenCall
     from pallas_gateway.calls.progress import ProgressEvent
     from pallas_gateway.calls.questions import Asker
     from pallas_gateway.identity.caller import Caller
@@ -104,19 +111,20 @@ async def answer_message(
     Raises:
         MCPError: the request repeats a call with a state or answers that cannot be used.
     """
-    if (result := await _answered_elsewhere(agent, running, request)) is not None:
-        return result
-    repeated = call_of(running.open_calls, request.round, agent.name)
+    continued = await _continued(agent, running, request)
+    if not isinstance(continued, Continued):
+        return continued
     waiting: list[OpenCall] = []
 
     async def parse(asked: Call) -> Call:
-        if repeated is not None:
-            return repeated.call
-        refuse_lost(running.open_calls, request.round)
-        return parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries)
+        if continued.waiting is not None:
+            return continued.waiting.call
+        continued.refuse_lost()
+        call = parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries)
+        return replace(call, checkpoint=continued.checkpoint)
 
     async def answer(call: Call) -> Reply:
-        open_call = repeated or (OpenCall(call, request.round.modes) if request.round.modes else None)
+        open_call = continued.open_call(call, request.round.modes)
         reply = await _reply(agent, running, call, request, open_call)
         if reply is None and open_call is not None:
             waiting.append(open_call)
@@ -132,20 +140,23 @@ async def answer_message(
         request.caller,
         request.headers,
         conversation_id_of(arguments),
-        call_id=repeated.call.call_id if repeated is not None else None,
+        call_id=continued.call_id,
         mcp_method="tools/call",
         parent=request.parent,
     )
     return await serve_call(arrival, parse, answer, deliver)
 
 
-async def _answered_elsewhere(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> ToolResult | None:
-    """Return the result of a call that waits in another process of this gateway; None if none does."""
-    if not running.open_calls.is_elsewhere(request.round.state):
-        return None
-    with suppress(ConnectionResetError):
-        return await hand_over(running.exchanges, agent.name, request)
-    return None
+async def _continued(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> ToolResult | Continued:
+    """Return what a request goes on with, or the result of a call that waits in another process of this gateway."""
+    calls, resumed = running.open_calls, None
+    if calls.is_elsewhere(request.round.state):
+        with suppress(ConnectionResetError):
+            if (result := await hand_over(running.exchanges, agent.name, request)) is not None:
+                return result
+            resumed = resumption_of(calls, request.round)
+        return Continued(resumed=resumed, is_lost=resumed is None)
+    return Continued(call_of(calls, request.round, agent.name))
 
 
 async def _reply(

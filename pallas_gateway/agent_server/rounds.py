@@ -19,17 +19,19 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.agent_server.asking import OUTCOMES, elicitation, modes_in
 from pallas_gateway.agent_server.requests import caller_of, request_bearer
+from pallas_gateway.calls.open_calls import OpenCall
 from pallas_gateway.calls.questions import ORIGINS_META_KEY, Answer
 from pallas_gateway.errors import CallRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from mcp_types import CallToolRequestParams, InputResponses
 
     from pallas_gateway.agent_server.requests import Context
-    from pallas_gateway.calls.open_calls import OpenCall, OpenCalls
-    from pallas_gateway.calls.questions import Mode
+    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.open_calls import OpenCalls
+    from pallas_gateway.calls.questions import Mode, Question
 
 
 def sealing(calls: OpenCalls, endpoint: str) -> RequestStateBoundary:
@@ -72,6 +74,56 @@ class Round:
 FIRST_ROUND = Round()
 
 
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A call of another process, and the answers to its questions."""
+
+    call_id: str
+    checkpoint: str = field(repr=False)
+    answers: Mapping[str, Answer] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """The call that a request goes on with: one that waits in this process, or one to resume; none for a new call.
+
+    `is_lost` if the call has ended with its process and cannot be resumed.
+    """
+
+    waiting: OpenCall | None = None
+    resumed: Resumption | None = None
+    is_lost: bool = False
+
+    @property
+    def call_id(self) -> str | None:
+        """Return the id of the call; None for a new one."""
+        if self.waiting is not None:
+            return self.waiting.call.call_id
+        return self.resumed.call_id if self.resumed is not None else None
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Return where a call to resume has waited."""
+        return self.resumed.checkpoint if self.resumed is not None else None
+
+    def refuse_lost(self) -> None:
+        """Refuse the request if its call is lost.
+
+        Raises:
+            CallRefusedError: `call_again`.
+        """
+        if self.is_lost:
+            message = "The call that asked has ended with its process. Call the tool again, without requestState."
+            raise CallRefusedError(message, reason="call_again")
+
+    def open_call(self, call: Call, modes: Collection[Mode]) -> OpenCall | None:
+        """Return the call as its client sees it; None for a client that cannot be asked."""
+        if self.waiting is not None:
+            return self.waiting
+        given = self.resumed.answers if self.resumed is not None else {}
+        return OpenCall(call, modes, given) if modes else None
+
+
 def questions_result(call: OpenCall, state: str) -> InputRequiredResult:
     """Return the result that asks the open questions of a call."""
     requests = {id_: elicitation(question) for id_, question in call.questions.items()}
@@ -85,7 +137,7 @@ def call_of(calls: OpenCalls, round_: Round, agent: str) -> OpenCall | None:
     Raises:
         MCPError: the state was used, or its call has ended, or an answer does not fit.
     """
-    if round_.state is None or calls.is_elsewhere(round_.state):
+    if round_.state is None:
         return None
     call = calls.find(round_.state)
     if call is None or call.call.agent != agent:
@@ -99,15 +151,18 @@ def no_such_call() -> MCPError:
     return MCPError(INVALID_PARAMS, "Invalid or expired requestState", {"reason": "invalid_request_state"})
 
 
-def refuse_lost(calls: OpenCalls, round_: Round) -> None:
-    """Refuse a request that repeats a call of another process, or of the time before a restart.
+def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:
+    """Return what a request resumes that repeats a call of another process, which is gone; None if it cannot.
 
     Raises:
-        CallRefusedError: `call_again`.
+        MCPError: the state was used, or an answer is none.
     """
-    if calls.is_elsewhere(round_.state):
-        message = "The call that asked has ended with its process. Call the tool again, without requestState."
-        raise CallRefusedError(message, reason="call_again")
+    answers = {id_: _answer(id_, response) for id_, response in round_.responses.items()}
+    try:
+        checkpoint = calls.resume(round_.state or "")
+    except LookupError as error:
+        raise no_such_call() from error
+    return Resumption(checkpoint.call_id, checkpoint.checkpoint, answers) if checkpoint is not None else None
 
 
 def _answers(call: OpenCall, responses: InputResponses) -> dict[str, Answer]:
@@ -115,10 +170,13 @@ def _answers(call: OpenCall, responses: InputResponses) -> dict[str, Answer]:
     for id_, question in call.questions.items():
         if (response := responses.get(id_)) is None:
             continue
-        if not isinstance(response, ElicitResult):
-            raise MCPError(INVALID_PARAMS, f"inputResponses: '{id_}' is no answer to an elicitation.")
-        answer = Answer(OUTCOMES[response.action], response.content)
+        answer = answers[id_] = _answer(id_, response)
         if (why := question.misfit(answer)) is not None:
             raise MCPError(INVALID_PARAMS, f"inputResponses: in '{id_}', {why}. Send another answer with this state.")
-        answers[id_] = answer
     return answers
+
+
+def _answer(id_: str, response: object) -> Answer:
+    if not isinstance(response, ElicitResult):
+        raise MCPError(INVALID_PARAMS, f"inputResponses: '{id_}' is no answer to an elicitation.")
+    return Answer(OUTCOMES[response.action], response.content)

@@ -35,19 +35,19 @@ class Approvals:
     """The approvals of one call.
 
     `patterns` are globs over `server/tool` (`local/tool` for functions of the agent) and `DESTRUCTIVE`. With
-    `allow_unasked`, tools run if the caller cannot be asked.
+    `allow_unasked`, tools run if the caller cannot be asked. `all_allowed`: the caller has approved all for this call.
     """
 
     def __init__(self, patterns: Collection[str] = (), *, allow_unasked: bool = False) -> None:
         self._globs = [one for one in patterns if one != DESTRUCTIVE]
         self._destructive = DESTRUCTIVE in patterns
         self._allow_unasked = allow_unasked
-        self._all_allowed = False
+        self.all_allowed = False
 
     @property
     def are_needed(self) -> bool:
         """Return whether any tool needs an approval."""
-        return bool(self._globs or self._destructive) and not self._all_allowed
+        return bool(self._globs or self._destructive) and not self.all_allowed
 
     def needed_for(self, tool: str, *, destructive: bool) -> bool:
         """Return whether the tool `server/tool` needs an approval."""
@@ -60,7 +60,7 @@ class Approvals:
         decision = (answer.content or {}).get("decision")
         if answer.outcome != "accepted" or decision not in {"once", "call"}:
             return answer.why or "the caller did not give it"
-        self._all_allowed = self._all_allowed or decision == "call"
+        self.all_allowed = self.all_allowed or decision == "call"
         return None
 
 

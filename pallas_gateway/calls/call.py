@@ -49,7 +49,8 @@ class Call:
 
     `history` is chronological and holds only well-formed turns; `message` is the new user turn. `nesting` counts the
     calls of this gateway above this one: 0 for a client's own call; `parent_call_id` is the nearest of them.
-    `parameters` are those of the caller, until the agent that answers completes them by its defaults.
+    `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
+    where another process has left off, for a call that is resumed.
     """
 
     agent: str
@@ -62,6 +63,7 @@ class Call:
     parent_call_id: str | None = None
     trace_id: str | None = None
     call_id: str = field(default_factory=new_call_id)
+    checkpoint: str | None = field(default=None, repr=False)
 
     @property
     def is_nested(self) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.calls.channel import StreamOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Set
 
     from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter
     from pallas_gateway.calls.call import Call, Reply
@@ -26,12 +26,18 @@ LONGEST_BACKLOG = 1000
 
 
 class OpenCall:
-    """One call with its client, which may be away; the call's `EventSink` and `Asker`."""
+    """One call with its client, which may be away; the call's `EventSink` and `Asker`.
 
-    def __init__(self, call: Call, modes: Collection[Mode]) -> None:
+    `given` are answers to questions of a resumed call, which it puts again. `checkpoint` returns where the call waits
+    for answers to these questions, for another process to resume it from there; None if it cannot be resumed.
+    """
+
+    def __init__(self, call: Call, modes: Collection[Mode], given: Mapping[str, Answer] | None = None) -> None:
         self.call = call
         self.modes = modes
         self.ticket = ""
+        self.checkpoint: Callable[[Set[str]], str | None] = lambda _: None
+        self._given = dict(given or {})
         self.work: asyncio.Task[Reply] | None = None
         self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open: dict[str, tuple[Question, asyncio.Future[Answer]]] = {}
@@ -42,7 +48,10 @@ class OpenCall:
     # the asker
 
     async def put(self, question: Question) -> Answer:
-        """Return the answer that the client gives with a later request."""
+        """Return the answer that the client gives with a later request, or has given to resume the call."""
+        given = self._given.pop(question.id, None)
+        if given is not None and question.misfit(given) is None:
+            return given
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = (question, answer)
         if not self.asked.done():
@@ -142,11 +151,19 @@ class Sealing:
     seconds: float = 300.0
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a call of another process waited."""
+
+    call_id: str
+    checkpoint: str = field(repr=False)
+
+
 class OpenCalls:
     """The calls of this process whose clients have been asked and have to repeat their request.
 
     `sealing` says how their states are sealed; `own_key` is the key of a gateway without `state_keys`;
-    `process` names this process in them.
+    `process` names this process in them. `hand_on` tells other processes that the state with a ticket was used.
     """
 
     def __init__(self, own_key: bytes | None = None, process: str | None = None) -> None:
@@ -154,6 +171,8 @@ class OpenCalls:
         self.sealing = Sealing((self._own_key,))
         self._process = process or secrets.token_hex(4)
         self._calls: dict[str, OpenCall] = {}
+        self._spent: set[str] = set()
+        self.hand_on: Callable[[str], object] = lambda _: None
 
     def __len__(self) -> int:
         """Return the number of such calls."""
@@ -172,12 +191,33 @@ class OpenCalls:
         call_id = call.call.call_id
         ticket = call.detach(self.sealing.seconds, lambda: self._calls.pop(call_id, None))
         self._calls[call_id] = call
-        return f"{self._process}.{call_id}.{ticket}"
+        return f"{self._process}.{call_id}.{ticket}.{call.checkpoint(call.questions.keys()) or ''}"
 
     def attach(self, call: OpenCall, answers: Mapping[str, Answer]) -> None:
         """Go on with a call, its questions answered; its state is used up."""
         del self._calls[call.call.call_id]
+        self.hand_on(call.ticket)
         call.answer(answers)
+
+    def resume(self, state: str) -> Checkpoint | None:
+        """Use up a state of another process; return where its call waited, None for a call that cannot be resumed.
+
+        Raises:
+            LookupError: this process knows that the state was used.
+        """
+        _, call_id, ticket, checkpoint = state.split(".", 3)
+        if not checkpoint:
+            return None
+        if ticket in self._spent:
+            raise LookupError(ticket)
+        self.note_spent(ticket)
+        self.hand_on(ticket)
+        return Checkpoint(call_id, checkpoint)
+
+    def note_spent(self, ticket: str) -> None:
+        """Accept the state with this ticket no more; it is forgotten when the state has expired."""
+        self._spent.add(ticket)
+        asyncio.get_running_loop().call_later(self.sealing.seconds, self._spent.discard, ticket)
 
     def is_elsewhere(self, state: str | None) -> bool:
         """Return whether a state is one of another process."""
@@ -185,6 +225,6 @@ class OpenCalls:
 
     def find(self, state: str) -> OpenCall | None:
         """Return the call of a state; None for one that was used or has ended."""
-        _, call_id, ticket = state.split(".", 2)
+        _, call_id, ticket, _ = state.split(".", 3)
         call = self._calls.get(call_id)
         return call if call is not None and secrets.compare_digest(call.ticket, ticket) else None

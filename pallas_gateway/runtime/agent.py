@@ -184,6 +184,7 @@ class FastAgentHost:
             connect = partial(self._connections.connect, peers=self._peers.of_call(Parent(call, channel, questions)))
             limits = self._connections.limits
             instance = FastAgentInstance(session, self._served, connect, observer, self._answers, limits=limits)
+            journal = instance.keep_journal(questions, call.checkpoint)
         except BaseException:
             self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}", report=True)
             raise
@@ -195,6 +196,7 @@ class FastAgentHost:
             operations=self._operations,
             questions=questions,
             served=self._served,
+            journal=journal,
             on_llm_repeat=WeakMethod(observer.note_repeat),
             llm_limits=limits.llm,
         )

@@ -84,12 +84,14 @@ class CallScope:
         operations: receives reports of downstream operations.
         questions: of the call, for its caller.
         served: the name of the agent that was called, in its own module.
+        journal: the `journal.Journal` of the call, if another process can resume it.
         on_llm_repeat: is called with an LLM that is about to repeat a request.
         llm_limits: of the requests to providers.
         llm: runs the current turn.
         requests: those of the current turn.
         responses: of the current turn, closed at its end.
         bedrock_turn: the `bedrock_turns.Turn` of the current thread.
+        tool_run: the `journal.ToolRun` of the running tool call.
         peer_call: the running tool call; notifications of a peer arrive in its context.
     """
 
@@ -100,6 +102,7 @@ class CallScope:
     operations: Operations | None = None
     questions: Questions = NO_QUESTIONS
     served: str | None = None
+    journal: Any = None
     on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
     llm_limits: LlmLimits = field(default_factory=LlmLimits)
     # One LLM turn
@@ -108,6 +111,7 @@ class CallScope:
     responses: list[Any] | None = None
     bedrock_turn: Any = None
     # One tool call
+    tool_run: Any = None
     peer_call: PeerCall | None = None
 
 

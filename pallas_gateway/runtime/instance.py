@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, cast
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 
 from pallas_gateway.calls.pauses import PausableDeadline
+from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.runtime.call.journal import Journal
 from pallas_gateway.runtime.call.messages import (
     deadline_reply,
     failed,
@@ -34,7 +36,7 @@ from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Set
     from contextlib import AbstractContextManager
 
     from fast_agent.core.harness import HarnessSession
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from fast_agent.types import PromptMessageExtended
 
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
+    from pallas_gateway.calls.questions import Questions
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.call.observer import Observer
     from pallas_gateway.runtime.call.peers import PeerConnection
@@ -146,6 +149,7 @@ class FastAgentInstance:
         self._tasks = tasks
         self._generation: asyncio.Task[PromptMessageExtended] | None = None
         self._parameters: AppliedParameters | None = None
+        self._journal: Journal | None = None
         observer.watch_agents(self._agents.values())
 
     @property
@@ -171,6 +175,22 @@ class FastAgentInstance:
     def _is_workflow(self) -> bool:
         """True for a chain, parallel, router …: it has no model and no history, and passes messages to its agents."""
         return getattr(self._agents[self._served], "llm", None) is None
+
+    def keep_journal(self, questions: Questions, checkpoint: str | None) -> Journal | None:
+        """Return the journal of the call that this instance answers; None for one that cannot be resumed.
+
+        Raises:
+            CallRefusedError: `call_again`, because the call cannot go on from this checkpoint.
+        """
+        if len(self._agents) == 1 and not self._is_workflow:
+            self._journal = Journal(self._agents[self._served], questions, checkpoint)
+        elif checkpoint is not None:
+            raise CallRefusedError("The agent has changed. Call the tool again.", reason="call_again")
+        return self._journal
+
+    def checkpoint(self, open_questions: Set[str]) -> str | None:
+        """Return where the call waits; see `Instance.checkpoint`."""
+        return self._journal.checkpoint(open_questions) if self._journal is not None else None
 
     async def connect_one(self, aggregator: MCPAggregator) -> None:
         """Watch and connect one aggregator, of an agent or of a clone that is made during the call."""

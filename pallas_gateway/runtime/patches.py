@@ -29,7 +29,8 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.ui import console as consoles
 
 from pallas_gateway.runtime import fast_paths
-from pallas_gateway.runtime.call import questions
+from pallas_gateway.runtime.call import journal, questions
+from pallas_gateway.runtime.call.journal import recorded
 from pallas_gateway.runtime.call.tool_approval import approved
 from pallas_gateway.runtime.compat import engine_log
 from pallas_gateway.runtime.compat.engine import get_settings_apart
@@ -74,6 +75,7 @@ _RELIED_ON: ReliedOn = (
     *shutdown.RELIED_ON,
     *timeouts.RELIED_ON,
     *questions.RELIED_ON,
+    *journal.RELIED_ON,
     *attempts.RELIED_ON,
     *loading.RELIED_ON,
 )
@@ -104,9 +106,11 @@ def prepare() -> None:
     timeouts.prepare()
     _watch_operations()
     Logger.event = engine_log.event  # type: ignore[method-assign]  # fast-agent's own logging is off
-    run = tool_filters.guarded(approved(McpAgent.call_tool))
+    run = recorded(tool_filters.guarded(approved(McpAgent.call_tool)))
     McpAgent.call_tool = wraps(McpAgent.call_tool)(run)  # type: ignore[method-assign]
-    ToolAgent.call_tool = wraps(ToolAgent.call_tool)(approved(ToolAgent.call_tool, but=McpAgent))  # type: ignore[method-assign]
+    run = recorded(approved(ToolAgent.call_tool, but=McpAgent), but=McpAgent)
+    ToolAgent.call_tool = wraps(ToolAgent.call_tool)(run)  # type: ignore[method-assign]
+    journal.prepare()
     questions.prepare()
     loading.prepare()
     attempts.prepare()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pallas_gateway.calls.questions import NO_QUESTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, Sequence, Set
     from contextlib import AbstractAsyncContextManager
 
     from mcp_types import CallToolResult, Tool
@@ -203,6 +203,12 @@ class Instance(Protocol):
     @property
     def tools(self) -> tuple[str, ...]:
         """Each tool call so far, as `server/tool`."""
+
+    def checkpoint(self, open_questions: Set[str]) -> str | None:
+        """Return where the call waits for answers to these questions, for another process to resume it from there.
+
+        None for a call that cannot be resumed, or whose checkpoint would be too long.
+        """
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer the call; a failure of the model or the runtime is a `Reply` with the kind of `failure`."""

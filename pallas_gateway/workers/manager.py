@@ -25,6 +25,7 @@ from pallas_gateway.workers.messages import (
     NotReloaded,
     Passed,
     Ready,
+    Spent,
     Stopped,
 )
 from pallas_gateway.workers.process import Ended, WorkerProcess
@@ -218,7 +219,7 @@ class WorkerManager:
         match message:
             case Ready(announcement):
                 self._note_ready(worker, announcement)
-            case Cancelled() | Answered():
+            case Cancelled() | Answered() | Spent():
                 self._tell_others(worker, message)
             case Passed(to):
                 receiver = next((one for one in self._workers.values() if one.name == to), None)

@@ -91,6 +91,13 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """From the worker that accepted it, and on to the others: the state with this ticket was used."""
+
+    ticket: str
+
+
+@dataclass(frozen=True, slots=True)
 class Passed(Part):
     """From a worker, and on to the one that it names: a part of an exchange between them."""
 
@@ -132,13 +139,15 @@ class Unreadable:
     """An unreadable line was received. Never sent; `messages_on` yields it and stops."""
 
 
-type Message = Ready | Alive | Failed | Cancelled | Answered | Passed | Lost | NotReloaded | Stopped | Close | Closed
+type Message = (
+    Ready | Alive | Failed | Cancelled | Answered | Spent | Passed | Lost | NotReloaded | Stopped | Close | Closed
+)
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Ready, Alive, Failed, Cancelled, Answered, Passed, Lost, NotReloaded, Stopped, Close, Closed)
+    for kind in (Ready, Alive, Failed, Cancelled, Answered, Spent, Passed, Lost, NotReloaded, Stopped, Close, Closed)
 }
 
-_MAY_BE_LOST = (Alive, Cancelled, Answered, NotReloaded)
+_MAY_BE_LOST = (Alive, Cancelled, Answered, Spent, NotReloaded)
 
 
 def line_of(message: Message) -> bytes:

@@ -24,6 +24,7 @@ from pallas_gateway.workers.messages import (
     NotReloaded,
     Passed,
     Sender,
+    Spent,
     Stopped,
     Unreadable,
     messages_on,
@@ -61,6 +62,7 @@ class WorkerSide:
             os.set_inheritable(descriptor, False)
         self._running.cancellations.hand_on = lambda key: self.send(Cancelled.of(key))
         self._running.answers.hand_on = lambda key, response: self.send(Answered.of(key, response))
+        self._running.open_calls.hand_on = lambda ticket: self.send(Spent(ticket))
         self._running.exchanges.send = lambda part: self.send(Passed.of(part))
         self._tasks = TaskOwner(close_seconds=0)
 
@@ -126,15 +128,20 @@ class WorkerSide:
                 end_cancelled(self._running.cancellations, message.key)
             case Answered():
                 self._running.answers.deliver(message.key, json.loads(message.response))
+            case Spent(ticket):
+                self._running.open_calls.note_spent(ticket)
             case Passed():
                 self._running.exchanges.take(message)
             case Lost(process):
                 self._running.exchanges.lose(process)
             case NotReloaded():
-                if self._gateway is not None:
-                    self._gateway.note_reload(successful=False)
+                self._note_not_reloaded()
             case Close():
                 self._may_close.set()
+
+    def _note_not_reloaded(self) -> None:
+        if self._gateway is not None:
+            self._gateway.note_reload(successful=False)
 
     async def _keep_reporting(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()

@@ -55,8 +55,11 @@ def calls_the_tool_it_is_told(request: LlmRequest) -> Turn:
     peer, _, message = request.last_user_text.partition(": ")
     if message:
         return call_tools([(f"{peer}__send_message", {"message": message})])
-    calls = [HUMAN if word == "human" else (f"asking__{word}", {}) for word in request.last_user_text.split()]
-    return call_tools(calls)
+    return call_tools([_tool(word) for word in request.last_user_text.split()])
+
+
+def _tool(word: str) -> tuple[str, dict[str, Any]]:
+    return HUMAN if word == "human" else (f"asking__{word}", {})
 
 
 def project_of(
@@ -770,20 +773,6 @@ async def test_a_question_that_expired_while_the_client_was_away_is_cancelled_an
         assert '"Ada"' in answer
         assert (await left.repeat()).error["code"] == INVALID_PARAMS
         assert len(served.gateway.running.open_calls) == 0
-
-
-async def test_a_state_of_another_process_asks_the_client_to_call_again(tmp_path: Path) -> None:
-    keys = {"state_keys": ["k" * 32]}
-    async with asking_downstream("modern") as downstream:
-        async with gateway_of(tmp_path / "one", {"url": downstream.url}, gateway=keys) as first:
-            asked = await asked_at(first.url("user"))
-            (served_call,) = first.gateway.running.open_calls.works()
-            served_call.cancel()
-        async with gateway_of(tmp_path / "two", {"url": downstream.url}, gateway=keys) as second:
-            result = answer_of(await asked.repeat(url=second.url("user")))
-            assert result.is_error
-            assert "Call the tool again" in result.text
-            assert second.metric("pallas_calls_refused_total", agent="user", reason="call_again") == 1
 
 
 async def test_all_agents_at_once_ask_as_well(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ It keeps the promises of `pallas_gateway.runtime.protocols`; one contract test r
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -251,6 +251,11 @@ class MemoryInstance:
     def iterations(self) -> int:
         """One for each turn."""
         return len(self.turns)
+
+    def checkpoint(self, open_questions: Set[str]) -> str | None:
+        """Return None: the call cannot be resumed."""
+        del open_questions
+        return None
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer, after waiting at the agent's gate; at the deadline a success that says so."""

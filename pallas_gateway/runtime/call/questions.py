@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from fast_agent.agents import mcp_agent
@@ -30,11 +30,12 @@ from mcp_types import (
 )
 
 from pallas_gateway.calls.questions import Question
+from pallas_gateway.runtime.call.journal import ask_for_server, ask_in_tool
 from pallas_gateway.runtime.call.tool_events import ToolEvents
 from pallas_gateway.runtime.call_scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable
+    from collections.abc import Awaitable, Callable, Collection
 
     from mcp_types import ClientCapabilities, ElicitRequestParams
 
@@ -123,34 +124,37 @@ class _PutToCaller:
     def __init__(self, runtime: MCPClientCallbackRuntime) -> None:
         self._runtime = runtime
 
+    @property
+    def _server(self) -> str:
+        return self._runtime.server_name or "unknown"
+
     async def __call__(self, context: Any, params: ElicitRequestParams) -> ElicitResult:
-        del context
-        answer = await self.answer_to(params)
+        key, tools = getattr(context, "request_id", None), partial(_tool_calls, self._runtime, self._server)
+        answer = await self.answer_to(params, partial(ask_for_server, key, tools))
         return ElicitResult(action=answer.action, content=None if answer.content is None else dict(answer.content))
 
-    async def answer_to(self, params: ElicitRequestParams) -> Answer:
-        """Return the caller's answer; where the caller was not asked, the model reads the question."""
-        questions, server = current_scope.get().questions, self._runtime.server_name or "unknown"
-        agent = _inner_agent(self._runtime.agent_name)
+    async def answer_to(self, params: ElicitRequestParams, ask: Callable[[Question], Awaitable[Answer]]) -> Answer:
+        """Return the caller's answer by `ask`; where the caller was not asked, the model reads the question."""
+        server, agent = self._server, _inner_agent(self._runtime.agent_name)
         if isinstance(params, ElicitRequestURLParams):
             question = Question("url", params.message, server, url=params.url, agent=agent)
         else:
             question = Question("form", params.message, server, schema=params.requested_schema, agent=agent)
-        answer = await questions.ask(question)
+        answer = await ask(question)
         if not answer.was_asked_for:
             self.tell_model(question.not_asked(answer.why))
         return answer
 
     def tell_model(self, text: str) -> None:
         """Have the model read `text` in the results of the tool calls in which the server asks."""
-        for tool_call_id in _tool_calls(self._runtime, self._runtime.server_name or "unknown"):
+        for tool_call_id in _tool_calls(self._runtime, self._server):
             current_scope.get().questions.tell_model(tool_call_id, text)
 
     async def pages_accepted(self, error: MCPError) -> bool:
         """Put the pages of an error to the caller, one after the other; return whether all were accepted."""
         pages = parse_url_elicitation_required_data(error.data).elicitations
         for page in pages:
-            answer = await self.answer_to(page)
+            answer = await self.answer_to(page, partial(ask_in_tool, f"page {page.elicitation_id}"))
             if answer.action != "accept":
                 if answer.was_asked_for:
                     self.tell_model(_NOT_GIVEN[answer.action])
@@ -187,7 +191,7 @@ def _inner_agent(name: str | None) -> str | None:
     return None if own in {"", current_scope.get().served} else own
 
 
-def _tool_calls(runtime: MCPClientCallbackRuntime, server: str) -> Iterable[str]:
+def _tool_calls(runtime: MCPClientCallbackRuntime, server: str) -> tuple[str, ...]:
     """Return the ids of the tool calls in which a server asks.
 
     Over HTTP the context of the question is that of the tool call; a program's questions come in the context that
@@ -210,7 +214,7 @@ async def _human_input(arguments: dict[str, Any] | str, agent_name: str | None =
     elicitation._validate_elicitation_schema_field_limit(form.schema)
     message = form.message or form.schema.get("title") or "Please complete this form:"
     question = Question("human_input", message, schema=form.schema, agent=_inner_agent(agent_name))
-    answer = await current_scope.get().questions.ask(question)
+    answer = await ask_in_tool("human_input", question)
     if not answer.was_asked_for:
         return question.not_asked(answer.why)
     return _NOT_GIVEN.get(answer.action) or json.dumps(dict(answer.content or {}))

@@ -8,6 +8,7 @@ from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
 from mcp_types import CallToolResult, TextContent
 
 from pallas_gateway.calls.approvals import approval_question
+from pallas_gateway.runtime.call.journal import ask_in_tool
 from pallas_gateway.runtime.call_scope import current_scope
 
 if TYPE_CHECKING:
@@ -36,13 +37,12 @@ def approved(call: Callable[..., Awaitable[CallToolResult]], *, but: type | None
 
 
 async def _why_not(agent: Any, name: str, arguments: dict[str, Any]) -> str | None:
-    questions = current_scope.get().questions
-    approvals = questions.approvals
+    approvals = current_scope.get().questions.approvals
     if approvals is None or not approvals.are_needed:
         return None
     for tool, is_destructive in _identities(agent, name):
         if approvals.needed_for(tool, destructive=is_destructive):
-            return approvals.take(await questions.ask(approval_question(tool, arguments)))
+            return approvals.take(await ask_in_tool("approval", approval_question(tool, arguments)))
     return None
 
 

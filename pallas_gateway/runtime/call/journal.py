@@ -1,0 +1,274 @@
+"""The course of a call, from which another process can go on with it while the call waits for answers of its caller.
+
+Only a single loop has one: the served agent is the only agent of its instance. The journal holds the model's turns, the
+results of tools, and the tools whose questions can be put again. A resumed call runs the same loop: recorded turns and
+results take the place of the model and the tools, until the loop is where it waited. Nothing runs twice: the result of
+a tool that had begun, and whose question cannot be put again, is an error.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from fast_agent.agents.tool_agent import ToolAgent
+from fast_agent.constants import should_parallelize_tool_calls
+from fast_agent.types import PromptMessageExtended
+from mcp.client.session import ClientSession
+from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from pydantic import ValidationError
+
+from pallas_gateway.calls.questions import Answer
+from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.runtime.call_scope import current_scope, entered
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Set
+
+    from pallas_gateway.calls.questions import Question, Questions
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+    type Step = Callable[..., Awaitable[PromptMessageExtended]]
+
+LONGEST_CHECKPOINT = 47_000
+"""Characters; the sealed state is a third longer, and below 64 KB."""
+RELIED_ON: ReliedOn = (
+    (ToolAgent, "_tool_runner_llm_step", ("self", "messages", "request_params", "tools")),
+    (ClientSession, "call_tool", ("self", "name", "arguments")),
+)
+_VERSION = 1
+_INPUT = "input "
+_LOST = (
+    "The gateway was restarted while this tool ran, so its result is not known: it may or may not have done its work. "
+    "It was not run again."
+)
+_LOST_QUESTION = (
+    "The gateway was restarted while this tool waited for an answer of the caller, so its question could not be "
+    "completed. It may have done a part of its work. It was not run again."
+)
+
+
+@dataclass
+class ToolRun:
+    """One tool call.
+
+    Attributes:
+        result: None until it ends.
+        input_required: what its server requires before it goes on, in 2026-07-28.
+        repeats: `input_required` was recorded by another process and takes the place of the first request.
+        questions: ids of those that can be put again, by what they are about.
+        answers: to these questions.
+    """
+
+    result: CallToolResult | None = None
+    input_required: InputRequiredResult | None = None
+    repeats: bool = False
+    questions: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+
+    @property
+    def can_be_repeated(self) -> bool:
+        """Return whether the tool waits for questions that can be put again: then nothing of it runs meanwhile."""
+        return bool(self.questions.keys() - self.answers.keys())
+
+    def require(self, required: InputRequiredResult | None) -> None:
+        """Take what the server requires now; the questions of its earlier answer are over."""
+        self.input_required = required
+        for about in [one for one in self.questions if one.startswith(_INPUT)]:
+            del self.questions[about]
+            self.answers.pop(about, None)
+
+    async def ask(self, about: str, question: Question) -> Answer:
+        """Put a question of this tool call to the caller, unless its answer was recorded."""
+        if (known := self.answers.get(about)) is not None:
+            return known
+        id_ = self.questions.setdefault(about, question.id)
+        self.answers[about] = answer = await current_scope.get().questions.ask(replace(question, id=id_))
+        return answer
+
+
+async def ask_in_tool(about: str, question: Question) -> Answer:
+    """Put a question to the caller that can be put again if the call is resumed: `about` is unique in its tool call."""
+    run: ToolRun | None = current_scope.get().tool_run
+    return await (run.ask(about, question) if run is not None else current_scope.get().questions.ask(question))
+
+
+async def ask_for_server(key: object, tool_calls: Callable[[], Collection[str]], question: Question) -> Answer:
+    """Put a server's question to the caller.
+
+    Args:
+        key: of the question in an `InputRequiredResult`; the id of a request in the initialize era.
+        tool_calls: returns the ids of the tool calls in which the server asks.
+        question: to put.
+    """
+    scope = current_scope.get()
+    run: ToolRun | None = scope.tool_run
+    journal: Journal | None = scope.journal
+    if run is not None and run.input_required is not None and key in (run.input_required.input_requests or {}):
+        return await run.ask(f"{_INPUT}{key}", question)
+    if journal is not None:
+        journal.note_unrepeatable(question.id, tool_calls())
+    return await scope.questions.ask(question)
+
+
+class Journal:
+    """The journal of the loop of `agent`; with a `checkpoint`, that of another process is played first.
+
+    Raises:
+        CallRefusedError: `call_again`, because the checkpoint cannot be read.
+    """
+
+    def __init__(self, agent: Any, questions: Questions, checkpoint: str | None = None) -> None:
+        self.agent = agent
+        self._questions = questions
+        self._turns: list[PromptMessageExtended] = []
+        self._runs: dict[tuple[int, str], ToolRun] = {}
+        self._unrepeatable: dict[str, Collection[str]] = {}
+        self._recorded: list[PromptMessageExtended] = []
+        if checkpoint is not None:
+            try:
+                self._load(json.loads(zlib.decompress(base64.b85decode(checkpoint))))
+            except (ValueError, KeyError, TypeError, zlib.error, ValidationError) as error:
+                message = "The call cannot be resumed by this version of the gateway. Call the tool again."
+                raise CallRefusedError(message, reason="call_again") from error
+
+    async def turn(self, messages: list[PromptMessageExtended], step: Step, *more: Any, **options: Any) -> Any:
+        """Return the next turn of the model, a recorded one at first."""
+        if not self._recorded:
+            turn = await step(self.agent, messages, *more, **options)
+        else:
+            turn, agent = self._recorded.pop(0), self.agent
+            if agent.llm.get_request_params(options.get("request_params")).use_history:  # as after a model's turn
+                agent.load_message_history([*agent.message_history, *messages, turn])
+        self._turns.append(turn)
+        return turn
+
+    async def run(self, tool_call_id: str, call: Callable[[], Awaitable[CallToolResult]]) -> CallToolResult:
+        """Return the result of a tool call, which runs unless its result was recorded."""
+        run = self._runs.setdefault((len(self._turns), tool_call_id), ToolRun())
+        if run.result is None:
+            with entered(replace(current_scope.get(), tool_run=run)):
+                run.result = await call()
+        return run.result
+
+    def note_unrepeatable(self, question_id: str, tool_calls: Collection[str]) -> None:
+        """Note a question that a server asks while these tools run: it cannot be put again."""
+        if all((len(self._turns), id_) in self._runs for id_ in tool_calls):  # else one of an agent inside a tool
+            self._unrepeatable[question_id] = tool_calls
+
+    def checkpoint(self, open_questions: Set[str]) -> str | None:
+        """Return the course of the call while these questions are open; None if it cannot be resumed from there."""
+        runs = {id_: run for (turn, id_), run in self._runs.items() if turn == len(self._turns)}
+        repeatable = {id_ for run in runs.values() for id_ in run.questions.values()}
+        if not self._turns or not open_questions <= repeatable | self._unrepeatable.keys():
+            return None  # a question of a nested call
+        called = list(self._turns[-1].tool_calls or {})
+        if should_parallelize_tool_calls(len(called)):  # all have begun, or are about to
+            runs = {**{id_: ToolRun() for id_ in called}, **runs}
+        waiting = {id_ for question in open_questions for id_ in self._unrepeatable.get(question, ())}
+        ended = [[*key, _result_document(run.result)] for key, run in self._runs.items() if key[0] < len(self._turns)]
+        present = [[len(self._turns), id_, _document(run, waits=id_ in waiting)] for id_, run in runs.items()]
+        document = {
+            "version": _VERSION,
+            "turns": [_wire(turn) for turn in self._turns],
+            "runs": [*ended, *present],
+            "all_approved": self._questions.approvals is not None and self._questions.approvals.all_allowed,
+        }
+        text = base64.b85encode(zlib.compress(json.dumps(document).encode())).decode()
+        return text if len(text) <= LONGEST_CHECKPOINT else None
+
+    def _load(self, document: Mapping[str, Any]) -> None:
+        if document["version"] != _VERSION:
+            raise ValueError("another version")
+        self._recorded = [PromptMessageExtended.model_validate(turn) for turn in document["turns"]]
+        self._runs = {(turn, id_): _run_of(recorded) for turn, id_, recorded in document["runs"]}
+        if document["all_approved"] and self._questions.approvals is not None:
+            self._questions.approvals.all_allowed = True
+
+
+def prepare() -> None:
+    """Have journals record and play the model's turns and what servers require."""
+    step, call_tool = ToolAgent._tool_runner_llm_step, ClientSession.call_tool
+
+    @wraps(step)
+    async def recorded_step(self: ToolAgent, messages: list[PromptMessageExtended], *more: Any, **options: Any) -> Any:
+        journal = _journal_of(self)
+        if journal is None:
+            return await step(self, messages, *more, **options)
+        return await journal.turn(messages, step, *more, **options)
+
+    @wraps(call_tool)
+    async def recorded_call(self: ClientSession, *arguments: Any, **options: Any) -> Any:
+        run: ToolRun | None = current_scope.get().tool_run
+        if run is None:
+            return await call_tool(self, *arguments, **options)
+        if run.repeats:
+            run.repeats = False
+            return run.input_required
+        run.require(None)
+        result = await call_tool(self, *arguments, **options)
+        if isinstance(result, InputRequiredResult):
+            run.require(result)
+        return result
+
+    ToolAgent._tool_runner_llm_step = recorded_step  # type: ignore[method-assign]
+    ClientSession.call_tool = recorded_call  # type: ignore[method-assign]
+
+
+def recorded(call: Callable[..., Awaitable[CallToolResult]], *, but: type | None = None) -> Callable[..., Any]:
+    """Return `call_tool` of a class of agents with which journals record and play the results of tools.
+
+    Agents of the class `but` have such a method of their own.
+    """
+
+    async def call_tool(
+        self: Any, name: str, arguments: Any = None, tool_use_id: str | None = None, **options: Any
+    ) -> Any:
+        if but is not None and isinstance(self, but):
+            return await call(self, name, arguments, tool_use_id, **options)
+        journal = _journal_of(self)
+        if journal is not None and tool_use_id is not None:
+            return await journal.run(tool_use_id, lambda: call(self, name, arguments, tool_use_id, **options))
+        with entered(replace(current_scope.get(), tool_run=None)):  # an agent inside a tool asks for itself
+            return await call(self, name, arguments, tool_use_id, **options)
+
+    return call_tool
+
+
+def _journal_of(agent: object) -> Journal | None:
+    journal: Journal | None = current_scope.get().journal
+    return journal if journal is not None and journal.agent is agent else None
+
+
+def _document(run: ToolRun, *, waits: bool) -> Mapping[str, Any]:
+    """Return what another process needs of a tool call; one that runs, or `waits` for its server, is lost."""
+    if run.result is not None or not run.can_be_repeated:
+        return _result_document(run.result, _LOST_QUESTION if waits else _LOST)
+    answers = {about: [answer.outcome, answer.content, answer.why] for about, answer in run.answers.items()}
+    required = _wire(run.input_required) if run.input_required is not None else None
+    return {"questions": run.questions, "answers": answers, "input_required": required}
+
+
+def _result_document(result: CallToolResult | None, lost: str = _LOST) -> Mapping[str, Any]:
+    lost_result = CallToolResult(content=[TextContent(type="text", text=lost)], is_error=True)
+    return {"result": _wire(lost_result if result is None else result)}
+
+
+def _run_of(recorded: Mapping[str, Any]) -> ToolRun:
+    if (result := recorded.get("result")) is not None:
+        return ToolRun(CallToolResult.model_validate(result))
+    required = recorded["input_required"]
+    return ToolRun(
+        input_required=InputRequiredResult.model_validate(required) if required is not None else None,
+        repeats=required is not None,
+        questions=recorded["questions"],
+        answers={about: Answer(*answer) for about, answer in recorded["answers"].items()},
+    )
+
+
+def _wire(value: Any) -> Any:
+    return value.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,192 @@
+"""Calls of 2026-07-28 that have asked, and that another process resumes from the state that their client holds."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.calling import answer_of
+from tests.e2e.test_questions import (
+    HUMAN,
+    INVALID_PARAMS,
+    Asked,
+    _tool,
+    asked_at,
+    asked_in,
+    calls_the_tool_it_is_told,
+    gateway_of,
+    project_of,
+    questions,
+)
+from tests.support.asking import asking_downstream
+from tests.support.gateway import Agent, running, until_idle
+from tests.support.scripted_llm import call_tools, say, scripted_llm
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
+
+pytestmark = pytest.mark.usefixtures("no_trust_store")
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A gateway in place of one with the same keys, and a call that waits for an answer since then."""
+
+    served: Running
+    asked: Asked
+    llm: ScriptedLlm
+
+    async def answered(self, *answers: dict[str, Any]) -> str:
+        """The text of the resumed call; `answers` are for its questions, in turn."""
+        asked = self.asked
+        for answer in answers[:-1]:
+            asked = asked_in((await asked.repeat(answer)).result, asked.url, asked.message)
+        return answer_of(await asked.repeat(answers[-1] if answers else None)).text
+
+
+@asynccontextmanager
+async def resumed(
+    path: Path, url: str, message: str, agent: Agent | None = None, script: Script = calls_the_tool_it_is_told
+) -> AsyncIterator[Resumed]:
+    keys = {"state_keys": ["k" * 32]}
+    async with scripted_llm(script) as llm:
+        async with running(project_of(path / "one", llm, {"url": url}, agent, gateway=keys)) as first:
+            asked = await asked_at(first.url("user"), message)
+            for call in first.gateway.running.open_calls.works():
+                call.cancel()
+        llm.requests.clear()
+        async with running(project_of(path / "two", llm, {"url": url}, agent, gateway=keys)) as second:
+            yield Resumed(second, replace(asked, url=second.url("user")), llm)
+            await until_idle(second)
+
+
+def one_tool_per_turn(request: LlmRequest) -> Turn:
+    """Call the tools that the message names one after the other, then repeat what they brought."""
+    made, words = len(request.tool_results), request.last_user_text.split()
+    return calls_the_tool_it_is_told(request) if made == len(words) else call_tools([_tool(words[made])])
+
+
+async def test_a_call_is_resumed_by_another_process_from_its_state(tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream:
+        async with resumed(tmp_path, downstream.url, "wipe name", script=one_tool_per_turn) as call:
+            assert await call.answered() == 'wiped / | answer: {"action": "accept", "content": {"name": "Ada"}}'
+            assert (await call.asked.repeat()).error["code"] == INVALID_PARAMS
+            assert questions(call.served, "form", "accepted") == len(call.llm.requests) == 1
+        first, again = (str(one) for one in downstream.recorder.calls("name"))
+        assert "inputResponses" not in first
+        assert "inputResponses" in again
+        assert len(downstream.recorder.calls("wipe")) == 1
+
+
+@pytest.mark.parametrize(("decision", "said"), [("once", "wiped /"), ("deny", "the caller did not give it")])
+async def test_an_approval_that_was_pending_runs_the_tool_once_if_it_is_given(
+    decision: str, said: str, tmp_path: Path
+) -> None:
+    agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
+    async with asking_downstream("modern") as downstream:
+        async with resumed(tmp_path, downstream.url, "wipe", agent) as call:
+            assert said in await call.answered({"action": "accept", "content": {"decision": decision}})
+        assert len(downstream.recorder.calls("wipe")) == (decision == "once")
+
+
+async def test_a_tool_of_the_initialize_era_that_had_asked_is_not_run_again(tmp_path: Path) -> None:
+    async with asking_downstream("initialize") as downstream:
+        async with resumed(tmp_path, downstream.url, "wipe name", script=one_tool_per_turn) as call:
+            answer = await call.answered()
+            assert "its question could not be completed" in answer
+            assert "wiped /" in answer
+        assert len(downstream.recorder.calls("name")) == len(downstream.recorder.calls("wipe")) == 1
+
+
+async def test_questions_that_are_still_open_are_asked_again_after_a_restart(tmp_path: Path) -> None:
+    agent, misfit = Agent(decorator="human_input=True"), {"action": "accept", "content": {"name": 7}}
+    async with resumed(tmp_path, "http://127.0.0.1:9/mcp", "human human", agent) as call:
+        assert await call.answered(misfit, {"action": "decline"}, {"action": "accept", "content": {"name": "Ada"}}) in {
+            'The caller declined to answer. | {"name": "Ada"}',
+            '{"name": "Ada"} | The caller declined to answer.',
+        }
+
+
+HANGING = """
+import asyncio
+
+from fast_agent import FastAgent
+
+fast = FastAgent("user", parse_cli_args=False)
+runs = []
+
+
+def ends() -> str:
+    return "has ended"
+
+
+async def hangs() -> None:
+    await asyncio.Event().wait()
+
+
+@fast.agent(name="user", servers=["asking"], function_tools=[ends, hangs], default=True)
+async def agent() -> None: ...
+"""
+
+
+async def test_a_tool_that_ran_at_the_restart_is_not_run_again_and_the_model_reads_it(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        results = sorted(request.tool_results.values())
+        return say(" | ".join(results)) if results else call_tools([("ends", {}), ("hangs", {}), _tool("name")])
+
+    async with (
+        asking_downstream("modern") as downstream,
+        resumed(tmp_path, downstream.url, "go", Agent(source=HANGING), script) as call,
+    ):
+        answer = await call.answered()
+        assert "its result is not known" in answer
+        assert '"Ada"' in answer
+        assert "has ended" in answer
+
+
+async def test_a_nested_question_and_a_long_call_ask_the_client_to_call_again_after_a_restart(tmp_path: Path) -> None:
+    keys = {"state_keys": ["k" * 32]}
+
+    def script(request: LlmRequest) -> Turn:
+        if request.last_user_text == "long" and not request.tool_results:
+            return call_tools([("asking__name", {"message": secrets.token_hex(100_000)})])
+        return calls_the_tool_it_is_told(request)
+
+    agents = {"top": Agent(["user"], settings={"depends_on": ["user"]}), "user": Agent(["asking"])}
+    async with asking_downstream("modern") as downstream:
+        server = {"url": downstream.url}
+        async with gateway_of(tmp_path / "one", server, agents=agents, gateway=keys, script=script) as first:
+            asked = [await asked_at(first.url("top"), "user: name"), await asked_at(first.url("user"), "long")]
+            for call in first.gateway.running.open_calls.works():
+                call.cancel()
+        assert max(len(one.state) for one in asked) < 1000
+        async with gateway_of(tmp_path / "two", server, agents=agents, gateway=keys, script=script) as second:
+            for one, agent in zip(asked, agents, strict=True):
+                result = answer_of(await one.repeat(url=second.url(agent)))
+                assert result.is_error
+                assert "Call the tool again" in result.text
+                assert second.metric("pallas_calls_refused_total", agent=agent, reason="call_again") == 1
+
+
+async def test_the_state_of_a_call_with_ten_turns_is_below_64_kb(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        made = len(request.tool_results)
+        return call_tools(
+            [("asking__wipe", {"path": "/".join(map(str, range(made, made + 700)))})] if made < 9 else [HUMAN]
+        )
+
+    agent = Agent(["asking"], decorator="human_input=True")
+    async with asking_downstream("modern") as downstream:
+        async with gateway_of(tmp_path, {"url": downstream.url}, agent, script=script) as served:
+            asked = await asked_at(served.url("user"))
+            for call in served.gateway.running.open_calls.works():
+                call.cancel()
+        assert 4096 < len(asked.state) < 64 * 1024
