@@ -6,6 +6,7 @@ The client's capability to be asked stands in the opaque session id that the gat
 from __future__ import annotations
 
 import secrets
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ from pallas_gateway.agent_server.requests import SESSION_HEADER, headers_of
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
+    from contextlib import AbstractContextManager
 
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.calls.questions import Mode, Outcome, Question
@@ -71,9 +73,18 @@ class StreamAsker:
         may_ask = context.session.can_send_request
         self.modes: Collection[Mode] = modes_of_session(session, context.protocol_version) if may_ask else ()
         self._context = context
+        self._while_asking: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def while_asking(self, block: Callable[[], AbstractContextManager[None]]) -> None:
+        """Enter `block()` while a question is open."""
+        self._while_asking = block
 
     async def put(self, question: Question) -> Answer:
         """Return the client's answer; a form that does not fit its schema is asked for again."""
+        with self._while_asking():
+            return await self._fitting_answer(question)
+
+    async def _fitting_answer(self, question: Question) -> Answer:
         for _ in range(MOST_ATTEMPTS):
             try:
                 result = await self._elicit(question)

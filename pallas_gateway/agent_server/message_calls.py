@@ -171,6 +171,8 @@ async def _reply(
     if open_call is None:
         work = agent.begin(call, channel)
         until: asyncio.Task[Any] = work
+        if isinstance(request.asker, StreamAsker):
+            request.asker.while_asking(lambda: running.ended_by_drain(work.cancel))
     else:
         open_call.attach(channel)
         work = open_call.work = open_call.work or agent.begin(call, open_call)
@@ -184,6 +186,9 @@ async def _reply(
             raise
     if open_call is not None and not work.done():
         open_call.leave()
+        if running.draining and not open_call.can_be_resumed:
+            work.cancel()
+            raise cut_off(stopping=True)
         return None
     if work.cancelled():
         raise cut_off(stopping=running.draining)

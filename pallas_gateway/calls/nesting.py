@@ -13,7 +13,7 @@ from pallas_gateway.calls.open_calls import OpenCalls
 from pallas_gateway.calls.questions import NO_QUESTIONS, WaitingCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.channel import EventSink, NotificationSender
@@ -63,10 +63,29 @@ class RunningCalls:
         self.open_calls = OpenCalls(state_key, self.exchanges.process)
         self.draining = False
         self._count = 0
+        self._ends: list[Callable[[], object]] = []
 
     def __len__(self) -> int:
         """Return the number of calls that hold a place."""
         return self._count
+
+    def drain(self) -> None:
+        """Begin to drain: calls that wait for their clients end, for those to go on with them in another process."""
+        self.draining = True
+        self.open_calls.end()
+        for end in [*self._ends]:
+            end()
+
+    @contextmanager
+    def ended_by_drain(self, end: Callable[[], object]) -> Iterator[None]:
+        """Call `end` if a drain begins while the block runs, or has begun before."""
+        if self.draining:
+            end()
+        self._ends.append(end)
+        try:
+            yield
+        finally:
+            self._ends.remove(end)
 
     @contextmanager
     def one_more(self) -> Iterator[None]:

@@ -66,6 +66,11 @@ class OpenCall:
         """Return the open questions by their ids."""
         return {id_: question for id_, (question, _) in self._open.items()}
 
+    @property
+    def can_be_resumed(self) -> bool:
+        """Return whether another process can go on with the call from where it waits."""
+        return self.checkpoint(self.questions.keys()) is not None
+
     def answer(self, answers: Mapping[str, Answer]) -> None:
         """Close the questions with these ids."""
         self.asked = asyncio.get_running_loop().create_future()
@@ -103,12 +108,18 @@ class OpenCall:
         self.ticket = secrets.token_hex(8)
 
         def end() -> None:
-            if self.work is not None:
-                self.work.cancel()
+            self.end()
             on_end()
 
         self._ending = asyncio.get_running_loop().call_later(seconds, end)
         return self.ticket
+
+    def end(self) -> None:
+        """End the call."""
+        if self._ending is not None:
+            self._ending.cancel()
+        if self.work is not None:
+            self.work.cancel()
 
     # the event sink
 
@@ -172,6 +183,7 @@ class OpenCalls:
         self._process = process or secrets.token_hex(4)
         self._calls: dict[str, OpenCall] = {}
         self._spent: set[str] = set()
+        self._is_over = False
         self.hand_on: Callable[[str], object] = lambda _: None
 
     def __len__(self) -> int:
@@ -190,8 +202,19 @@ class OpenCalls:
         """Keep a call for the next request of its client, and its reply; return the state that leads back to it."""
         call_id = call.call.call_id
         ticket = call.detach(self.sealing.seconds, lambda: self._calls.pop(call_id, None))
-        self._calls[call_id] = call
-        return f"{self._process}.{call_id}.{ticket}.{call.checkpoint(call.questions.keys()) or ''}"
+        state = f"{self._process}.{call_id}.{ticket}.{call.checkpoint(call.questions.keys()) or ''}"
+        if self._is_over:
+            call.end()
+        else:
+            self._calls[call_id] = call
+        return state
+
+    def end(self) -> None:
+        """End calls that wait for their clients, now and from here on; another process may resume them."""
+        self._is_over = True
+        for call in self._calls.values():
+            call.end()
+        self._calls.clear()
 
     def attach(self, call: OpenCall, answers: Mapping[str, Answer]) -> None:
         """Go on with a call, its questions answered; its state is used up."""

@@ -211,8 +211,11 @@ class Gateway:
             await self._agent_set.supervisor.wait_until_tried()
 
     async def drain(self, seconds: float) -> int:
-        """Refuse new calls and wait for running ones; return how many still run after `seconds`."""
-        self.running.draining = True
+        """Refuse new calls and wait for running ones; return how many still run after `seconds`.
+
+        Calls that wait for an answer of their clients end at once.
+        """
+        self.running.drain()
         try:
             async with asyncio.timeout(seconds):
                 await self._calls.wait_until_idle()

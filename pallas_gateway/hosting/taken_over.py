@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pallas_gateway.agent_server.message_calls import ToolResult
     from pallas_gateway.calls.assistant_stream import Payload
     from pallas_gateway.calls.exchanges import Exchange
+    from pallas_gateway.calls.open_calls import OpenCall
     from pallas_gateway.calls.progress import ProgressEvent
     from pallas_gateway.hosting.gateway import Gateway
 
@@ -37,18 +38,21 @@ class TakenOver:
     async def _serve(self, exchange: Exchange) -> None:
         try:
             asked = await anext(exchange.documents())
+            params = CallToolRequestParams.model_validate(asked["params"])
+            call = self._gateway.running.open_calls.find(params.request_state or "")
+            if call is None and self._gateway.draining:  # the drain has ended it
+                return
             exchange.send({})  # from here on the call must not be resumed elsewhere
-            exchange.send(result_document(await self._answer(asked, exchange)))
+            exchange.send(result_document(await self._answer(asked, params, call, exchange)))
         except MCPError as error:
             exchange.send(error_document(error))
         finally:
             exchange.close()
 
-    async def _answer(self, asked: Mapping[str, Any], exchange: Exchange) -> ToolResult:
-        params = CallToolRequestParams.model_validate(asked["params"])
-        agent, state = asked["agent"], params.request_state or ""
-        call = self._gateway.running.open_calls.find(state)
-        server = self._gateway.servers.get(agent)
+    async def _answer(
+        self, asked: Mapping[str, Any], params: CallToolRequestParams, call: OpenCall | None, exchange: Exchange
+    ) -> ToolResult:
+        server = self._gateway.servers.get(asked["agent"])
         if call is None or server is None:
             raise no_such_call()
         request = ToolRequest(
@@ -56,7 +60,7 @@ class TakenOver:
             asked["headers"],
             _Sender(exchange),
             StreamOptions(**asked["wishes"]),
-            round=Round(call.modes, state, params.input_responses or {}),
+            round=Round(call.modes, params.request_state, params.input_responses or {}),
         )
         return await server.answer({}, request)
 

@@ -649,9 +649,12 @@ class Asked:
 
 
 async def asked_at(url: str, message: str = "name") -> Asked:
+    return asked_in((await called_at(url, message)).result, url, message)
+
+
+async def called_at(url: str, message: str) -> RawReply:
     async with raw_client(url, protocol_version=MODERN_VERSION, bearer="mine") as client:
-        result = (await client.call_tool("send_message", {"message": message}, meta=CAN_BE_ASKED)).result
-    return asked_in(result, url, message)
+        return await client.call_tool("send_message", {"message": message}, meta=CAN_BE_ASKED)
 
 
 def asked_in(result: Any, url: str, message: str = "name") -> Asked:

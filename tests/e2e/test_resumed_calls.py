@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,17 +15,22 @@ from tests.e2e.test_questions import (
     HUMAN,
     INVALID_PARAMS,
     Asked,
+    Person,
     _tool,
     asked_at,
     asked_in,
+    called_at,
     calls_the_tool_it_is_told,
+    client_of,
     gateway_of,
     project_of,
     questions,
+    told,
 )
 from tests.support.asking import asking_downstream
 from tests.support.gateway import Agent, running, until_idle
-from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,8 +66,6 @@ async def resumed(
     async with scripted_llm(script) as llm:
         async with running(project_of(path / "one", llm, {"url": url}, agent, gateway=keys)) as first:
             asked = await asked_at(first.url("user"), message)
-            for call in first.gateway.running.open_calls.works():
-                call.cancel()
         llm.requests.clear()
         async with running(project_of(path / "two", llm, {"url": url}, agent, gateway=keys)) as second:
             yield Resumed(second, replace(asked, url=second.url("user")), llm)
@@ -156,8 +160,9 @@ async def test_a_nested_question_and_a_long_call_ask_the_client_to_call_again_af
     keys = {"state_keys": ["k" * 32]}
 
     def script(request: LlmRequest) -> Turn:
-        if request.last_user_text == "long" and not request.tool_results:
-            return call_tools([("asking__name", {"message": secrets.token_hex(100_000)})])
+        if request.last_user_text == "long":
+            name, long = _tool("name"), ("asking__wipe", {"path": secrets.token_hex(40_000)})
+            return call_tools([name if request.tool_results else long])
         return calls_the_tool_it_is_told(request)
 
     agents = {"top": Agent(["user"], settings={"depends_on": ["user"]}), "user": Agent(["asking"])}
@@ -165,8 +170,7 @@ async def test_a_nested_question_and_a_long_call_ask_the_client_to_call_again_af
         server = {"url": downstream.url}
         async with gateway_of(tmp_path / "one", server, agents=agents, gateway=keys, script=script) as first:
             asked = [await asked_at(first.url("top"), "user: name"), await asked_at(first.url("user"), "long")]
-            for call in first.gateway.running.open_calls.works():
-                call.cancel()
+            first.stop.set()
         assert max(len(one.state) for one in asked) < 1000
         async with gateway_of(tmp_path / "two", server, agents=agents, gateway=keys, script=script) as second:
             for one, agent in zip(asked, agents, strict=True):
@@ -187,6 +191,55 @@ async def test_the_state_of_a_call_with_ten_turns_is_below_64_kb(tmp_path: Path)
     async with asking_downstream("modern") as downstream:
         async with gateway_of(tmp_path, {"url": downstream.url}, agent, script=script) as served:
             asked = await asked_at(served.url("user"))
-            for call in served.gateway.running.open_calls.works():
-                call.cancel()
+            served.stop.set()
         assert 4096 < len(asked.state) < 64 * 1024
+
+
+# --- a drain ---------------------------------------------------------------------------------------------------------
+
+
+IS_STOPPING = "The gateway is stopping and could not wait for this call any longer. Send it again in a moment."
+
+
+async def test_a_call_of_the_initialize_era_that_waits_for_an_answer_ends_when_the_drain_begins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    person = Person(None)
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}) as served,
+        client_of(served.url("user"), person) as client,
+    ):
+        asking = asyncio.create_task(told(client, "name"))
+        await person.wait_for(1)
+        served.stop.set()
+        assert await asking == IS_STOPPING
+    assert not [one for one in caplog.records if one.getMessage() == "drain time exceeded"]
+
+
+@pytest.mark.parametrize("called", ["user", "top"])
+async def test_a_call_that_asks_during_a_drain_is_resumed_or_ends_with_a_sentence(called: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        if request.last_user_text == "name" and not request.tool_results:
+            return hang(gate, call_tools([_tool("name")]))
+        return calls_the_tool_it_is_told(request)
+
+    keys, message = {"state_keys": ["k" * 32]}, {"user": "name", "top": "user: name"}[called]
+    agents = {"top": Agent(["user"], settings={"depends_on": ["user"]}), "user": Agent(["asking"])}
+    async with asking_downstream("modern") as downstream:
+        server = {"url": downstream.url}
+        async with gateway_of(tmp_path / "one", server, agents=agents, gateway=keys, script=script) as first:
+            calling = asyncio.create_task(called_at(first.url(called), message))
+            await gate.wait_for_entered()
+            first.stop.set()
+            await eventually(lambda: first.gateway.draining, what="the drain")
+            gate.open()
+            reply = await calling
+        if called == "top":
+            assert answer_of(reply).text == IS_STOPPING
+            return
+        asked = asked_in(reply.result, first.url(called), message)
+        async with gateway_of(tmp_path / "two", server, agents=agents, gateway=keys) as second:
+            assert '"Ada"' in answer_of(await asked.repeat(url=second.url(called))).text
