@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.open_calls import OpenCalls
-    from pallas_gateway.calls.questions import Mode, Question
+    from pallas_gateway.calls.questions import Mode
 
 
 def sealing(calls: OpenCalls, endpoint: str) -> RequestStateBoundary:
