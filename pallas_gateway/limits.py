@@ -98,6 +98,7 @@ class ThreadLimits:
         first_try_seconds: A start waits so long for the database; agents do not need it.
         try_again_seconds: Pause between further tries.
         busy_seconds: A writer waits so long for another one of the same SQLite file.
+        answers_seconds: Pause between two looks for answers that came to other processes, while a question is open.
     """
 
     replayed_turns: int = 1000
@@ -106,6 +107,7 @@ class ThreadLimits:
     first_try_seconds: float = 10.0
     try_again_seconds: float = 3.0
     busy_seconds: float = 10.0
+    answers_seconds: float = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,8 @@
                 case TextDelta(text): ...      # joined as they are: all that the served agent says
                 case ToolCalled(): ...         # id, agent, server, name, arguments
                 case ToolResulted(): ...       # the same id, and whether it went well
+                case Asked(): ...              # only with `modes`: set its answer
+                case QuestionClosed(): ...     # the id of that question
                 case Replied(reply): ...       # always the last one; look at `reply.failure`
 
 The events are those of `calls/events.py`. Leaving the block before `Replied` cancels the call: its LLM request, its
@@ -25,17 +27,18 @@ from pallas_gateway.calls.events import EventChannel
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Collection
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.events import Event
     from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.calls.questions import Mode
 
 
 @asynccontextmanager
 async def begun(
-    agent: HostedAgent, call: Call, running: RunningCalls, *, live: bool
+    agent: HostedAgent, call: Call, running: RunningCalls, *, live: bool, modes: Collection[Mode] = ()
 ) -> AsyncIterator[AsyncIterator[Event]]:
     """Begin `call`; its events may be read once, inside the block.
 
@@ -44,13 +47,14 @@ async def begun(
         call: what was asked.
         running: the gateway's, to say why a call was cut off.
         live: text comes as the model produces it; otherwise turn by turn, which costs less.
+        modes: of the questions that may be put to the caller.
 
     Raises:
         CallRefusedError: while events are read, before the first one: `busy`, `images_unsupported`, …
         AgentUnavailableError: likewise; the agent is not ready.
         CallFailedError: while events are read: the call was cut off, `stopped` or `cancelled`.
     """
-    channel = EventChannel(live=live)
+    channel = EventChannel(live=live, modes=modes)
     work = agent.begin(call, channel)
     work.add_done_callback(lambda _: channel.close())
     try:

@@ -19,10 +19,11 @@ from pallas_gateway.calls.questions import CANNOT_ASK
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 
     from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter
     from pallas_gateway.calls.call import Reply
+    from pallas_gateway.calls.questions import Action, Answer, Asker, Mode, Question
 
 TURN_BREAK = "\n\n"
 """Stands between the texts of two turns, and between what was streamed and what was added to it in the end."""
@@ -66,6 +67,22 @@ class ToolResulted:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A question to the caller, only in calls that may ask; the reader sets the `answer`."""
+
+    question: Question
+    answer: asyncio.Future[Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionClosed:
+    """The `Asked` question of this id has its answer, or is not asked any more."""
+
+    id: str
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
 class Replied:
     """The last event. The reply may be a failure (`reply.failure`).
 
@@ -76,7 +93,7 @@ class Replied:
     reply: Reply
 
 
-type Event = Admitted | TextDelta | ToolCalled | ToolResulted | Replied
+type Event = Admitted | TextDelta | ToolCalled | ToolResulted | Asked | QuestionClosed | Replied
 
 
 def text_of(reply: Reply) -> str:
@@ -92,12 +109,12 @@ class EventChannel:
     """Takes what a call tells and gives it again as events; made for one reader.
 
     With `live`, text comes as the model produces it, otherwise turn by turn. What a slow reader has not taken yet is
-    text joined together, so it is no more than the answer.
+    text joined together, so it is no more than the answer. Questions of these `modes` are events.
     """
 
-    def __init__(self, *, live: bool) -> None:
+    def __init__(self, *, live: bool, modes: Collection[Mode] = ()) -> None:
         self.wishes = StreamOptions(deltas=live)
-        self.asker = CANNOT_ASK
+        self.asker: Asker = _EventAsker(modes, self._put) if modes else CANNOT_ASK
         self._said = _Said()
         self._waiting: deque[list[str] | Event] = deque()
         self._something = asyncio.Event()
@@ -169,6 +186,24 @@ class EventChannel:
     def _put(self, event: Event) -> None:
         self._waiting.append(event)
         self._something.set()
+
+
+class _EventAsker:
+    """The `Asker` of a call whose reader takes questions as events."""
+
+    def __init__(self, modes: Collection[Mode], tell: Callable[[Event], None]) -> None:
+        self.modes = modes
+        self._tell = tell
+
+    async def put(self, question: Question) -> Answer:
+        """Return the answer that the reader sets."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._tell(Asked(question, answer))
+        try:
+            return await answer
+        finally:
+            has_answer = answer.done() and not answer.cancelled()
+            self._tell(QuestionClosed(question.id, answer.result().action if has_answer else "cancel"))
 
 
 class _Said:

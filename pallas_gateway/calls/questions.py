@@ -46,6 +46,7 @@ class Question:
         url: the page to open; None for a form.
         agent: the agent in whose work the question arose, as clients know it; None for the one that was called.
         tool: the tool under approval, as `server/tool`.
+        call_path: ids of the tool calls that lead to that agent, the innermost first.
         id: unique.
     """
 
@@ -56,6 +57,7 @@ class Question:
     url: str | None = field(default=None, repr=False)
     agent: str | None = None
     tool: str | None = None
+    call_path: tuple[str, ...] = ()
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
@@ -222,7 +224,8 @@ class _Unwatched:
 class Questions:
     """The questions of one call of `agent`; itself the `Asker` of nested calls.
 
-    `pauses` are what pauses while a question of this call, or of one nested in it, is open.
+    `pauses` are what pauses while a question of this call, or of one nested in it, is open. `tool_call_id` is the tool
+    call whose questions these are, if they are of one alone.
     """
 
     def __init__(
@@ -231,8 +234,11 @@ class Questions:
         asker: Asker = CANNOT_ASK,
         rules: AskRules | None = None,
         watch: QuestionWatch | None = None,
+        *,
+        tool_call_id: str | None = None,
     ) -> None:
         self.agent = agent
+        self._tool_call = (tool_call_id,) if tool_call_id else ()
         self.approvals: Approvals | None = None
         self.pauses = Pauses()
         self._asker = asker
@@ -296,7 +302,8 @@ class Questions:
                 return EXPIRED
 
     def _named(self, question: Question) -> Question:
-        """Return the question with the name of the asker, which the outermost call adds for its client."""
+        """Return the question with its path, and with the name of the asker, which the outermost call adds."""
+        question = replace(question, call_path=question.call_path + self._tool_call)
         return replace(question, message=question.text_for(self.agent)) if self._is_outermost else question
 
     def tell_model(self, tool_call_id: str, text: str) -> None:

@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pallas_gateway.calls.call import Message
+    from pallas_gateway.calls.questions import Question
 
 type Status = Literal["pending", "complete", "error"]
 
@@ -52,7 +54,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One question and its outcome; `number` counts from 1, without gaps."""
+    """One message and its outcome; `number` counts from 1, without gaps.
+
+    `asks` are the questions of a pending turn to the caller that have no answer.
+    """
 
     number: int
     status: Status
@@ -61,6 +66,7 @@ class Turn:
     call_id: str
     created_at: datetime
     ended_at: datetime | None
+    asks: tuple[Question, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,18 @@ class LeaseLostError(GatewayError):
     """Another call has taken over the thread, so this call's answer is not stored."""
 
     reason = "lease_lost"
+
+
+class QuestionNotOpenError(GatewayError):
+    """The thread has no open question of that id: it was answered, has expired, or its call has ended."""
+
+    reason = "question_not_open"
+
+    def __init__(self, question_id: str) -> None:
+        super().__init__(
+            f"No question {quoted(question_id)} is open in this thread: it was answered or has expired, or its call "
+            "has ended. Read the thread's messages."
+        )
 
 
 class ThreadsUnavailableError(GatewayError):

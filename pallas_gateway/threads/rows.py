@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Image, Message
+from pallas_gateway.calls.questions import Question
 from pallas_gateway.threads.records import Outcome, Thread, Turn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Row
 
     from pallas_gateway.calls.call import Role
+    from pallas_gateway.calls.questions import Answer
 
     type AnyRow = Row[*tuple[Any, ...]]
 
 ABANDONED = "abandoned"
-ABANDONED_SENTENCE = "The gateway that was answering has gone away."
+ABANDONED_SENTENCE = "The gateway that was answering has gone away; send the message again."
 
 
 def columns_of(outcome: Outcome) -> dict[str, Any]:
@@ -58,8 +63,11 @@ def thread_of(row: AnyRow) -> Thread:
     return Thread(row.id, row.agent, row.title, _time(row.created_at), _time(row.updated_at), row.turns)
 
 
-def turn_of(row: AnyRow) -> Turn:
-    """The turn of a row; its `is_over` is true for a pending turn whose lease has ended."""
+def turn_of(row: AnyRow, asks: Sequence[Question] = ()) -> Turn:
+    """The turn of a row; its `is_over` is true for a pending turn whose lease has ended.
+
+    `asks` are its open questions.
+    """
     question = _message("user", row.question, row.question_images)
     return Turn(
         row.number,
@@ -69,7 +77,23 @@ def turn_of(row: AnyRow) -> Turn:
         row.call_id,
         _time(row.created_at),
         _time(row.ended_at) if row.ended_at is not None else None,
+        tuple(asks) if row.status == "pending" and not row.is_over else (),
     )
+
+
+def columns_of_question(question: Question) -> dict[str, Any]:
+    """The columns of an open question."""
+    return {"id": question.id, "question": asdict(question)}
+
+
+def question_of(row: AnyRow) -> Question:
+    """The question of a row."""
+    return Question(**{**row.question, "call_path": tuple(row.question["call_path"])})
+
+
+def answer_as_json(answer: Answer) -> dict[str, Any]:
+    """An answer as JSON."""
+    return {"outcome": answer.outcome, "content": dict(answer.content) if answer.content is not None else None}
 
 
 def _outcome(row: AnyRow) -> Outcome:

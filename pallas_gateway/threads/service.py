@@ -10,6 +10,8 @@ from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.threads.database import OPERATION_SECONDS, Database
 from pallas_gateway.threads.migrating import migrate
+from pallas_gateway.threads.open_questions import OpenQuestions
+from pallas_gateway.threads.question_store import QuestionStore
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.store import Store
 from pallas_gateway.threads.turns import Turns
@@ -30,6 +32,7 @@ class Threads:
         self._database = Database(url, folder, busy_seconds=limits.busy_seconds)
         self._store = Store(self._database, lease_seconds, limits)
         self._turns = Turns(self._store, lease_seconds)
+        self._questions = OpenQuestions(QuestionStore(self._database), limits.answers_seconds)
         self._opening = TaskOwner(close_seconds=0)
         self._is_open = False
 
@@ -54,6 +57,7 @@ class Threads:
         A turn whose end is not written by then ends with its lease.
         """
         await self._opening.cancel_all()
+        await self._questions.close()
         await self._turns.close()
         await self._database.close()
 
@@ -72,6 +76,12 @@ class Threads:
         """Begins turns of threads; raises as `store`."""
         self._refuse_unless_open()
         return self._turns
+
+    @property
+    def questions(self) -> OpenQuestions:
+        """Questions of turns; raises as `store`."""
+        self._refuse_unless_open()
+        return self._questions
 
     def _refuse_unless_open(self) -> None:
         if not self._is_open:

@@ -1,4 +1,4 @@
-"""Threads and turns in the database: all SQL statements. The number of changed rows decides races."""
+"""Threads and turns in the database, with their SQL statements. The number of changed rows decides races."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, delete, func, insert, literal, or_, select, tuple_, update
 
 from pallas_gateway.limits import ThreadLimits
+from pallas_gateway.threads.question_store import forget_questions, unanswered
 from pallas_gateway.threads.records import History, Lease, ThreadNotFoundError, TurnPage
 from pallas_gateway.threads.rows import (
     ABANDONED,
@@ -126,7 +127,9 @@ class Store:
             .where(is_wanted, turns.c.number <= fitting)
             .order_by(turns.c.number)
         )
-        return TurnPage(tuple(turn_of(row) for row in await connection.execute(page)), has_more=has_more)
+        rows = (await connection.execute(page)).all()
+        asks = await unanswered(connection, thread_id)
+        return TurnPage(tuple(turn_of(row, asks.get(row.number, ())) for row in rows), has_more=has_more)
 
     @_reading
     async def history(self, connection: AsyncConnection, lease: Lease) -> History:
@@ -176,6 +179,7 @@ class Store:
         if number is None:
             return None
         await connection.execute(_give_up_pending(thread_id))
+        await connection.execute(forget_questions(thread_id))
         await connection.execute(_pending(thread_id, number, question, call_id))
         return Lease(thread_id, number, holder)
 
@@ -197,6 +201,7 @@ class Store:
         is_held = (await connection.execute(given_back)).rowcount == 1
         if is_held:
             await connection.execute(ended)
+            await connection.execute(forget_questions(lease.thread_id))
         return is_held
 
     @_writing

@@ -65,6 +65,19 @@ turns = Table(
 )
 
 
+questions = Table(
+    "pallas_questions",
+    METADATA,
+    Column("thread_id", ForeignKey("pallas_threads.id", ondelete="CASCADE"), primary_key=True),
+    Column("id", String(ID_CHARACTERS), primary_key=True),
+    Column("turn", Integer, nullable=False),
+    Column("question", JSON, nullable=False),
+    Column("answer", JSON(none_as_null=True)),
+    Column("asked_at", BigInteger, nullable=False),
+)
+"""The open questions of pending turns; one with an answer waits for the process that runs the call."""
+
+
 class now(FunctionElement[int]):  # noqa: N801  named like the SQL function it stands for
     """The present time by the database's clock, also in a transaction that has waited for a lock."""
 

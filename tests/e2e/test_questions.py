@@ -528,7 +528,9 @@ async def test_a_client_of_the_stream_hears_of_questions_and_answers(tmp_path: P
 
 
 @asynccontextmanager
-async def chain_of_agents(path: Path, url: str, **settings: dict[str, Any]) -> AsyncIterator[Running]:
+async def chain_of_agents(
+    path: Path, url: str, *, gateway: dict[str, Any] | None = None, **settings: dict[str, Any]
+) -> AsyncIterator[Running]:
     """`top` calls `boss`, which calls `user`, whose downstream asks."""
     agents = {
         "top": Agent(["boss"], settings={"depends_on": ["boss"], **settings.get("top", {})}),
@@ -536,7 +538,7 @@ async def chain_of_agents(path: Path, url: str, **settings: dict[str, Any]) -> A
         "user": Agent(["asking"], settings=settings.get("user", {}), decorator="human_input=True"),
     }
     async with scripted_llm(calls_the_tool_it_is_told) as llm:
-        project = write_project(path, agents, llm_url=llm.base_url, servers={"asking": {"url": url}})
+        project = write_project(path, agents, llm_url=llm.base_url, servers={"asking": {"url": url}}, gateway=gateway)
         async with running(project) as served:
             yield served
             await until_idle(served)

@@ -115,10 +115,10 @@ class PeerConnection:
             bearer = await bearer_for_peer(self._peer)
         except TokenExchangeError as error:
             raise RuntimeError("it was not called") from error
-        sender = _ToParent(
-            self._parent, current_scope.get().peer_call, self._servers.max_relay_depth, progress_callback
-        )
-        asker, seconds = Questions(self._peer.name, self._parent.questions), self._peer.read_timeout_seconds
+        peer_call, seconds = current_scope.get().peer_call, self._peer.read_timeout_seconds
+        sender = _ToParent(self._parent, peer_call, self._servers.max_relay_depth, progress_callback)
+        tool_call_id = peer_call.tool_call_id if peer_call else None
+        asker = Questions(self._peer.name, self._parent.questions, tool_call_id=tool_call_id)
         nested = NestedRequest(self._parent, bearer, sender, asker)
         try:
             async with asyncio.timeout(seconds) as waiting:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Message
+    from pallas_gateway.calls.questions import Question
     from pallas_gateway.threads.records import Thread, Turn, TurnPage
 
 type Json = dict[str, Any]
@@ -72,6 +73,20 @@ def event_of(event: Event) -> Json | None:
     return None
 
 
+def question(one: Question) -> Json:
+    """A question to the caller; with `schema` it is a form, with `url` a page to open."""
+    form = {"schema": dict(one.schema or {"type": "object", "properties": {}})}
+    return {
+        "id": one.id,
+        "agent": one.agent,
+        "callPath": list(one.call_path),
+        "kind": one.kind,
+        "mode": one.mode,
+        "message": one.message,
+        **({"url": one.url} if one.url is not None else form),
+    }
+
+
 def content_of(message: Message) -> Json:
     """The text and the images of a message."""
     images = [{"data": image.data, "mime_type": image.mime_type} for image in message.images]
@@ -88,7 +103,7 @@ def _tool(event: ToolCalled | ToolResulted) -> str:
 
 
 def _messages(turn: Turn) -> tuple[Json, Json]:
-    question = {
+    said = {
         "turnIndex": turn.number,
         "role": "user",
         "status": "complete",
@@ -100,15 +115,16 @@ def _messages(turn: Turn) -> tuple[Json, Json]:
     answer = {
         "turnIndex": turn.number,
         "role": "assistant",
-        "status": turn.status,
+        "status": "asking" if turn.asks else turn.status,
         "createdAt": _time(turn.ended_at) if turn.ended_at else None,
         **(content_of(outcome.answer) if outcome.answer else {"content": None, "images": []}),
         "callId": turn.call_id,
         "stopReason": outcome.stop_reason,
         "usage": dict(outcome.usage) or None,
         "error": {"reason": outcome.error_reason, "message": outcome.error} if failed else None,
+        **({"questions": [*map(question, turn.asks)]} if turn.asks else {}),
     }
-    return question, answer
+    return said, answer
 
 
 def _time(time: datetime) -> str:

@@ -21,9 +21,12 @@ from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.threads import answers, openapi, requests
 from pallas_gateway.web.threads.chat import Chat, owner_of
 from pallas_gateway.web.threads.errors import ApiError, response_to
+from pallas_gateway.web.threads.given_answers import GivenAnswers
+from pallas_gateway.web.threads.live_turn import LiveTurns
+from pallas_gateway.web.threads.responses import TurnResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.grants import Grants
+    from pallas_gateway.threads.records import Thread
     from pallas_gateway.threads.service import Threads
 
     type Endpoint = Callable[[Request, str], Awaitable[ASGIApp]]
@@ -45,6 +49,7 @@ class ThreadsApi:
     def __init__(self, gateway: Gateway, threads: Threads) -> None:
         self._gateway = gateway
         self._threads = threads
+        self._live = LiveTurns(gateway.answers)
         self._routes: tuple[tuple[re.Pattern[str], dict[str, Endpoint]], ...] = (
             (re.compile(r"openapi\.json"), {"GET": self._openapi}),
             (re.compile(r"agents"), {"GET": self._agents}),
@@ -52,6 +57,7 @@ class ThreadsApi:
             (re.compile(r"agents/([^/]+)/chat"), {"POST": self._chat}),
             (re.compile(r"agents/([^/]+)/threads"), {"GET": self._list_threads, "POST": self._new_thread}),
             (re.compile(r"threads/([^/]+)/messages"), {"GET": self._messages}),
+            (re.compile(r"threads/([^/]+)/answers"), {"POST": self._answers}),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,14 +117,7 @@ class ThreadsApi:
 
     async def _messages(self, request: Request, thread_id: str) -> Response:
         limit, after = requests.page(request, "after"), requests.after_turn(request)
-        caller = await access.caller_of(self._gateway, request.scope)
-        if not caller.authenticated and not caller.grants.everything and not caller.grants.names:
-            return refusals.without_token(self._gateway, request.scope)
-        if not requests.THREAD_ID.fullmatch(thread_id):
-            raise ThreadNotFoundError("no such thread")
-        thread = await self._threads.store.find(thread_id, owner_of(caller))
-        if not caller.grants.may_view(thread.agent):
-            raise ThreadNotFoundError(f"no thread '{thread_id}'")
+        _, thread = await self._owned(request, thread_id)
         return JSONResponse(
             answers.message_page(await self._threads.store.turns_of(thread.id, limit=limit, after=after))
         )
@@ -127,18 +126,50 @@ class ThreadsApi:
         caller, agent = await self._admitted(request, name, runs=True)
         if self._gateway.draining:
             raise ApiError(STOPPING, reason="stopping")
-        live, body = requests.wants_events(request), await self._body(request)
-        gateway, settings = self._gateway, self._gateway.configuration.deployment.gateway
+        events, body = requests.wants_events(request), await self._body(request)
+        wait_seconds = self._gateway.configuration.deployment.gateway.queue_seconds
 
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            events = ServerSentEvents(send, silence_seconds=settings.heartbeat_seconds) if live else None
-            http, wait_seconds = (scope, receive, send), settings.queue_seconds
-            chat = Chat(agent, body, self._threads, gateway.running, http, events, wait_seconds)
+        def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
+            chat = Chat(agent, body, self._threads, self._gateway.running, self._live, response, wait_seconds)
+            return serve_call(Arrival(agent, caller, request.headers), chat.parse, chat.answer, chat.deliver)
+
+        return self._responding(work, events=events)
+
+    async def _answers(self, request: Request, thread_id: str) -> ASGIApp:
+        requests.no_parameters(request)
+        caller, thread = await self._owned(request, thread_id)
+        agent = self._agent_for(request, caller, thread.agent, Action.RUN)
+        events, given = requests.wants_events(request), requests.given_answers(await self._body(request))
+
+        def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
+            answering = GivenAnswers(thread, given, self._threads, self._live, response)
             arrival = Arrival(agent, caller, request.headers)
-            work = serve_call(arrival, chat.parse, chat.answer, chat.deliver)
-            await while_connected(receive, work, gateway.answers)
+            return serve_call(arrival, answering.parse, answering.answer, answering.deliver)
 
-        return answer
+        return self._responding(work, events=events)
+
+    async def _owned(self, request: Request, thread_id: str) -> tuple[Caller, Thread]:
+        """The caller, and its own thread of that id, whose agent it may view."""
+        caller = await access.caller_of(self._gateway, request.scope)
+        if not caller.authenticated and not caller.grants.everything and not caller.grants.names:
+            raise _RefusedError(refusals.without_token(self._gateway, request.scope))
+        if not requests.THREAD_ID.fullmatch(thread_id):
+            raise ThreadNotFoundError("no such thread")
+        thread = await self._threads.store.find(thread_id, owner_of(caller))
+        if not caller.grants.may_view(thread.agent):
+            raise ThreadNotFoundError(f"no thread '{thread_id}'")
+        return caller, thread
+
+    def _responding(self, work: Callable[[TurnResponse], Coroutine[Any, Any, None]], *, events: bool) -> ASGIApp:
+        """Respond by `work`, which ends early when the client disconnects."""
+        silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
+
+        async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+            stream = ServerSentEvents(send, silence_seconds=silence_seconds) if events else None
+            response = TurnResponse((scope, receive, send), stream)
+            await while_connected(receive, work(response), self._gateway.answers)
+
+        return respond
 
     def _visible_to(self, viewer: Grants) -> list[HostedAgent]:
         return [agent for agent in self._gateway.agents.values() if viewer.may_view(agent.name)]
@@ -146,14 +177,16 @@ class ThreadsApi:
     async def _admitted(self, request: Request, name: str, *, runs: bool) -> tuple[Caller, HostedAgent]:
         """The caller and the agent, if the caller may view it, or run it if `runs`."""
         caller = await access.caller_of(self._gateway, request.scope, agent=name)
-        action = Action.RUN if runs else Action.VIEW
+        return caller, self._agent_for(request, caller, name, Action.RUN if runs else Action.VIEW)
+
+    def _agent_for(self, request: Request, caller: Caller, name: str, action: Action) -> HostedAgent:
         scope = {**request.scope, CALLER_KEY: caller}
         refused = access.refusal(self._gateway, scope, name, action, shown=name)
         if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
             raise _RefusedError(refused)
         if refused is not None or name not in self._gateway.agents:
             raise ApiError(refusals.no_agent(name), reason="not_found")
-        return caller, self._gateway.agents[name]
+        return self._gateway.agents[name]
 
     async def _body(self, request: Request) -> dict[str, Any]:
         return await requests.json_object(request, self._gateway.configuration.deployment.gateway.max_body_bytes)

@@ -28,6 +28,7 @@ _BY_REASON = {
     "not_acceptable": HTTPStatus.NOT_ACCEPTABLE,
     "not_found": HTTPStatus.NOT_FOUND,
     "not_json": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "question_not_open": HTTPStatus.NOT_FOUND,
     "stopping": HTTPStatus.SERVICE_UNAVAILABLE,
     "stopped": HTTPStatus.SERVICE_UNAVAILABLE,
     "thread_busy": HTTPStatus.CONFLICT,

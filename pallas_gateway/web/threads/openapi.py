@@ -11,10 +11,19 @@ from pallas_gateway import __version__
 from pallas_gateway.calls.image_bytes import BASE64_PATTERNS
 from pallas_gateway.calls.parameters import params_schema
 from pallas_gateway.telemetry.metrics import STATES
-from pallas_gateway.web.threads.requests import CURSOR, DEFAULT_LIMIT, LAST_TURN, LONGEST_TITLE, MOST, THREAD_ID
+from pallas_gateway.web.threads.requests import (
+    CURSOR,
+    DEFAULT_LIMIT,
+    LAST_TURN,
+    LONGEST_TITLE,
+    MOST,
+    MOST_ANSWERS,
+    THREAD_ID,
+)
+from pallas_gateway.web.threads.schema_parts import event, list_of, object_of, one_of, or_null, ref
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
 
@@ -59,73 +68,64 @@ def _params(agents: Sequence[HostedAgent]) -> Json:
     }
 
 
-def _object(properties: Json, *, optional: Iterable[str] = (), closed: bool = False) -> Json:
-    required = [name for name in properties if name not in optional]
-    schema: Json = {"type": "object", "properties": properties}
-    schema |= {"required": required} if required else {}
-    return {**schema, "additionalProperties": False} if closed else schema
-
-
-def _event(type_: str, properties: Json, *, optional: Iterable[str] = ()) -> Json:
-    return _object({"type": {"const": type_}, **properties}, optional=optional)
-
-
-def _one_of(*values: str) -> Json:
-    return {"type": "string", "enum": list(values)}
-
-
-def _ref(name: str) -> Json:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _list(of: Json) -> Json:
-    return {"type": "array", "items": of}
-
-
-def _or_null(schema: Json) -> Json:
-    return {"anyOf": [schema, _NULL]}
-
-
 _BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$"
 
 
 def _image(mime_type: Json, pattern: str = _BASE64) -> Json:
     data = {"type": "string", "description": "Base64.", "minLength": 4, "pattern": pattern}
-    return _object({"data": data, "mime_type": mime_type})
+    return object_of({"data": data, "mime_type": mime_type})
 
 
 _IMAGE_TYPE = r"^image/[a-z0-9.+-]{1,60}$"
-_PLACE: Json = {"threadId": _ref("ThreadId"), "turnIndex": _ref("TurnIndex")}
+_PLACE: Json = {"threadId": ref("ThreadId"), "turnIndex": ref("TurnIndex")}
 _ANSWER: Json = {
     **_PLACE,
     "content": {"type": "string", "description": "The text of the answer."},
-    "images": _list(_ref("Image")),
+    "images": list_of(ref("Image")),
     "stopReason": _STRING,
-    "usage": _ref("Usage"),
+    "usage": ref("Usage"),
     "callId": {"type": "string", "description": "The call in the gateway's log."},
     "params": {"type": "object", "description": "Parameters that were `ignored`, or `changed` and to what."},
     "turnsLeftOut": {"type": "integer", "minimum": 1, "description": "Oldest turns that the model was not sent."},
+    "questions": {
+        **list_of(ref("Question")),
+        "description": "With the stopReason `input_needed`: what the agent asks.",
+    },
 }
-_NOT_ALWAYS = ("params", "turnsLeftOut")
+_NOT_ALWAYS = ("params", "turnsLeftOut", "questions")
+_QUESTION: Json = {
+    "id": {"type": "string", "description": "Names the question in an answer."},
+    "agent": {"type": "string", "description": "The agent in whose work the question arose."},
+    "callPath": {
+        **list_of(_STRING),
+        "description": "Ids of the tool calls that lead to that agent, the innermost first; empty for the called one.",
+    },
+    "kind": one_of("form", "url", "approval", "human_input"),
+    "mode": one_of("form", "url"),
+    "message": {"type": "string", "description": "Begins with the name of the server or agent that asks."},
+    "schema": {"type": "object", "description": "JSON Schema of the form to fill in; only with mode `form`."},
+    "url": {"type": "string", "description": "The page to open; only with mode `url`."},
+}
+_EITHER = ("schema", "url")
 _SCHEMAS: Json = {
     "ThreadId": {"type": "string", "pattern": f"^{THREAD_ID.pattern}$"},
     "TurnIndex": {"type": "integer", "minimum": 1, "description": "Counts the turns of a thread, without gaps."},
     "Image": _image({"type": "string", "pattern": _IMAGE_TYPE}),
     "Usage": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "Tokens by kind."},
-    "Agent": _object({"name": _STRING, "title": _STRING, "description": _STRING, "state": _one_of(*STATES)}),
+    "Agent": object_of({"name": _STRING, "title": _STRING, "description": _STRING, "state": one_of(*STATES)}),
     "WholeAgent": {
         "allOf": [
-            _ref("Agent"),
-            _object({"params": {"type": ["object", "null"], "description": "JSON Schema of a chat's `params`."}}),
+            ref("Agent"),
+            object_of({"params": {"type": ["object", "null"], "description": "JSON Schema of a chat's `params`."}}),
         ]
     },
-    "Agents": _object({"agents": _list(_ref("Agent"))}),
-    "NewThread": _object(
+    "Agents": object_of({"agents": list_of(ref("Agent"))}),
+    "NewThread": object_of(
         {"title": {"anyOf": [{**_TEXT, "maxLength": LONGEST_TITLE}, _NULL]}}, optional=("title",), closed=True
     ),
-    "Thread": _object(
+    "Thread": object_of(
         {
-            "id": _ref("ThreadId"),
+            "id": ref("ThreadId"),
             "agent": _STRING,
             "title": _MAYBE_STRING,
             "createdAt": _TIME,
@@ -133,47 +133,73 @@ _SCHEMAS: Json = {
             "turns": {"type": "integer", "minimum": 0, "description": "The number of its latest turn."},
         }
     ),
-    "Threads": _object({"threads": _list(_ref("Thread")), "nextCursor": _MAYBE_STRING}),
-    "Message": _object(
+    "Threads": object_of({"threads": list_of(ref("Thread")), "nextCursor": _MAYBE_STRING}),
+    "Message": object_of(
         {
-            "turnIndex": _ref("TurnIndex"),
-            "role": _one_of("user", "assistant"),
-            "status": _one_of("pending", "complete", "error"),
-            "createdAt": _or_null(_TIME),
+            "turnIndex": ref("TurnIndex"),
+            "role": one_of("user", "assistant"),
+            "status": one_of("pending", "asking", "complete", "error"),
+            "createdAt": or_null(_TIME),
             "content": {"type": ["string", "null"], "description": "null of an answer that is not there (yet)."},
-            "images": _list(_ref("Image")),
+            "images": list_of(ref("Image")),
             "callId": _STRING,
             "stopReason": _MAYBE_STRING,
-            "usage": _or_null(_ref("Usage")),
-            "error": _or_null(_object({"reason": _STRING, "message": _MAYBE_STRING})),
+            "usage": or_null(ref("Usage")),
+            "error": or_null(object_of({"reason": _STRING, "message": _MAYBE_STRING})),
+            "questions": {**list_of(ref("Question")), "description": "The open ones of a turn that is `asking`."},
         },
-        optional=("callId", "stopReason", "usage", "error"),
+        optional=("callId", "stopReason", "usage", "error", "questions"),
     ),
-    "Messages": _object({"messages": _list(_ref("Message")), "nextAfter": {"type": ["integer", "null"]}}),
-    "ChatRequest": _object(
+    "Messages": object_of({"messages": list_of(ref("Message")), "nextAfter": {"type": ["integer", "null"]}}),
+    "ChatRequest": object_of(
         {
             "message": {**_TEXT, "description": "The new user turn."},
-            "threadId": {"anyOf": [_ref("ThreadId"), _NULL], "description": "Without one, a new thread begins."},
-            "images": {"anyOf": [_list(_ref("SentImage")), _NULL], "description": "For agents whose model takes them."},
-            "params": _ref("Params"),
+            "threadId": {"anyOf": [ref("ThreadId"), _NULL], "description": "Without one, a new thread begins."},
+            "images": {
+                "anyOf": [list_of(ref("SentImage")), _NULL],
+                "description": "For agents whose model takes them.",
+            },
+            "params": ref("Params"),
         },
         optional=("threadId", "images", "params"),
         closed=True,
     ),
-    "Answer": _object(_ANSWER, optional=_NOT_ALWAYS),
+    "Answer": object_of(_ANSWER, optional=_NOT_ALWAYS),
+    "Question": object_of(_QUESTION, optional=_EITHER),
+    "GivenAnswers": object_of(
+        {
+            "answers": {
+                "type": "object",
+                "maxProperties": MOST_ANSWERS,
+                "description": "Answers by the ids of their questions; none to go on with the turn.",
+                "propertyNames": _TEXT,
+                "additionalProperties": object_of(
+                    {
+                        "action": one_of("accept", "decline", "cancel"),
+                        "content": {"type": ["object", "null"], "description": "The form, if it is accepted."},
+                    },
+                    optional=("content",),
+                    closed=True,
+                ),
+            }
+        },
+        closed=True,
+    ),
     "Event": {
         "description": "The data of one server-sent event; after the last one comes `[DONE]`. A client that reads "
         "slowly may miss `text`, `tool_call` and `tool_result`; `final` has the whole answer.",
         "oneOf": [
-            _event("thread", _PLACE),
-            _event("text", {"delta": _STRING}),
-            _event("tool_call", {"id": _STRING, "toolName": _STRING, "args": {"type": "object"}}),
-            _event("tool_result", {"id": _STRING, "toolName": _STRING, "ok": {"type": "boolean"}}),
-            _event("final", _ANSWER, optional=_NOT_ALWAYS),
-            _event("error", {"message": _STRING, "reason": _STRING, **_PLACE}, optional=tuple(_PLACE)),
+            event("thread", _PLACE),
+            event("text", {"delta": _STRING}),
+            event("tool_call", {"id": _STRING, "toolName": _STRING, "args": {"type": "object"}}),
+            event("tool_result", {"id": _STRING, "toolName": _STRING, "ok": {"type": "boolean"}}),
+            event("question", _QUESTION, optional=_EITHER),
+            event("answer", {"id": _STRING, "action": one_of("accept", "decline", "cancel")}),
+            event("final", _ANSWER, optional=_NOT_ALWAYS),
+            event("error", {"message": _STRING, "reason": _STRING, **_PLACE}, optional=tuple(_PLACE)),
         ],
     },
-    "Error": _object(
+    "Error": object_of(
         {
             "error": {"type": "string", "description": "One word that says why."},
             "error_description": {"type": "string", "description": "A sentence for people."},
@@ -194,7 +220,7 @@ _WHY: dict[str, str] = {
     "413": "The body is too large.",
     "415": "The body is not JSON.",
     "421": "The Host is not one that this gateway answers to.",
-    "422": "The agent's model cannot take this.",
+    "422": "The agent's model cannot take this, or an answer does not fit its question.",
     "502": "The agent could not answer.",
     "503": "Busy, stopping, or the agent or the database cannot be used now; try again.",
     "504": "The model did not answer in time.",
@@ -211,7 +237,7 @@ def _operation(name: str, summary: str, status: str, what: str, content: Json, *
 
 
 def _json(name: str) -> Json:
-    return {"application/json": {"schema": _ref(name)}}
+    return {"application/json": {"schema": ref(name)}}
 
 
 def _query(name: str, schema: Json, description: str) -> Json:
@@ -219,7 +245,7 @@ def _query(name: str, schema: Json, description: str) -> Json:
 
 
 _NAME: Json = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-_ID: Json = {"name": "id", "in": "path", "required": True, "schema": _ref("ThreadId")}
+_ID: Json = {"name": "id", "in": "path", "required": True, "schema": ref("ThreadId")}
 _LIMIT = _query(
     "limit", {"type": "integer", "minimum": 1, "maximum": MOST, "default": DEFAULT_LIMIT}, "Entries of one page."
 )
@@ -262,6 +288,18 @@ _PATHS: Json = {
             {**_json("Answer"), "text/event-stream": {"schema": _STRING}},
             *("406", "409", "413", "415", "422", "502", "504"),
             requestBody={"required": True, "content": _json("ChatRequest")},
+        ),
+    },
+    "/api/v1/threads/{id}/answers": {
+        "parameters": [_ID],
+        "post": _operation(
+            "giveAnswers",
+            "Answer questions of the thread's latest turn, and go on with it.",
+            "200",
+            "The answer of the agent or its next questions, as JSON or as events, whichever is preferred by Accept.",
+            {**_json("Answer"), "text/event-stream": {"schema": _STRING}},
+            *("406", "409", "413", "415", "422", "502", "504"),
+            requestBody={"required": True, "content": _json("GivenAnswers")},
         ),
     },
     "/api/v1/threads/{id}/messages": {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pallas_gateway.web.threads.answers import Json
 
 MOST_WAITING = 1 << 20  # characters of queued events
+_KEPT = ("thread", "question", "answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Outbox:
         if is_text and self._waiting and self._waiting[-1].is_text:
             self._waiting[-1].pieces.append(piece)
         else:
-            self._waiting.append(_Entry([piece], is_text, may_be_dropped=event["type"] != "thread"))
+            self._waiting.append(_Entry([piece], is_text, may_be_dropped=event["type"] not in _KEPT))
         self._size += len(piece)
         while self._size > self._most_waiting and self._drop_oldest():
             pass

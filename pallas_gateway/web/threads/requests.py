@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pallas_gateway.calls.conversation import current_message, is_text, refuse_too_many
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, parse
+from pallas_gateway.calls.questions import Answer
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import bodies
 from pallas_gateway.web.threads.errors import ApiError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from pallas_gateway.calls.call import Message
+    from pallas_gateway.calls.questions import Outcome
     from pallas_gateway.config.model.schema import AgentSettings
 
 THREAD_ID = re.compile(r"[0-9a-f]{32}")
@@ -29,7 +32,9 @@ CURSOR = re.compile(r"[0-9]{1,15}\.[0-9a-f]{32}")
 LONGEST_TITLE = 200
 DEFAULT_LIMIT, MOST = 50, 200  # entries of one page
 LAST_TURN = 2**31 - 1
+MOST_ANSWERS = QuestionLimits().at_once  # of one request
 _CHAT_KEYS = ("message", "threadId", "images", "params")
+_OUTCOMES: Mapping[str, Outcome] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _JSON, _EVENTS = "application/json", "text/event-stream"
 
@@ -84,6 +89,30 @@ def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_images
     text = _text("message", body["message"])
     refuse_too_many(None, body.get("images"), max_images)
     return ChatRequest(current_message(text, body.get("images")), thread_id, parse(body.get("params"), settings))
+
+
+def given_answers(body: Mapping[str, Any]) -> dict[str, Answer]:
+    """The answers in the body of a `POST …/answers`, by question; none may be given.
+
+    Raises:
+        CallRefusedError: `bad_input`.
+    """
+    _refuse_unknown(body, ("answers",))
+    given = body.get("answers")
+    if not isinstance(given, dict) or len(given) > MOST_ANSWERS:
+        raise _bad(f"'answers' must be an object of at most {MOST_ANSWERS} answers by the ids of their questions.")
+    return {_text("answers", id_): _answer(one) for id_, one in given.items()}
+
+
+def _answer(given: object) -> Answer:
+    action = given.get("action") if isinstance(given, dict) else None
+    if not isinstance(given, dict) or not isinstance(action, str) or action not in _OUTCOMES:
+        raise _bad(f"An answer must be an object with an 'action': {', '.join(_OUTCOMES)}.")
+    _refuse_unknown(given, ("action", "content"))
+    content = given.get("content")
+    if content is not None and not isinstance(content, dict):
+        raise _bad("'content' must be an object: the fields of the form.")
+    return Answer(_OUTCOMES[action], content if action == "accept" else None)
 
 
 def new_thread_title(body: Mapping[str, Any]) -> str | None:

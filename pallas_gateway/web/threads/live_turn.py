@@ -1,0 +1,179 @@
+"""Turns whose calls run in this process, and the clients that wait for them.
+
+A turn may have several clients: the one that sent the message, and those that answered a question of it. When the last
+one disconnects, the call ends, unless a question is open: then it waits for the answer, which another request brings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pallas_gateway.calls.call import Reply
+from pallas_gateway.web.threads import answers
+from pallas_gateway.web.threads.outbox import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Coroutine
+    from typing import Any
+
+    from pallas_gateway.calls.questions import Action, Question
+    from pallas_gateway.tasks import TaskOwner
+    from pallas_gateway.web.connection import ServerSentEvents
+
+INPUT_NEEDED = Reply((), "input_needed")
+"""The reply of a request that ends with questions."""
+
+
+@dataclass(slots=True)
+class ShownTurn:
+    """A turn as far as its responses show it.
+
+    Attributes:
+        thread_id: None before the request was checked.
+        number: None before the turn is stored.
+        is_first: its thread was created for it, and is not there before the turn.
+        left_out: older turns that the model was not sent.
+        questions: those that are open, by their ids.
+    """
+
+    thread_id: str | None = None
+    number: int | None = None
+    is_first: bool = False
+    left_out: int = 0
+    questions: dict[str, Question] = field(default_factory=dict)
+
+    def about(self) -> answers.Json:
+        """Return `threadId` and `turnIndex`, as far as a client can use them."""
+        if self.number is not None:
+            return {"threadId": self.thread_id, "turnIndex": self.number}
+        return {} if self.is_first or self.thread_id is None else {"threadId": self.thread_id}
+
+    def answered(self, question_ids: Collection[str]) -> None:
+        """Take questions off the open ones: requests wait for the next ones from here on."""
+        for question_id in question_ids:
+            self.questions.pop(question_id, None)
+
+
+class LiveTurn(ShownTurn):
+    """A turn whose call runs in this process."""
+
+    def __init__(self, thread_id: str, *, is_first: bool) -> None:
+        super().__init__(thread_id, is_first=is_first)
+        self._work: asyncio.Task[Reply]
+        self._asked = asyncio.Event()
+        self._readers: list[Outbox] = []
+        self._missed = Outbox()
+        self._clients = 0
+
+    # the call
+
+    def begin(self, work: asyncio.Task[Reply]) -> None:
+        """Set the task of the call; its end is the end of all streams."""
+        self._work = work
+        work.add_done_callback(self._ended)
+
+    def stored(self, number: int) -> None:
+        """Set the number, and send it with the thread to every client: the first event of each stream."""
+        self.number = number
+        for reader in (*self._readers, self._missed):
+            reader.put({"type": "thread", **self.about()})
+
+    def send(self, event: answers.Json) -> None:
+        """Send an event to the clients that read, or keep it for the next one."""
+        for reader in self._readers or (self._missed,):
+            reader.put(event)
+
+    def ask(self, question: Question) -> None:
+        """Tell all clients of an open question."""
+        self.questions[question.id] = question
+        self._asked.set()
+        for reader in self._readers:  # a client that comes later is told of all that are open
+            reader.put({"type": "question", **answers.question(question)})
+
+    def answered(self, question_ids: Collection[str]) -> None:
+        """Take questions off the open ones; `reply` waits for the next one from here on."""
+        super().answered(question_ids)
+        if not self.questions:
+            self._asked.clear()
+
+    def close(self, question_id: str, action: Action) -> None:
+        """Tell all clients that a question is closed."""
+        self.answered([question_id])
+        for reader in self._readers:
+            reader.put({"type": "answer", "id": question_id, "action": action})
+
+    def _ended(self, _: asyncio.Task[Reply]) -> None:
+        for reader in self._readers:
+            reader.close()
+
+    # its clients
+
+    async def reply(self) -> Reply:
+        """Return the reply, or `INPUT_NEEDED` as soon as a question is open."""
+        async with self._client():
+            asked = asyncio.create_task(self._asked.wait())
+            try:
+                await asyncio.wait({self._work, asked}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                asked.cancel()
+        return self._work.result() if self._work.done() else INPUT_NEEDED
+
+    async def stream(self, events: ServerSentEvents) -> Reply:
+        """Send the events from here on, and what no client has read; return the reply."""
+        outbox, self._missed = self._missed, Outbox()
+        self._readers.append(outbox)
+        if self.number is not None:
+            self._missed.put({"type": "thread", **self.about()})
+        for question in self.questions.values():
+            outbox.put({"type": "question", **answers.question(question)})
+        if self._work.done():
+            outbox.close()
+        async with self._client():
+            try:
+                async with events.kept_alive(), aclosing(outbox.lines()) as lines:
+                    async for line in lines:
+                        await events.data(line)
+            finally:
+                self._readers.remove(outbox)
+        return self._work.result()
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[None]:
+        """Count a client for the block; if it is the last one and leaves the block early, the call ends."""
+        self._clients += 1
+        try:
+            yield
+        except BaseException:
+            if self._clients == 1 and not self.questions:
+                self._work.cancel()
+                await asyncio.wait({self._work})
+            raise
+        finally:
+            self._clients -= 1
+
+
+class LiveTurns:
+    """The turns whose calls run in this process, as far as they are stored."""
+
+    def __init__(self, tasks: TaskOwner) -> None:
+        """`tasks` owns the calls."""
+        self._tasks = tasks
+        self._turns: dict[tuple[str | None, int | None], LiveTurn] = {}
+
+    def begin(self, turn: LiveTurn, call: Coroutine[Any, Any, Reply]) -> None:
+        """Begin the call of a turn."""
+        work = self._tasks.spawn(call, name=f"answer in thread {turn.thread_id}")
+        turn.begin(work)
+        work.add_done_callback(lambda _: self._turns.pop((turn.thread_id, turn.number), None))
+
+    def stored(self, turn: LiveTurn, number: int) -> None:
+        """Note the number of a turn: from here on it can be found, and its clients can find its answer."""
+        self._turns[turn.thread_id, number] = turn
+        turn.stored(number)
+
+    def find(self, thread_id: str, number: int) -> LiveTurn | None:
+        """Return a turn of this process."""
+        return self._turns.get((thread_id, number))

@@ -1,0 +1,73 @@
+"""The response to a request for a turn: JSON, or a stream of events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mcp_types import ImageContent
+from starlette.responses import JSONResponse
+
+from pallas_gateway.agent_server.tools import params_meta
+from pallas_gateway.calls.call import Image, Message
+from pallas_gateway.calls.events import text_of
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.threads.rows import storable
+from pallas_gateway.web.threads import answers
+from pallas_gateway.web.threads.errors import response_to
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from pallas_gateway.agents.answering import Answered
+    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.web.connection import ServerSentEvents
+    from pallas_gateway.web.threads.live_turn import ShownTurn
+
+DONE = "[DONE]"  # the last event of every stream
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResponse:
+    """The response to one request.
+
+    Attributes:
+        http: scope, receive and send of the request.
+        events: the response if it is a stream.
+    """
+
+    http: tuple[Scope, Receive, Send]
+    events: ServerSentEvents | None
+
+    async def end(self, answered: Answered, turn: ShownTurn) -> None:
+        """Send the response, or its end."""
+        outcome, events = answered.outcome, self.events
+        if events is not None and (events.has_begun or turn.number is not None or not answered.has_failed):
+            await events.data(answers.line(_last_event(answered, turn)))
+            await events.data(DONE)
+            await events.end()
+        elif isinstance(outcome, GatewayError):
+            await response_to(outcome, about=turn.about())(*self.http)
+        else:
+            await JSONResponse(_answer(answered.call, outcome, turn))(*self.http)
+
+
+def message_of(reply: Reply) -> Message:
+    """The answer as it is stored and sent: its text and images, the only blocks that a model accepts in a history."""
+    images = [Image(block.data, block.mime_type) for block in reply.content if isinstance(block, ImageContent)]
+    return Message("assistant", storable(text_of(reply)), tuple(images))
+
+
+def _last_event(answered: Answered, turn: ShownTurn) -> answers.Json:
+    outcome = answered.outcome
+    if isinstance(outcome, GatewayError):
+        return {"type": "error", "message": str(outcome), "reason": outcome.reason, **turn.about()}
+    return {"type": "final", **_answer(answered.call, outcome, turn)}
+
+
+def _answer(call: Call, reply: Reply, turn: ShownTurn) -> answers.Json:
+    outcome = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": call.call_id}
+    questions = [answers.question(one) for one in turn.questions.values()]
+    optional = {"params": params_meta(reply), "turnsLeftOut": turn.left_out, "questions": questions}
+    notes = {name: value for name, value in optional.items() if value}
+    return {**turn.about(), **answers.content_of(message_of(reply)), **outcome, **notes}

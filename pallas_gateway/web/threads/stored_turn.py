@@ -1,0 +1,83 @@
+"""A turn whose call another process runs, followed in the database: its questions and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from mcp_types import ImageContent, TextContent
+
+from pallas_gateway.calls.call import Reply, TurnUsage, Usage
+from pallas_gateway.errors import CallFailedError
+from pallas_gateway.threads.records import ThreadNotFoundError
+from pallas_gateway.threads.turns import POLL_SECONDS
+from pallas_gateway.web.threads import answers
+from pallas_gateway.web.threads.live_turn import INPUT_NEEDED, ShownTurn
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pallas_gateway.threads.records import Outcome, Turn
+    from pallas_gateway.threads.store import Store
+    from pallas_gateway.web.connection import ServerSentEvents
+
+
+class StoredTurn(ShownTurn):
+    """A turn in the database; a client that leaves does not end its call."""
+
+    def __init__(self, thread_id: str, turn: Turn, store: Store) -> None:
+        super().__init__(thread_id, turn.number)
+        self._store = store
+
+    async def reply(self) -> Reply:
+        """Return the reply, or `INPUT_NEEDED` as soon as a question is open."""
+        turn = await self._next(())
+        return INPUT_NEEDED if turn.asks else _reply_of(turn.outcome)
+
+    async def stream(self, events: ServerSentEvents) -> Reply:
+        """Send the open questions and those that are asked from here on; return the reply."""
+        await events.data(answers.line({"type": "thread", **self.about()}))
+        async with events.kept_alive():
+            shown: Collection[str] = ()
+            while (turn := await self._next(shown)).asks:
+                for question in turn.asks:
+                    if question.id not in shown:
+                        await events.data(answers.line({"type": "question", **answers.question(question)}))
+                shown = set(self.questions)
+        return _reply_of(turn.outcome)
+
+    async def _next(self, shown: Collection[str]) -> Turn:
+        """Return the turn when it has ended, or has an open question that was not shown."""
+        pause, longest = POLL_SECONDS
+        while True:
+            turn = await turn_in(self._store, str(self.thread_id), self.number or 0)
+            self.questions = {one.id: one for one in turn.asks}
+            if turn.status != "pending" or any(id_ not in shown for id_ in self.questions):
+                return turn
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest)
+
+
+async def turn_in(store: Store, thread_id: str, number: int) -> Turn:
+    """Return a turn of a thread.
+
+    Raises:
+        ThreadNotFoundError: the thread has no such turn.
+    """
+    found = (await store.turns_of(thread_id, limit=1, after=number - 1)).turns
+    if not found or found[0].number != number:
+        raise ThreadNotFoundError(f"no turn {number} in thread '{thread_id}'")
+    return found[0]
+
+
+def _reply_of(outcome: Outcome) -> Reply:
+    """Return the stored answer as a reply.
+
+    Raises:
+        CallFailedError: the turn has failed.
+    """
+    if outcome.answer is None:
+        raise CallFailedError(outcome.error or "The call has failed.", reason=outcome.error_reason)
+    images = [ImageContent(type="image", data=one.data, mime_type=one.mime_type) for one in outcome.answer.images]
+    text, usage = TextContent(type="text", text=outcome.answer.text), TurnUsage("", Usage(**outcome.usage))
+    return Reply((text, *images), outcome.stop_reason or "", turns=(usage,))
