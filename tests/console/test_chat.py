@@ -27,6 +27,13 @@ PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
+TRANSFER = """(box, [type, key]) => {
+  const transfer = new DataTransfer();
+  transfer.items.add(new File(['x'], 'dot.png', {type: 'image/png'}));
+  const init = {[key]: transfer, bubbles: true, cancelable: true};
+  box.dispatchEvent(type === 'drop' ? new DragEvent(type, init) : new ClipboardEvent(type, init));
+}"""
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def talk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talking]:
@@ -115,12 +122,19 @@ async def test_stop_ends_the_call_of_all_agents(talk: Talking, pages: Pages) -> 
     await until_idle(talk.served)
 
 
-async def test_text_is_shown_while_the_model_writes_it(talk: Talking, pages: Pages) -> None:
-    page = await chat(pages, talk, "user", "stream")
-    await expect(page.get_by_role("heading", name="One")).to_be_visible()
+async def test_text_is_shown_while_the_model_writes_it_and_the_reader_stays_where_he_is(
+    talk: Talking, pages: Pages
+) -> None:
+    page = await chat(pages, talk, "user", "long 2000")
+    await answered(page, "word")
+    await send(page, "stream")
+    await expect(page.get_by_role("heading", name="One")).to_be_in_viewport()
+    await expect(page.get_by_role("textbox", name="Message")).to_be_focused()
+    await log(page).evaluate("log => { log.scrollTop = 30; }")
     talk.gate.let_through(2)
     await expect(log(page).get_by_role("listitem").filter(has_text="four")).to_be_visible()
     await answered(page, "three")
+    assert await log(page).evaluate("log => log.scrollTop") == 30
 
 
 # --- questions -------------------------------------------------------------------------------------------------------
@@ -198,8 +212,12 @@ async def test_a_conversation_is_kept_and_sent_as_history(talk: Talking, pages: 
     await answered(page, "user heard one as number 1")
     await page.reload()
     await answered(page, "user heard one as number 1")
+    other = await pages.another(page.context, talk.base_url, "#/agents/user")
+    await answered(other, "user heard one as number 1")
     await send(page, "two")
     await answered(page, "user heard two as number 2")
+    await other.evaluate("window.dispatchEvent(new Event('focus'))")
+    await answered(other, "user heard two as number 2")
     await page.get_by_role("button", name="Edit").first.click()
     await expect(page.get_by_role("textbox", name="Message")).to_have_value("one")
     await send(page, "uno")
@@ -330,6 +348,9 @@ async def test_images_are_refused_for_a_model_without_vision(talk: Talking, page
     await page.get_by_label("Add images").set_input_files([picture, drawing])
     await expect(page.get_by_role("img", name="Image 1")).to_be_visible()
     await expect(page.get_by_role("alert")).to_contain_text("a.svg")
+    for event, data in (("drop", "dataTransfer"), ("paste", "clipboardData")):
+        await page.get_by_role("textbox", name="Message").evaluate(TRANSFER, [event, data])
+    await expect(page.get_by_role("img")).to_have_count(3)
 
 
 async def test_parameters_are_checked_and_sent(talk: Talking, pages: Pages) -> None:

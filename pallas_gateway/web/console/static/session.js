@@ -47,14 +47,23 @@ export class Session {
     /** @type {Map<string, RunningCall>} running calls by turn, of any conversation */
     this._running = new Map();
     this.problem = signal('');
-    this._load();
+    this._load(true);
+    window.addEventListener('focus', () => this._load(false));
   }
 
-  async _load() {
+  /**
+   * Read the conversations, which another tab may have changed.
+   * @param {boolean} first
+   */
+  async _load(first) {
+    if (this._running.size) return; // what this tab has is newer
     try {
       const found = await store.list(this.key);
       this.conversations.value = found;
-      if (found.length && this.open.value.turns.length === 0) this.show(found[0]);
+      const { id, changed, turns } = this.open.value;
+      const stored = found.find((one) => one.id === id);
+      if (stored && stored.changed > changed) this.show(stored);
+      else if (first && found.length && turns.length === 0) this.show(found[0]);
     } catch (error) {
       this.conversations.value = [];
       this.problem.value = `Conversations cannot be stored in this browser: ${/** @type {Error} */ (error).message}`;

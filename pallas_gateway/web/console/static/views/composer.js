@@ -38,7 +38,9 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
   const submit = () => {
     if (blocked || running || !draft.value.message.trim()) return;
     const values = params.read();
-    if (values) onSend({ ...draft.value, params: values });
+    if (!values) return;
+    onSend({ ...draft.value, params: values });
+    box.current?.focus(); // the button that was used is gone
   };
   const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
@@ -81,7 +83,7 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
       ${params.form}
       <div class="actions">
         ${running
-          ? html`<button type="button" class="primary" key="stop" onClick=${onStop}>Stop</button>`
+          ? html`<button type="button" class="primary" key="stop" onClick=${() => (onStop(), box.current?.focus())}>Stop</button>`
           : html`<button type="submit" class="primary" key="send" disabled=${blocked !== '' || !draft.value.message.trim()}>Send</button>`}
         <label class=${`button quiet ${mayPickImages ? '' : 'off'}`} title=${mayPickImages ? undefined : NO_VISION}>
           Add images
