@@ -5,24 +5,13 @@
 
 import { batch, computed, signal } from './html.js';
 import { getHealth, getJson } from './mcp.js';
+import { WELL_KNOWN, agentsOf } from './registry.js';
+import { readRegistry, registries } from './registries.js';
 
 const TOKEN_KEY = 'pallas.token';
 const ROUND_SECONDS = 60;
-const PUBLISHER = 'io.modelcontextprotocol.registry/publisher-provided';
 
-/**
- * @typedef {object} Agent
- * @property {string} id unique among all registries; used in the page's address
- * @property {string} name
- * @property {string} title
- * @property {string} description
- * @property {string} version
- * @property {string} url its MCP endpoint, relative to the page where it is below the same origin
- * @property {string} publicUrl the same as clients see it
- * @property {{model?: string, vision?: boolean, context_window?: number, max_output_tokens?: number}} capabilities
- * @property {boolean} needsToken
- */
-
+/** @typedef {import('./registry.js').Agent} Agent */
 /** @typedef {'ok' | 'degraded' | 'error' | 'starting' | 'unknown'} Status */
 
 /** The bearer token of every request; in memory, and on request in `sessionStorage`. */
@@ -63,12 +52,14 @@ export function setToken(value, { keep = false } = {}) {
 }
 
 /**
- * The token for an agent of this gateway.
+ * The token for an agent: that of its registry, and only where the agent has the registry's origin.
  *
- * @param {Agent} _agent
+ * @param {Agent} agent
  */
-export function tokenFor(_agent) {
-  return token.value;
+export function tokenFor(agent) {
+  if (agent.registry === '') return token.value;
+  const registry = registries.value.find(({ url }) => url === agent.registry);
+  return registry && new URL(agent.url).origin === new URL(registry.url).origin ? registry.token : '';
 }
 
 /** @param {string} id */
@@ -111,19 +102,27 @@ export function refresh() {
   });
 }
 
+/** Begin a round after the running one, which may not know of a change. */
+export async function refreshAgain() {
+  await round?.done;
+  await refresh();
+}
+
 /** @param {string} asked */
 async function runRound(asked) {
   checking.value = true;
   const current = () => token.value === asked;
   try {
-    const document = await getJson('../.well-known/mcp/server.json', { token: asked });
+    const found = agentsOf(await getJson(`..${WELL_KNOWN}`, { token: asked }));
     if (!current()) return;
-    const found = agentsOf(document);
     batch(() => {
-      agents.value = found;
+      agents.value = [...found, ...(agents.value ?? []).filter((agent) => agent.registry !== '')];
       registryError.value = null;
     });
-    await checkAll(found, asked, current);
+    const others = (await Promise.all(registries.value.map(readRegistry))).flat();
+    if (!current()) return;
+    agents.value = [...found, ...others];
+    await checkAll([...found, ...others], current);
   } catch (error) {
     if (current()) registryError.value = /** @type {any} */ (error);
   } finally {
@@ -140,64 +139,25 @@ async function runRound(asked) {
  * Request the health of each agent at once; a slow one delays no other.
  *
  * @param {Agent[]} found
- * @param {string} asked
  * @param {() => boolean} current
  */
-async function checkAll(found, asked, current) {
+async function checkAll(found, current) {
   const known = new Set(found.map((agent) => agent.id));
   health.value = Object.fromEntries(Object.entries(health.value).filter(([id]) => known.has(id)));
   const checks = found.map(async (agent) => {
-    const answer = await healthAt(agent.url, asked);
+    const answer = await healthAt(agent);
     if (current()) health.value = { ...health.value, [agent.id]: answer };
   });
   await Promise.all(checks);
 }
 
-/**
- * @param {string} url
- * @param {string} asked
- */
-async function healthAt(url, asked) {
+/** @param {Agent} agent */
+async function healthAt(agent) {
   try {
-    return await getHealth(url, { token: asked });
+    return await getHealth(agent.url, { token: tokenFor(agent) });
   } catch (error) {
     return { message: /** @type {Error} */ (error).message };
   }
-}
-
-/**
- * The agents of a registry's document; entries of an unknown form are left out.
- *
- * @param {any} document
- * @returns {Agent[]}
- */
-export function agentsOf(document) {
-  const entries = Array.isArray(document?.servers) ? document.servers : [];
-  return entries.map((/** @type {any} */ entry) => agentOf(entry?.server)).filter(Boolean);
-}
-
-/**
- * @param {any} server
- * @returns {Agent | null}
- */
-function agentOf(server) {
-  const remote = server?.remotes?.[0];
-  if (typeof remote?.url !== 'string' || typeof server.name !== 'string') return null;
-  // The registry names public URLs; behind this gateway's port an agent is at a path, whatever a proxy puts before it.
-  const name = /\/agents\/([^/]+)\/mcp$/.exec(remote.url)?.[1];
-  const full = server._meta?.[PUBLISHER] ?? {};
-  const id = name ?? server.name.replace(/^.*\//, '');
-  return {
-    id,
-    name: id,
-    title: String(full.title ?? server.title ?? id),
-    description: String(full.description ?? server.description ?? ''),
-    version: String(server.version ?? ''),
-    url: name ? `../agents/${name}/mcp` : remote.url,
-    publicUrl: remote.url,
-    capabilities: server.capabilities ?? {},
-    needsToken: Array.isArray(remote.headers) && remote.headers.length > 0,
-  };
 }
 
 /** Begin the rounds. */

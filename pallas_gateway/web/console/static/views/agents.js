@@ -4,6 +4,7 @@ import { html, useRef, useSignal } from '../html.js';
 import { address } from '../route.js';
 import { agents, checkedAt, checking, health, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
 import { Badge } from './badge.js';
+import { Registries } from './registries.js';
 
 /** @typedef {import('../state.js').Agent} Agent */
 
@@ -31,6 +32,7 @@ export function Agents() {
     <ul class="cards" ref=${list} onKeyDown=${(/** @type {KeyboardEvent} */ event) => arrows(event, list.current)}>
       ${found.map((agent) => html`<${Card} key=${agent.id} agent=${agent} />`)}
     </ul>
+    <${Registries} />
   `;
 }
 
@@ -67,6 +69,7 @@ function Card({ agent }) {
         <${Badge} id=${agent.id} />
         <a class="more" href=${address('agents', agent.id, 'details')} aria-label=${`Details of ${agent.title}`}>Details</a>
       </div>
+      ${agent.registry && html`<p class="hint">${new URL(agent.registry).host}</p>`}
       ${agent.description !== agent.title && html`<p>${agent.description}</p>`}
       ${reason && html`<p class=${`notice ${statusOf(agent.id)}`}>${reason}</p>`}
       <${Facts} agent=${agent} llm=${known?.llm} />

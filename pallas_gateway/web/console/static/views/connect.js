@@ -22,6 +22,7 @@ export function Connect() {
   const id = useId();
   const known = agents.value ?? [];
   const shared = known.find((agent) => agent.url.startsWith('../'));
+  const own = known.filter((agent) => agent.registry === '');
   const current = known.some((agent) => agent.id === chosen.value) ? chosen.value : null;
   const agent = known.find((one) => one.id === current) ?? (shared ? null : known[0]);
   useEffect(() => {
@@ -37,12 +38,12 @@ export function Connect() {
       <label for=${id}>Connect to</label>
       <select id=${id} onChange=${(/** @type {any} */ event) => (chosen.value = event.target.value)}>
         ${shared && html`<option value=${ALL} selected=${!agent}>All agents, as one server</option>`}
-        ${known.map((one) => html`<option value=${one.id} selected=${one === agent}>${one.title}</option>`)}
+        ${known.map((one) => html`<option value=${one.id} selected=${one === agent}>${one.title}${one.registry && ` (${new URL(one.registry).host})`}</option>`)}
       </select>
     </div>
     <ul class="texts">
       ${clients.value
-        .map((client) => [client, agent ? targetOf(agent) : client.agents_only ? targetOf(known[0]) : targetOfAll(known)])
+        .map((client) => [client, agent ? targetOf(agent) : client.agents_only ? targetOf(known[0]) : targetOfAll(own)])
         .map(([client, target]) => html`<${Text} key=${/** @type {Client} */ (client).id} client=${client} target=${target} />`)}
     </ul>
   `;
@@ -117,7 +118,7 @@ function targetOfAll(known) {
 /** @param {Agent} agent */
 function baseOf(agent) {
   const path = `/agents/${agent.name}/mcp`;
-  const here = new URL('..', location.href).href.replace(/\/$/, '');
+  const here = agent.registry || new URL('..', location.href).href.replace(/\/$/, '');
   return agent.publicUrl.endsWith(path) ? agent.publicUrl.slice(0, -path.length) : here;
 }
 

@@ -58,8 +58,8 @@ function links() {
   return known.map((agent) => {
     const rows = health.value[agent.id]?.downstream;
     const targets = (Array.isArray(rows) ? rows : []).map((row) => {
-      const peer = known.find((one) => one.name === row.name);
-      return peer ? { id: peer.id } : { id: `downstream ${row.name}`, title: String(row.name), status: row.status };
+      const peer = known.find((one) => one.name === row.name && one.registry === agent.registry);
+      return peer ? { id: peer.id } : { id: `downstream ${agent.registry} ${row.name}`, title: String(row.name), status: row.status };
     });
     return { agent, targets };
   });
