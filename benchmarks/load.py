@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.processes import HOST
-from benchmarks.wire import END_OF_HEAD, Connection
+from benchmarks.wire import END_OF_HEAD, Connection, Response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -60,7 +60,12 @@ class Answered:
 class Client:
     """One MCP client on one connection, and on another when the server has had enough of that."""
 
-    def __init__(self, endpoint: Endpoint, connection: Connection, era: Era, *, with_progress: bool) -> None:
+    def __init__(
+        self, endpoint: Endpoint, connection: Connection, era: Era, *, with_progress: bool, can_be_asked: bool
+    ) -> None:
+        self.largest_state = 0
+        """Bytes of the largest `requestState` so far."""
+        self._can_be_asked = can_be_asked
         self._endpoint = endpoint
         self._connection = connection
         self._era = era
@@ -71,8 +76,11 @@ class Client:
         if with_progress:
             meta["progressToken"] = "progress"
             meta[f"{_PREFIX}logLevel"] = "info"
-        params = {"name": endpoint.tool, "arguments": endpoint.arguments, **({"_meta": meta} if meta else {})}
-        self._params = json.dumps(params).encode()
+        if can_be_asked:
+            meta[f"{_PREFIX}clientCapabilities"] = {"elicitation": {}}
+        self._meta = {"_meta": meta} if meta else {}
+        self._call = {"name": endpoint.tool, "arguments": endpoint.arguments, **self._meta}
+        self._params = json.dumps(self._call).encode()
 
     async def shake_hands(self) -> None:
         """What the era wants before the first call."""
@@ -91,18 +99,31 @@ class Client:
         Raises:
             WrongAnswerError: it was not answered as it should.
         """
-        self._ids += 1
-        request = self._request("tools/call", self._params, str(self._ids).encode())
         if self._connection.is_last:  # Hypercorn's thousandth; what a new one costs is not the call's
-            self.close()
-            self._connection = await _connect(self._endpoint)
+            await self._reconnect()
         began = perf_counter()
-        response = await self._connection.exchange(request)
+        response = await self._exchange("tools/call", self._params)
+        while self._can_be_asked and (asked := _questions(response)) is not None:
+            response = await self._exchange("tools/call", self._answered(asked))
         ended = perf_counter()
         if self._expected not in response.body or b'"isError":true' in response.body.replace(b" ", b""):
             raise WrongAnswerError(response.head.decode() + response.body.decode(errors="replace")[:2000])
         size = len(response.head) + len(response.body)
         return Answered(began, ended, size, response.body.count(b'"method":'))
+
+    async def leave_asked(self) -> None:
+        """Make a call and leave its questions without an answer.
+
+        Raises:
+            WrongAnswerError: it asked none.
+        """
+        response = await self._exchange("tools/call", self._params)
+        if _questions(response) is None:
+            raise WrongAnswerError(response.body.decode(errors="replace")[:2000])
+
+    async def list_tools(self) -> None:
+        """List the tools: a request that costs little."""
+        await self._exchange("tools/list", json.dumps(self._meta).encode())
 
     def send_only(self) -> None:
         """Send a call and hang up."""
@@ -111,6 +132,24 @@ class Client:
     def close(self) -> None:
         """Hang up."""
         self._connection.close()
+
+    async def _exchange(self, method: str, params: bytes) -> Response:
+        if self._connection.is_last:
+            await self._reconnect()
+        self._ids += 1
+        return await self._connection.exchange(self._request(method, params, str(self._ids).encode()))
+
+    async def _reconnect(self) -> None:
+        self.close()
+        self._connection = await _connect(self._endpoint)
+
+    def _answered(self, asked: dict[str, Any]) -> bytes:
+        """The parameters that repeat the call, with an answer to each question."""
+        state = asked["requestState"]
+        self.largest_state = max(self.largest_state, len(state))
+        answer = {"action": "accept", "content": {"topic": "bees"}}
+        responses = dict.fromkeys(asked["inputRequests"], answer)
+        return json.dumps({**self._call, "requestState": state, "inputResponses": responses}).encode()
 
     def _request(self, method: str, params: bytes, request_id: bytes | None) -> bytes:
         identity = b"" if request_id is None else b'"id":' + request_id + b","
@@ -130,7 +169,7 @@ class Client:
             return [
                 f"MCP-Protocol-Version: {MODERN_VERSION}",
                 f"Mcp-Method: {method}",
-                f"Mcp-Name: {self._endpoint.tool}",
+                *([f"Mcp-Name: {self._endpoint.tool}"] if method == "tools/call" else []),
             ]
         if method == "initialize":
             return []
@@ -138,10 +177,22 @@ class Client:
         return [f"MCP-Protocol-Version: {INITIALIZE_VERSION}", *session]
 
 
+def _questions(response: Response) -> dict[str, Any] | None:
+    """The result of a call that asks its caller; None for any other response."""
+    if b'"input_required"' not in response.body:
+        return None
+    _, _, event = response.body.rpartition(b"data:")  # of a response that is no stream, all of it
+    result: dict[str, Any] = json.loads(event)["result"]
+    return result
+
+
 @asynccontextmanager
-async def client(endpoint: Endpoint, *, era: Era = "initialize", with_progress: bool = False) -> AsyncIterator[Client]:
-    """A client that has shaken hands."""
-    opened = Client(endpoint, await _connect(endpoint), era, with_progress=with_progress)
+async def client(
+    endpoint: Endpoint, *, era: Era = "initialize", with_progress: bool = False, can_be_asked: bool = False
+) -> AsyncIterator[Client]:
+    """A client that has shaken hands; in 2026-07-28 one that `can_be_asked` answers every form."""
+    connection = await _connect(endpoint)
+    opened = Client(endpoint, connection, era, with_progress=with_progress, can_be_asked=can_be_asked)
     try:
         async with asyncio.timeout(CALL_SECONDS):
             await opened.shake_hands()
@@ -165,6 +216,7 @@ class Load:
     warm_up_seconds: float = 1.0
     era: Era = "initialize"
     with_progress: bool = False
+    can_be_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +240,9 @@ async def measure(endpoint: Endpoint, load: Load) -> Sample:
     would be counted by where the bursts happen to fall.
     """
     async with AsyncExitStack() as stack:
+        options: dict[str, Any] = {"with_progress": load.with_progress, "can_be_asked": load.can_be_asked}
         clients = [
-            await stack.enter_async_context(client(endpoint, era=load.era, with_progress=load.with_progress))
-            for _ in range(load.clients)
+            await stack.enter_async_context(client(endpoint, era=load.era, **options)) for _ in range(load.clients)
         ]
         answered: list[Answered] = []
         ends = perf_counter() + load.warm_up_seconds + load.seconds

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from benchmarks import contenders, load
+from benchmarks import asking, contenders, load
 from benchmarks.contenders import AGNO, FAKES, FAST_AGENT, FAST_AGENT_SHARED_TRUST, FLOOR, GATEWAY, Endpoint
 from benchmarks.figures import Bounds, Figure, difference, figure, ratio
 from benchmarks.project import Agent
@@ -266,6 +266,7 @@ SCENARIOS = {
     "bare": _bare,
     "tooled": _tooled,
     "nested": _nested,
+    "asking": asking.measure,
     "requests": _requests,
     "at-once": _at_once,
     "memory": _memory,

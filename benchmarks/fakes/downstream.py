@@ -1,6 +1,7 @@
 """Many MCP servers in one process, with one tool each: `python -m benchmarks.fakes.downstream`.
 
-`/NAME/MS/mcp` is the server NAME, which answers each request MS milliseconds after it came. Both protocol eras.
+`/NAME/MS/mcp` is the server NAME, which answers each request MS milliseconds after it came. Both protocol eras. The
+server `asks` answers a tool call of 2026-07-28 once it has asked the caller by a form.
 `GET /counts` says how many requests of each JSON-RPC method each server has seen, `POST /counts` begins anew.
 """
 
@@ -34,6 +35,15 @@ _RESULTS: dict[str, dict[str, Any]] = {
     "tools/call": {"content": [{"type": "text", "text": FACT}], "isError": False, "resultType": "complete"},
     "ping": {},
 }
+ASKS = "asks"
+_QUESTION = {
+    "method": "elicitation/create",
+    "params": {
+        "message": "Which fact?",
+        "requestedSchema": {"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]},
+    },
+}
+_ASKED = {"resultType": "input_required", "inputRequests": {"topic": _QUESTION}, "requestState": "asked"}
 
 _counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
@@ -61,7 +71,7 @@ def _response(request: Request, name: str) -> bytes:
     _counts[name][message.get("method", "?")] += 1
     if "id" not in message:
         return whole(b"", status="202 Accepted")
-    result = _result(message["method"], message.get("params") or {})
+    result = _result(message["method"], message.get("params") or {}, asks=name == ASKS)
     if result is None:
         error = {"code": -32601, "message": "Method not found"}
         return as_json({"jsonrpc": "2.0", "id": message["id"], "error": error})
@@ -69,7 +79,9 @@ def _response(request: Request, name: str) -> bytes:
     return whole(f"event: message\ndata: {event}\n\n".encode(), content_type="text/event-stream")
 
 
-def _result(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+def _result(method: str, params: dict[str, Any], *, asks: bool) -> dict[str, Any] | None:
+    if asks and method == "tools/call" and not params.get("inputResponses"):
+        return _ASKED
     if method == "initialize":
         version = params.get("protocolVersion", "2025-06-18")
         return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": _INFO}

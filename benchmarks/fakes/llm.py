@@ -2,9 +2,9 @@
 
 The base URL says what it does: `/answer/0/v1` answers at once, `/answer/5/v1` streams its answer over five seconds,
 `/answer/5x200/v1` does so in 200 pieces; `/tool/0/v1` asks once for the tool `lookup_fact`, or for the message tool of
-another agent, and answers when it sees a tool's result. The rest of the path decides the wire format: OpenAI's chat
-completions, or one of `formats`, which do not ask for tools. `GET /connections` returns how many connections have
-carried a request for an answer so far.
+another agent, and answers when it sees a tool's result; `/tool9/0/v1` asks nine times. The rest of the path decides the
+wire format: OpenAI's chat completions, or one of `formats`, which do not ask for tools. `GET /connections` returns how
+many connections have carried a request for an answer so far.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def answer(request: Request, transport: asyncio.Transport) -> None:
     _asked_on.add(request.connection)
     _, kind, how, *_ = request.path.split("/")
     format_name = formats.of(request.path)
-    tool = _tool_asked_for(request) if kind == "tool" else None
+    tool = _tool_asked_for(request, int(kind[4:] or 1)) if kind.startswith("tool") else None
     if format_name == formats.CHAT and not _STREAMED.search(request.body):
         transport.write(_completion(tool))
     elif how == "0":
@@ -57,9 +57,10 @@ def answer(request: Request, transport: asyncio.Transport) -> None:
         _stream_slowly(transport, _events(format_name, tool, max(1, count)), float(duration))
 
 
-def _tool_asked_for(request: Request) -> str | None:
+def _tool_asked_for(request: Request, times: int) -> str | None:
+    """Return the tool to ask for, until the request has the results of so many calls."""
     wanted = _TOOL_NAME.search(request.body)
-    return wanted[1].decode() if wanted and not _TOOL_RESULT.search(request.body) else None
+    return wanted[1].decode() if wanted and len(_TOOL_RESULT.findall(request.body)) < times else None
 
 
 def _stream_slowly(transport: asyncio.Transport, events: Sequence[bytes], seconds: float) -> None:

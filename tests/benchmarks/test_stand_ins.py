@@ -72,6 +72,20 @@ async def test_downstream_answers_a_real_client(connect: Any) -> None:
     assert text_of(result) == downstream.FACT
 
 
+async def test_downstream_that_asks_is_answered_by_a_load_generator_that_can_be_asked() -> None:
+    async with serving(downstream.answer) as process:
+        asks = Endpoint(process, "/asks/0/mcp", downstream.TOOL, {"topic": "bees"}, downstream.FACT)
+        async with load.client(asks, era="modern", can_be_asked=True) as client:
+            await client.call()
+            await client.leave_asked()
+            assert client.largest_state == len("asked")
+        with pytest.raises(WrongAnswerError, match="input_required"):
+            await load.answers(asks, 1, era="modern")
+        async with load.client(fact_of(process), era="modern", can_be_asked=True) as client:
+            with pytest.raises(WrongAnswerError):
+                await client.leave_asked()
+
+
 async def test_downstream_counts_requests_by_method() -> None:
     async with serving(downstream.answer) as process, http_client() as http:
         url = f"http://{HOST}:{process.port}/counts"
@@ -127,6 +141,13 @@ async def test_llm_asks_for_the_tool_once_and_then_answers() -> None:
 
     assert first["tool_calls"][0]["function"]["name"] == "facts__lookup_fact"
     assert second["content"] == llm.ANSWER
+
+
+async def test_llm_asks_for_the_tool_as_often_as_its_address_says() -> None:
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "a fact"}
+    async with serving(llm.answer) as process:
+        replies = [(await ask(process, "/tool2/0/v1", [result] * count)).json() for count in (1, 2)]
+    assert [one["choices"][0]["finish_reason"] for one in replies] == ["tool_calls", "stop"]
 
 
 async def test_llm_streams_as_many_pieces_as_its_address_says() -> None:
