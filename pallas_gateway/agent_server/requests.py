@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pydantic_core
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from starlette.types import Message
 
     from pallas_gateway.calls.cancellation import Cancellations
+    from pallas_gateway.calls.client_answers import KeyOf
     from pallas_gateway.identity.secret import Secret
 
     type Context = ServerRequestContext[Any, Request]
 
 SESSION_HEADER = "mcp-session-id"
 LONGEST_ANSWER = 64 * 1024
-"""Bytes of a client's answer to a question; a longer one is ignored."""
+"""Bytes of a client's answer to a question; a longer one is refused."""
 _NOBODY = Caller(grants=NOTHING)
 _log = logging.getLogger("pallas.agent_server")
 
@@ -73,11 +74,16 @@ class McpRequest:
 
     @property
     def response(self) -> Mapping[str, Any] | None:
-        """A JSON-RPC response, that is a client's answer to a question; None if the body is anything else."""
-        if len(self.body) > LONGEST_ANSWER or (b'"result"' not in self.body and b'"error"' not in self.body):
+        """A JSON-RPC response, that is a client's answer to a question; None if the body is anything else.
+
+        It may be longer than `LONGEST_ANSWER`.
+        """
+        if b'"result"' not in self.body and b'"error"' not in self.body:
+            return None
+        if len(self.body) > LONGEST_ANSWER and b'"method"' in self.body:  # not parsed to find out
             return None
         message = self._envelope
-        if not isinstance(message, dict) or "method" in message or not isinstance(message.get("id"), str):
+        if not isinstance(message, dict) or "method" in message or not isinstance(message.get("id"), str | int):
             return None
         return message if "result" in message or "error" in message else None
 
@@ -152,12 +158,12 @@ def key_of(context: Context, endpoint: str, request_id: str | int | None) -> Req
     return RequestKey.of(endpoint, session, request_bearer(context), request_id)
 
 
-def key_of_answer(request: Request, endpoint: str, id_: str) -> RequestKey | None:
-    """Return the key of a client's answer to the gateway's request `id_`; None for a client without a session."""
+def key_of_answers(request: Request, endpoint: str) -> KeyOf | None:
+    """Return what makes the keys of a client's answers of their ids; None for a client without a session."""
     session = request.headers.get(SESSION_HEADER)
     if session is None:
         return None
-    return RequestKey.of(endpoint, session, bearer_of(request.headers.get("authorization")), id_)
+    return partial(RequestKey.of, endpoint, session, bearer_of(request.headers.get("authorization")))
 
 
 def listen_to_the_initialize_era(server: Server[Any], endpoint: str, cancellations: Cancellations) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Send
 
-    type Expect = Callable[[Request, str], AbstractContextManager[asyncio.Future[Mapping[str, Any]]]]
+    type Expect = Callable[[Request], AbstractContextManager[tuple[str, asyncio.Future[Mapping[str, Any]]]]]
 
 _VERSION_HEADER = "mcp-protocol-version"
 _HEADERS = [
@@ -84,7 +83,7 @@ async def answer(  # noqa: PLR0913  the server, and what one request is made of
         call: the envelope of `request`, whose body has been read.
         request: with a `receive` that tells when the client has gone.
         send: takes the response.
-        expect: waits for the client's answer to a request of the gateway with this id.
+        expect: gives the id of a new request to the client, and waits for its answer.
         ping_seconds: silence after which the client is sent a comment, so that proxies keep the connection.
     """
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
@@ -195,9 +194,8 @@ class _Context:
         del opts
         if not self.can_send_request or not self.is_open:
             raise NoBackChannelError(method)
-        id_ = f"question-{secrets.token_urlsafe(16)}"
-        message = JSONRPCRequest(jsonrpc="2.0", id=id_, method=method, params=dict(params) if params else None)
-        with self._expect(self.request, id_) as response:
+        with self._expect(self.request) as (id_, response):
+            message = JSONRPCRequest(jsonrpc="2.0", id=id_, method=method, params=dict(params) if params else None)
             await self._send({"type": "http.response.body", "body": _event(message), "more_body": True})
             answer = await response
         if isinstance(result := answer.get("result"), dict):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import NoBackChannelError
-from starlette.responses import Response
+from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
+from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.agent_server.requests import key_of_answer
+from pallas_gateway.agent_server.requests import LONGEST_ANSWER, key_of_answers
 from pallas_gateway.runtime.fast_paths import STATELESS_CALLS
 from pallas_gateway.tasks import UseCount
 
@@ -83,7 +84,7 @@ class Transport:
         with self._requests.one_more():
             await self._opened.wait()
             if (response := request.response) is not None:
-                await self._take_answer(request.http, response)(request.http.scope, request.receive, send)
+                await self._take_answer(request, response)(request.http.scope, request.receive, send)
             elif not (self._takes_calls and await self._answer_call(request, send)):
                 await self._manager.handle_request(request.http.scope, request.receive, send)
 
@@ -103,16 +104,24 @@ class Transport:
             self._answering.discard(answering)
         return True
 
-    def _take_answer(self, request: Request, answer: Mapping[str, Any]) -> Response:
+    def _take_answer(self, request: McpRequest, answer: Mapping[str, Any]) -> Response:
         """Give a client's answer to the call that waits for it, in whichever process."""
-        key = key_of_answer(request, self._endpoint, answer["id"])
-        if key is not None and not self._answers.deliver(key, answer):
-            self._answers.hand_on(key, answer)
+        if len(request.body) > LONGEST_ANSWER:
+            return _not_taken(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"An answer has at most {LONGEST_ANSWER} bytes.")
+        key_of = key_of_answers(request.http, self._endpoint)
+        if key_of is None or not self._answers.take(key_of, str(answer["id"]), answer):
+            return _not_taken(HTTPStatus.BAD_REQUEST, "This client was sent no request of this id.")
         return Response(status_code=HTTPStatus.ACCEPTED)
 
-    def _expect(self, request: Request, id_: str) -> AbstractContextManager[asyncio.Future[Mapping[str, Any]]]:
-        """Wait for the answer to a request with this id, from the client that sent `request`."""
-        key = key_of_answer(request, self._endpoint, id_)
-        if key is None:
+    def _expect(self, request: Request) -> AbstractContextManager[tuple[str, asyncio.Future[Mapping[str, Any]]]]:
+        """Wait for the answer to a new request, from the client that sent `request`."""
+        key_of = key_of_answers(request, self._endpoint)
+        if key_of is None:
             raise NoBackChannelError("elicitation/create")
-        return self._answers.expecting(key)
+        return self._answers.expecting(key_of)
+
+
+def _not_taken(status: HTTPStatus, message: str) -> Response:
+    """Return the HTTP error of a response that cannot be taken: by the specification, an error without an id."""
+    error = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=INVALID_REQUEST, message=message))
+    return JSONResponse(error.model_dump(exclude_none=True), status)

@@ -53,11 +53,12 @@ class RunningCalls:
     `answers` are those that clients send in requests of their own; `waiting` counts the calls that wait for one.
     `open_calls` wait for a repeated request; their states are sealed by `state_key` unless the configuration has keys.
     `exchanges` are those with other processes of the gateway; `process` is the name of this one.
+    Processes that share a port share `state_key`.
     """
 
     def __init__(self, state_key: bytes | None = None, process: str | None = None) -> None:
         self.cancellations = Cancellations()
-        self.answers = ClientAnswers()
+        self.answers = ClientAnswers(state_key)
         self.waiting = WaitingCalls()
         self.exchanges = Exchanges(process)
         self.open_calls = OpenCalls(state_key, self.exchanges.process)

@@ -487,7 +487,13 @@ async def test_an_answer_of_another_session_or_bearer_is_not_taken(tmp_path: Pat
             lines = stream.aiter_lines()
             asked = await message_with("elicitation/create", lines)
             for others in ({"mcp-session-id": "another.f"}, {"authorization": "Bearer other"}):
-                await answer_to(asked, {"name": "Eve"}, http, url, {**session, **others})
+                refused = await answer_to(asked, {"name": "Eve"}, http, url, {**session, **others})
+                assert refused.status_code == 400
+                assert refused.json()["error"]["code"] == -32600
+                assert "id" not in refused.json()
+            for unknown in ("made-up", 7):
+                assert (await answer_to({"id": unknown}, {}, http, url, session)).status_code == 400
+            assert (await answer_to(asked, {"name": "E" * 70_000}, http, url, session)).status_code == 413
             assert (await answer_to(asked, {"name": "Ada"}, http, url, session)).status_code == 202
             assert "Ada" in str(await message_with('"id":1', lines))
         assert downstream.answers == [{"action": "accept", "content": {"name": "Ada"}}]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pallas_gateway.agent_server.asking import modes_in, modes_of_session, new_session_id
 from pallas_gateway.calls.approvals import LONGEST_ARGUMENTS, approval_question
+from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.calls.client_answers import ClientAnswers
 from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.pauses import PausableDeadline
@@ -19,6 +21,7 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pallas_gateway.calls.client_answers import KeyOf
     from pallas_gateway.calls.questions import Mode
 
 
@@ -182,14 +185,41 @@ def test_an_id_of_another_form_declares_nothing(session: str | None) -> None:
     assert modes_in(None) == modes_in({}) == []
 
 
-async def test_an_answer_that_no_call_waits_for_is_not_delivered() -> None:
-    answers, key = ClientAnswers(), object()
-    assert not answers.deliver(key, {})  # type: ignore[arg-type]  # any key does
-    with answers.expecting(key) as answer:  # type: ignore[arg-type]
-        assert answers.deliver(key, {"result": 1})  # type: ignore[arg-type]
-        assert answers.deliver(key, {"result": 2})  # type: ignore[arg-type]
+def keys_of(session: str = "one") -> KeyOf:
+    return partial(RequestKey.of, "user", session, None)
+
+
+async def test_an_answer_is_taken_from_the_client_that_was_asked_alone() -> None:
+    answers = ClientAnswers()
+    with answers.expecting(keys_of()) as (id_, answer):
+        for session, other in [
+            ("other", id_),
+            ("one", f"{id_}x"),
+            ("one", id_[:-1]),
+            ("one", "7"),
+            ("one", "\ud800.é"),
+        ]:
+            assert not answers.take(keys_of(session), other, {"result": 0})
+        assert answers.take(keys_of(), id_, {"result": 1})
+        assert answers.take(keys_of(), id_, {"result": 2})
         assert await answer == {"result": 1}
     assert len(answers) == 0
+
+
+async def test_only_answers_to_own_questions_are_handed_on_to_other_processes_and_each_once() -> None:
+    handed_on: list[RequestKey] = []
+    here, there = ClientAnswers(b"secret"), ClientAnswers(b"secret")
+    there.hand_on = lambda key, _: handed_on.append(key)
+    with here.expecting(keys_of()) as (id_, answer):
+        for _ in range(100):
+            assert there.take(keys_of(), id_, {"result": 1})
+            assert not there.take(keys_of(), "question-made.up", {"result": 1})
+        (key,) = handed_on
+        assert here.deliver(key, {"result": 1})
+        assert await answer == {"result": 1}
+    assert there.take(keys_of(), id_, {"result": 1})  # late: no call waits for it any more
+    assert not ClientAnswers(b"another").take(keys_of(), id_, {"result": 1})
+    assert len(handed_on) == 1
 
 
 def test_arguments_of_a_tool_are_shown_whole_or_it_is_said_that_they_are_cut() -> None:
