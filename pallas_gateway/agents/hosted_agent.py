@@ -68,12 +68,12 @@ class HostedAgent(AgentState):
         """
         return self._around.tasks.spawn(self.answer(call, channel), name=f"call {call.call_id}")
 
-    def channel(self, outlet: NotificationSender, wishes: StreamOptions, asker: Asker = CANNOT_ASK) -> Channel:
+    def channel(self, sender: NotificationSender, options: StreamOptions, asker: Asker = CANNOT_ASK) -> Channel:
         """Return the channel by which the notifications and questions of one call reach its client."""
         return Channel(
             self.name,
-            outlet,
-            wishes,
+            sender,
+            options,
             asker,
             heartbeat_seconds=self._around.heartbeat_seconds,
             on_heartbeat=self._around.metrics.heartbeats.labels(self.name).inc,

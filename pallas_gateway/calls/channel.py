@@ -61,7 +61,7 @@ class EventSink(Protocol):
     """Whom a call tells what happens in it; it never waits for them."""
 
     @property
-    def wishes(self) -> StreamOptions:
+    def options(self) -> StreamOptions:
         """What they want to hear."""
 
     @property
@@ -96,8 +96,8 @@ class Channel:
     def __init__(  # noqa: PLR0913  limits are keywords with defaults
         self,
         agent: str,
-        outlet: NotificationSender,
-        wishes: StreamOptions,
+        sender: NotificationSender,
+        options: StreamOptions,
         asker: Asker = CANNOT_ASK,
         *,
         heartbeat_seconds: float,
@@ -109,8 +109,8 @@ class Channel:
         self._flush_seconds = flush_seconds
         self._delta_seconds = delta_seconds
         self._agent = agent
-        self._outlet = outlet
-        self._wishes = wishes
+        self._sender = sender
+        self._options = options
         self._heartbeat_seconds = heartbeat_seconds
         self._on_heartbeat = on_heartbeat
         self._counter = ProgressCounter()
@@ -122,16 +122,16 @@ class Channel:
         self._patience: asyncio.Timeout | None = None
 
     @property
-    def wishes(self) -> StreamOptions:
+    def options(self) -> StreamOptions:
         """What the client asked for."""
-        return self._wishes
+        return self._options
 
     def admitted(self) -> None:
         """Nothing: the first progress tells it."""
 
     def progress(self, message: str, *, ended: bool = False) -> None:
         """Tell the client what happens; `ended` if the sub-task of the message has ended."""
-        if self._wishes.progress:
+        if self._options.progress:
             self._put(self._counter.event(message, ended=ended))
 
     def event(self, event: AssistantEvent) -> None:
@@ -142,7 +142,7 @@ class Channel:
 
     def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
         """Add to the live text of one turn."""
-        if not self._wishes.deltas or self._lost or self._closing or not text:
+        if not self._options.deltas or self._lost or self._closing or not text:
             return
         live = self._live.setdefault((emitter.agent, iteration), _LiveText(emitter, iteration))
         live.text = (live.text + text)[-LONGEST_DELTA:]
@@ -159,6 +159,8 @@ class Channel:
                 await self._send_all()
         except TimeoutError:
             pass  # the client takes nothing
+        except Exception as error:  # noqa: BLE001  an error of ours must not leave the call without its waiter
+            self._lose(f"unexpected {type(error).__name__}", error)
         finally:  # also when the client leaves
             self._lost, self._patience = True, None
         await asyncio.wait({work})
@@ -208,7 +210,7 @@ class Channel:
                 await self._send(entry)
             elif self._closing:
                 return
-            elif self._wishes.progress and now() >= last_progress + self._heartbeat_seconds:
+            elif self._options.progress and now() >= last_progress + self._heartbeat_seconds:
                 self._on_heartbeat()
                 self._put(self._counter.event(progress.heartbeat(self._agent, now() - began)))
             else:
@@ -218,7 +220,7 @@ class Channel:
         """When something is due even if nothing new comes; None for never."""
         due = [next_delta] if self._live else []
         # Counted from the last progress, not from the last notification: progress is what resets clients' patience.
-        due += [last_progress + self._heartbeat_seconds] if self._wishes.progress else []
+        due += [last_progress + self._heartbeat_seconds] if self._options.progress else []
         return min(due, default=None)
 
     async def _wait_until(self, due: float | None) -> None:
@@ -232,15 +234,15 @@ class Channel:
     async def _send(self, entry: ProgressEvent | Payload) -> None:
         try:
             if isinstance(entry, ProgressEvent):
-                await self._outlet.send_progress(replace(entry, message=cleaned_data(entry.message)))
+                await self._sender.send_progress(replace(entry, message=cleaned_data(entry.message)))
             else:
-                await self._outlet.send_payload(cleaned_data(entry))
+                await self._sender.send_payload(cleaned_data(entry))
         except Exception as error:  # noqa: BLE001  a client that cannot be told is no reason to end its call
             self._lose(f"{type(error).__name__}: {error}")
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str, error: Exception | None = None) -> None:
         self._lost = True
         self._waiting.clear()
         self._live.clear()
         self._something.set()
-        _log.warning("client gets no more notifications", extra={"agent": self._agent, "why": why})
+        _log.warning("client gets no more notifications", extra={"agent": self._agent, "why": why}, exc_info=error)

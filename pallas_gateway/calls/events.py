@@ -113,7 +113,7 @@ class EventChannel:
     """
 
     def __init__(self, *, live: bool, modes: Collection[Mode] = ()) -> None:
-        self.wishes = StreamOptions(deltas=live)
+        self.options = StreamOptions(deltas=live)
         self.asker: Asker = _EventAsker(modes, self._put) if modes else CANNOT_ASK
         self._said = _Said()
         self._waiting: deque[list[str] | Event] = deque()

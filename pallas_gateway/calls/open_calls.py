@@ -129,9 +129,9 @@ class OpenCall:
         return self
 
     @property
-    def wishes(self) -> StreamOptions:
+    def options(self) -> StreamOptions:
         """Return what the client asked for in its present request."""
-        return self._client.wishes if self._client is not None else StreamOptions()
+        return self._client.options if self._client is not None else StreamOptions()
 
     def admitted(self) -> None:
         """Ignore it: the first progress tells it."""

@@ -47,8 +47,8 @@ class PeerCalls:
         server = self._server(peer, caller.grants)
         headers: dict[str, str] = {}
         traces.hand_on(headers)
-        wishes = StreamOptions(progress=parent.sink.wishes.progress)
-        request = ToolRequest(caller, headers, nested.sender, wishes, nested.asker, parent=parent)
+        options = StreamOptions(progress=parent.sink.options.progress)
+        request = ToolRequest(caller, headers, nested.sender, options, nested.asker, parent=parent)
 
         async def work() -> CallToolResult:
             return cast("CallToolResult", await server.call_tool(tool, arguments, request))  # it has no rounds

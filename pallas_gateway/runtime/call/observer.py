@@ -137,7 +137,7 @@ class Observer:
         if loop.halted is None:  # otherwise the model is not asked
             self._turns.begin(runner, agent=loop.emitter.agent)
         self._step(loop, "llm")
-        if self._channel.wishes.deltas:
+        if self._channel.options.deltas:
             self._listen_live(loop)
 
     async def _after_llm_call(self, runner: ToolRunner, message: PromptMessageExtended) -> None:

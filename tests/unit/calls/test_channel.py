@@ -247,6 +247,25 @@ async def test_a_client_that_breaks_gets_no_more_and_disturbs_nobody(caplog: pyt
     assert [record.__dict__["why"] for record in caplog.records] == ["ConnectionError: the client is gone"]
 
 
+async def test_an_error_of_the_channel_itself_ends_the_notifications_and_not_the_wait_for_the_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> None:
+        raise LookupError("unforeseen")
+
+    channel = a_channel(FakeOutlet(), heartbeat_seconds=0.001, on_heartbeat=fail)
+    work: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    sending_until = asyncio.create_task(channel.send_until(work))
+    await eventually(lambda: bool(caplog.records), what="the channel has given up")
+    assert not sending_until.done()
+    work.set_result("the reply")
+    await sending_until
+
+    (record,) = caplog.records
+    assert record.__dict__["why"] == "unexpected LookupError"
+    assert record.exc_info
+
+
 async def test_a_stuck_client_never_holds_up_the_call_and_is_lost_after_so_many_notifications(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
