@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,12 @@ class Approvals:
             return answer.why or "the caller did not give it"
         self.all_allowed = self.all_allowed or decision == "call"
         return None
+
+
+def may_name_tools_of(server: str, pattern: str) -> bool:
+    """Return whether an entry of a policy can apply to tools of a server, as far as its beginning shows."""
+    beginning, tools = re.split(r"[*?\[]", pattern, maxsplit=1)[0], f"{server}/"
+    return pattern == DESTRUCTIVE or tools.startswith(beginning) or beginning.startswith(tools)
 
 
 def approval_question(tool: str, arguments: Mapping[str, Any]) -> Question:

@@ -29,6 +29,7 @@ def agent_spec(configuration: Configuration, addresses: Addresses, name: str) ->
         peers=addresses.peers(configuration.hosted_agents),
         declared=None if agent.module is not None else _declared(configuration, agent),
         peer_servers=addresses.servers(agent.peers),
+        approve=agent.approve,
     )
 
 

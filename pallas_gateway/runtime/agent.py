@@ -12,6 +12,7 @@ from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.calls.questions import NO_QUESTIONS
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
+from pallas_gateway.runtime.call.tool_approval import refuse_provider_managed
 from pallas_gateway.runtime.call_scope import CallScope, Operations, Presented, entered
 from pallas_gateway.runtime.compat import engine, engine_log
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog, alike_for_all
@@ -138,10 +139,15 @@ class FastAgentHost:
         return self._fingerprint.is_still(spec)
 
     async def rehearse(self) -> None:
-        """Make and dispose of one unconnected instance, so that faults of every call show at the start."""
+        """Make and dispose of one unconnected instance, so that faults of every call show at the start.
+
+        Raises:
+            AgentStartError: `bad_approval`.
+        """
         engine_log.warn_again(self._spec.name)
         session = await self._create("rehearsal")
         try:
+            refuse_provider_managed(session.agent_app.registered_agents().values(), self._spec.approve)
             await models_known()
             self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
             self._models_used = models_used(session.agent_app)

@@ -58,6 +58,7 @@ _RELIED_ON: ReliedOn = (
     (fast_agent.config, "_settings", ()),
     (fast_agent.context, "cleanup_context", ()),
     (McpAgent, "call_tool", ("self", "name", "arguments")),
+    (McpAgent, "_provider_managed_server_keys", ()),
     (ToolAgent, "call_tool", ("self", "name", "arguments")),
     (ToolAgent, "_execution_tools", ()),
     (MCPAggregator, "_execute_on_server", ("self", "server_name", "operation_type", "operation_name", "error_factory")),

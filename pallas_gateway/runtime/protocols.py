@@ -171,6 +171,7 @@ class AgentSpec:
     agent is called, as in `check`. `peer_servers` are addresses of peers by name; each is a server of that name unless
     the project has such a server. `models` are those that callers may choose. `watch` are files that the agent may
     read: it is started again when one changes. `on_operation` receives its downstream operations.
+    `approve` lists the tools that callers have to approve.
     """
 
     name: str
@@ -187,6 +188,7 @@ class AgentSpec:
     peer_servers: Mapping[str, str] = field(default_factory=dict)
     agent: str | None = None
     watch: tuple[Path, ...] = ()
+    approve: tuple[str, ...] = ()
 
 
 class Instance(Protocol):

@@ -200,6 +200,8 @@ def _say_which_are_peers(agent: str, downstreams: Iterable[Downstream]) -> None:
 
 
 def _blamed_keys(spec: AgentSpec, error: BaseException, why: str) -> tuple[tuple[str, str], ...]:
+    if isinstance(error, AgentStartError):
+        return error.places
     has_model = spec.declared is not None and spec.declared.model is not None
     return (("model", why),) if has_model and is_about_the_model(error) else ()
 

@@ -125,6 +125,24 @@ def test_every_module_that_would_not_start_is_a_line(run: Command, folder: Path)
     assert sentences[4] == f"no module 'no.such.module' in {folder}, and none is installed"
 
 
+def test_entries_of_approve_that_name_tools_of_a_providers_own_connection_are_lines(run: Command, folder: Path) -> None:
+    approve = ["files/*", "docs/*", "destructive"]
+    project = project_in(
+        folder,
+        {"user": Agent(["docs"], model="responses.gpt-4.1", settings={"approve": approve})},
+        servers={"docs": {"url": "https://docs.example/mcp", "management": "provider"}},
+        fastagent={"responses": {"api_key": "not-a-key", "base_url": "http://127.0.0.1:9/v1"}},
+    )
+    ran = run("check")
+
+    assert (ran.code, ran.out) == (2, "")
+    line = line_of_module(project, "user") + 2
+    assert [text.split(": ", 2)[:2] for text in lines_of(ran.err)] == [
+        [f"agents.yaml:{line + index}", f"agents.user.approve.{index}"] for index in (1, 2)
+    ]
+    assert "'docs/*' may name tools of the server 'docs', which the model's provider runs" in ran.err
+
+
 def test_a_module_that_is_slow_to_import_is_named_while_it_is_waited_for_and_the_others_are_checked(
     run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.calling import ask
+from tests.e2e.calling import ask, health
 from tests.e2e.provider_matrix import RESPONSES, WEBSOCKET
-from tests.e2e.providers import serving
+from tests.e2e.providers import KEY, serving
+from tests.support.gateway import Agent, running, write_project
+from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:
@@ -55,3 +57,16 @@ async def test_a_handshake_with_a_wrong_key_is_not(tmp_path: Path) -> None:
     assert (answer.text, answer.meta["stop_reason"]) == (f"The model could not answer: {reason}", "llm_error")
     assert served.llm.handshakes == []
     assert served.llm.requests == []
+
+
+async def test_a_server_that_the_provider_manages_is_named_in_the_request_and_not_connected_to(tmp_path: Path) -> None:
+    agents = {"solo": Agent(["docs"], model=RESPONSES.model, settings={"approve": ["files/*"]})}
+    servers = {"docs": {"url": "https://docs.example/mcp", "management": "provider"}}
+    async with scripted_provider(RESPONSES.dialect, lambda _: say("Done.")) as llm:
+        config = {"responses": {"api_key": KEY, "base_url": f"{llm.base_url}/v1"}}
+        async with running(write_project(tmp_path, agents, servers=servers, fastagent=config)) as served:
+            assert (await ask(served.url("solo"))).text == "Done."
+            assert (await health(served.url("solo")))["status"] == "ok"
+    (request,) = llm.requests
+    (tool,) = request.body["tools"]
+    assert (tool["type"], tool["server_url"]) == ("mcp", "https://docs.example/mcp")

@@ -1,4 +1,7 @@
-"""Asks the caller to approve tools, in the method by which an agent's loop runs them."""
+"""Asks the caller to approve tools, in the method by which an agent's loop runs them.
+
+Tools that a model's provider runs by itself do not pass that method: an agent whose policy names them is not started.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
 from mcp_types import CallToolResult, TextContent
 
-from pallas_gateway.calls.approvals import approval_question
+from pallas_gateway.calls.approvals import approval_question, may_name_tools_of
+from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.call.journal import ask_in_tool
 from pallas_gateway.runtime.call_scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
 LOCAL = "local"
 """The server in the names of an agent's own functions."""
@@ -34,6 +38,27 @@ def approved(call: Callable[..., Awaitable[CallToolResult]], *, but: type | None
         return await call(self, name, arguments, *more, **options)
 
     return call_tool
+
+
+def refuse_provider_managed(agents: Iterable[Any], approve: Collection[str]) -> None:
+    """Refuse a policy that names tools which the provider of a model runs (`management: provider`).
+
+    Raises:
+        AgentStartError: `bad_approval`, with each entry of `approve` that names such tools.
+    """
+    servers = sorted({name for agent in agents for name in getattr(agent, "_provider_managed_server_keys", ())})
+    places = [
+        (
+            f"approve.{index}",
+            f"{pattern!r} may name tools of the server '{server}', which the model's provider runs without asking; "
+            f"remove `management: provider` from that server, or change this entry",
+        )
+        for index, pattern in enumerate(approve)
+        for server in servers
+        if may_name_tools_of(server, pattern)
+    ]
+    if places:
+        raise AgentStartError("; ".join(why for _, why in places), reason="bad_approval", places=places)
 
 
 async def _why_not(agent: Any, name: str, arguments: dict[str, Any]) -> str | None:

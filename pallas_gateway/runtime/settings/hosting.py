@@ -139,6 +139,8 @@ def prepare_servers(settings: Settings, peers: Mapping[str, str]) -> dict[str, D
         return {}
     downstreams = {}
     for name, server in settings.mcp.servers.items():
+        if server.management == "provider":
+            continue  # the model's provider connects to it
         declared = settings.mcp.server_declarations.get(name)
         forwarding = _forwarding(name, server, (declared.model_extra if declared else None) or {})
         downstreams[name] = _prepare_server(name, server, peers, forwarding)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.agent_server.asking import modes_in, modes_of_session, new_session_id
-from pallas_gateway.calls.approvals import LONGEST_ARGUMENTS, approval_question
+from pallas_gateway.calls.approvals import LONGEST_ARGUMENTS, approval_question, may_name_tools_of
 from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.calls.client_answers import ClientAnswers
 from pallas_gateway.calls.forms import misfit
@@ -220,6 +220,26 @@ async def test_only_answers_to_own_questions_are_handed_on_to_other_processes_an
     assert there.take(keys_of(), id_, {"result": 1})  # late: no call waits for it any more
     assert not ClientAnswers(b"another").take(keys_of(), id_, {"result": 1})
     assert len(handed_on) == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("docs/search", True),
+        ("docs/*", True),
+        ("*/deploy", True),
+        ("d?cs/search", True),
+        ("do*ch", True),
+        ("[abcd]ocs/search", True),
+        ("destructive", True),
+        ("files/*", False),
+        ("doc/*", False),
+        ("docs2/*", False),
+        ("local/*", False),
+    ],
+)
+def test_an_entry_of_a_policy_may_name_tools_of_a_server(pattern: str, names: bool) -> None:
+    assert may_name_tools_of("docs", pattern) == names
 
 
 def test_arguments_of_a_tool_are_shown_whole_or_it_is_said_that_they_are_cut() -> None:
