@@ -40,7 +40,7 @@ async def hand_over(exchanges: Exchanges, agent: str, request: ToolRequest) -> T
                 "agent": agent,
                 "params": {"name": agent, "requestState": state, "inputResponses": responses},
                 "headers": {name: request.headers[name] for name in _TRACE_HEADERS if name in request.headers},
-                "wishes": {"progress": request.options.progress, "deltas": request.options.deltas},
+                "options": {"progress": request.options.progress, "deltas": request.options.deltas},
             }
         )
         async for document in exchange.documents():

@@ -59,7 +59,7 @@ class TakenOver:
             call.call.caller,
             asked["headers"],
             _Sender(exchange),
-            StreamOptions(**asked["wishes"]),
+            StreamOptions(**asked["options"]),
             round=Round(call.modes, params.request_state, params.input_responses or {}),
         )
         return await server.answer({}, request)
