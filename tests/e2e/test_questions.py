@@ -25,6 +25,7 @@ from tests.e2e.test_logs import logged
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 from tests.support.terminal import CTRL_C, at_terminal
 from tests.support.waiting import Changes, eventually
@@ -763,6 +764,40 @@ async def test_a_call_whose_client_never_returns_ends_after_ask_seconds(tmp_path
         await until_idle(served)
         assert (len(served.gateway.running.open_calls), served.gateway.running.waiting.count) == (0, 0)
         assert (await asked.repeat()).error["code"] == INVALID_PARAMS
+
+
+@pytest.mark.parametrize("leaves", ["while it is asked", "after its answer", "between its requests"])
+async def test_clients_that_leave_during_a_question_leave_nothing_behind(leaves: str, tmp_path: Path) -> None:
+    settings = {"ask_seconds": 1} if leaves == "between its requests" else {}
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, gateway=settings) as served,
+    ):
+        url, running_calls = served.url("user"), served.gateway.running
+        await ask(url, "name")  # connects what stays connected between calls
+        before, calls = snapshot(), list[asyncio.Task[Any]]()
+        if leaves == "while it is asked":
+            person = Person(*[None] * 3)
+            async with client_of(url, person) as client:
+                calls = [asyncio.create_task(told(client, "name")) for _ in range(3)]
+                await person.wait_for(3)
+                await stopped(calls)
+        else:
+            asked = [await asked_at(url, "name hang") for _ in range(3)]
+            if leaves == "after its answer":
+                calls = [asyncio.create_task(one.repeat()) for one in asked]
+                await eventually(lambda: len(downstream.answers) == 4)
+                await stopped(calls)
+        await until_idle(served)
+        left = (len(running_calls.answers), len(running_calls.open_calls), running_calls.waiting.count)
+        assert (*left, served.metric("pallas_questions_open", agent="user")) == (0, 0, 0, 0)
+        await assert_nothing_left(before)
+
+
+async def stopped(calls: list[asyncio.Task[Any]]) -> None:
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
 
 
 async def test_a_question_that_expired_while_the_client_was_away_is_cancelled_and_the_others_count(
