@@ -17,9 +17,12 @@ from tests.support.listener import reserved_port
 from tests.support.scripted_llm import scripted_llm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from tests.cli.program import Command
     from tests.support.gateway import Project
+
+    type Check = Callable[[Project], Awaitable[Ran]]
 
 # Imports nothing: one that takes seconds to start on a busy machine does not answer a probe in time.
 PROGRAM = """
@@ -43,12 +46,15 @@ def _no_provider(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-async def checked(project: Project, *options: str) -> Ran:
-    def check() -> Ran:
-        with started(["check", *options], project.path) as program:
-            return program.end(READY_SECONDS)
+@pytest.fixture
+def checked(run: Command, monkeypatch: pytest.MonkeyPatch) -> Check:
+    """Runs `check --online` in this process, in a thread: the servers of the test answer meanwhile."""
 
-    return await asyncio.to_thread(check)
+    async def check(project: Project) -> Ran:
+        monkeypatch.chdir(project.path)
+        return await asyncio.to_thread(run, "check", "--online")
+
+    return check
 
 
 def line_of(project: Project, file: str, text: str) -> int:
@@ -61,17 +67,21 @@ def openai(base_url: str, **more: Any) -> Mapping[str, Any]:
 
 
 async def test_a_project_whose_servers_and_models_are_there_is_fine(tmp_path: Path) -> None:
+    def check() -> Ran:
+        with started(["check", "--online"], project.path) as program:
+            return program.end(READY_SECONDS)
+
     async with stateless_downstream() as tools, scripted_llm(models=["gpt-4o"]) as llm:
         agents = {"one": {**TALKS, "servers": ["tools", "library"], "tools": ["tools__add", "library__s*"]}}
         servers = {"tools": {"url": tools.url}, "library": LIBRARY}
         project = declare_project(tmp_path, agents, servers=servers, fastagent=openai(llm.base_url))
-        ran = await checked(project, "--online")
+        ran = await asyncio.to_thread(check)
     assert (ran.code, ran.out, ran.err) == (0, "agents.yaml is fine: 1 agent (one)\n", "")
     assert llm.requests == []  # no completion
 
 
 async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_problems_at_their_lines(
-    tmp_path: Path,
+    tmp_path: Path, checked: Check
 ) -> None:
     async with stateless_downstream() as tools, refusing(503) as broken:
         with reserved_port() as port:
@@ -88,7 +98,7 @@ async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_pro
                 "absent": {"command": "no-such-command"},
             }
             project = declare_project(tmp_path, agents, servers=servers)
-            ran = await checked(project, "--online")
+            ran = await checked(project)
     assert (ran.code, ran.out) == (2, "")
 
     def at(server: str) -> str:
@@ -107,11 +117,11 @@ async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_pro
     )
 
 
-async def test_a_filter_of_a_module_is_told_at_its_module(tmp_path: Path) -> None:
+async def test_a_filter_of_a_module_is_told_at_its_module(tmp_path: Path, checked: Check) -> None:
     async with stateless_downstream() as tools:
         agent = Agent(servers=["tools"], decorator="tools={'tools': ['zzz']}")
         project = write_project(tmp_path, {"one": agent}, servers={"tools": {"url": tools.url}})
-        ran = await checked(project, "--online")
+        ran = await checked(project)
     line = line_of(project, "agents.yaml", "module:")
     assert (ran.code, ran.err) == (
         2,
@@ -119,12 +129,12 @@ async def test_a_filter_of_a_module_is_told_at_its_module(tmp_path: Path) -> Non
     )
 
 
-async def test_a_server_that_lists_its_tools_for_callers_alone_is_a_warning(tmp_path: Path) -> None:
+async def test_a_server_that_lists_its_tools_for_callers_alone_is_a_warning(tmp_path: Path, checked: Check) -> None:
     async with refusing(401) as guarded:
         agents = {"one": {**TALKS, "servers": ["guarded"], "tools": ["guarded__zzz"]}}
         servers = {"guarded": {"url": guarded.url, "forward_inbound_auth": True}}
         project = declare_project(tmp_path, agents, servers=servers)
-        ran = await checked(project, "--online")
+        ran = await checked(project)
     assert ran.code == 0
     assert ran.err.endswith(
         "mcp.servers.guarded: warning: the tools of 'guarded' are listed for callers with a token only, so filters are "
@@ -132,11 +142,11 @@ async def test_a_server_that_lists_its_tools_for_callers_alone_is_a_warning(tmp_
     )
 
 
-async def test_a_key_that_is_refused_is_one_problem_at_the_default_model(tmp_path: Path) -> None:
+async def test_a_key_that_is_refused_is_one_problem_at_the_default_model(tmp_path: Path, checked: Check) -> None:
     async with refusing(401) as provider:
         fastagent = openai(provider.url)
         project = declare_project(tmp_path, {"one": TALKS, "two": TALKS}, fastagent=fastagent)
-        ran = await checked(project, "--online")
+        ran = await checked(project)
     line = line_of(project, "fastagent.config.yaml", "default_model:")
     assert (ran.code, ran.err) == (
         2,
@@ -145,14 +155,16 @@ async def test_a_key_that_is_refused_is_one_problem_at_the_default_model(tmp_pat
     )
 
 
-async def test_a_model_that_does_not_exist_is_a_problem_of_the_agent_that_names_it(tmp_path: Path) -> None:
+async def test_a_model_that_does_not_exist_is_a_problem_of_the_agent_that_names_it(
+    tmp_path: Path, checked: Check
+) -> None:
     async with scripted_llm(models=["gpt-4o"]) as llm:
         agents: dict[str, dict[str, Any]] = {
             "one": {**TALKS, "model": "openai.gpt-4.1"},
             "two": {**TALKS, "models": ["openai.gpt-4o", "openai.o3-mini"], "caller_params": ["model"]},
         }
         project = declare_project(tmp_path, agents, fastagent=openai(llm.base_url))
-        ran = await checked(project, "--online")
+        ran = await checked(project)
     places = [line_of(project, "agents.yaml", text) for text in ("model: ", "- openai.o3-mini")]
     missing = "LLM provider 'openai' with the model '{0}' cannot be used: model '{0}' not found"
     assert ran.code == 2
@@ -162,11 +174,11 @@ async def test_a_model_that_does_not_exist_is_a_problem_of_the_agent_that_names_
     ]
 
 
-async def test_a_key_that_no_agent_uses_is_a_warning(tmp_path: Path) -> None:
+async def test_a_key_that_no_agent_uses_is_a_warning(tmp_path: Path, checked: Check) -> None:
     async with refusing(401) as provider:
         fastagent = {"groq": {"api_key": "not-a-key", "base_url": provider.url}}
         project = declare_project(tmp_path, {"one": TALKS}, fastagent=fastagent)
-        ran = await checked(project, "--online")
+        ran = await checked(project)
     line = line_of(project, "fastagent.config.yaml", "groq:")
     assert (ran.code, ran.err) == (
         0,
@@ -175,20 +187,20 @@ async def test_a_key_that_no_agent_uses_is_a_warning(tmp_path: Path) -> None:
     )
 
 
-async def test_a_provider_that_cannot_be_asked_is_a_warning(tmp_path: Path) -> None:
+async def test_a_provider_that_cannot_be_asked_is_a_warning(tmp_path: Path, checked: Check) -> None:
     fastagent = {"default_model": "tensorzero.x", "tensorzero": {"api_key": "not-a-key"}}
     agents = {"one": {**TALKS, "model_capabilities": {"vision": False}}}
     project = declare_project(tmp_path, agents, fastagent=fastagent)
-    ran = await checked(project, "--online")
+    ran = await checked(project)
     assert ran.code == 0
     assert ran.err.endswith("is not checked: there is no check for this provider\n")
 
 
-async def test_other_problems_come_along(tmp_path: Path) -> None:
+async def test_other_problems_come_along(tmp_path: Path, checked: Check) -> None:
     with reserved_port() as port:
         agents = {"one": {**TALKS, "servers": ["dead"], "titel": "One"}}
         project = declare_project(tmp_path, agents, servers={"dead": {"url": f"http://127.0.0.1:{port}/mcp"}})
-        ran = await checked(project, "--online")
+        ran = await checked(project)
     assert ran.code == 2
     assert [line.split(": ")[1] for line in ran.err.splitlines()] == ["agents.one.titel", "mcp.servers.dead"]
     assert yaml.safe_load((project.path / "agents.yaml").read_text())["agents"]["one"]["titel"] == "One"
