@@ -130,7 +130,7 @@ class Connection:
             answers = await self._person.answers_to(result)
             result = await call(input_responses=answers, request_state=result.request_state)
         if not isinstance(result, CallToolResult):
-            raise RefusedError(f"Agent '{self.capabilities.tool}' asks a client that declared that it cannot be asked.")
+            raise RefusedError("The agent asks a question, although this client declared that it cannot be asked.")
         return result
 
     async def tools(self) -> list[Tool]:

@@ -474,6 +474,16 @@ def test_progress_on_a_terminal_is_one_line_that_is_gone_in_the_end(
     assert terminal.getvalue().count("\n") == 1
 
 
+def test_an_agent_that_asks_a_client_without_a_terminal_is_an_error(run: Command) -> None:
+    form = {"mode": "form", "message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+    request = {"method": "elicitation/create", "params": form}
+    asks = {"result": {"resultType": "input_required", "inputRequests": {"q": request}, "requestState": "s"}}
+    with odd_server(modern_agent(["send_message"], asks)) as server:
+        ran = run("call", "echo", "hi", "--url", server.url)
+    says = "The agent asks a question, although this client declared that it cannot be asked.\n"
+    assert (ran.code, ran.out, ran.err) == (1, "", says)
+
+
 def test_the_live_text_is_asked_for_only_with_stream(run: Command) -> None:
     asked: list[dict[str, Any]] = []
 
