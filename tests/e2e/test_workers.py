@@ -324,10 +324,12 @@ async def test_a_hangup_has_every_worker_reload(served: WorkerManager) -> None:
             assert '"Renamed"' in (await served.get("/.well-known/mcp/server.json")).text
 
 
-async def test_a_crashed_worker_is_replaced_and_nothing_is_counted_backwards(served: WorkerManager) -> None:
+async def test_a_crashed_worker_is_replaced_its_questions_are_kept_and_nothing_is_counted_backwards(served: WorkerManager) -> None:
     dying, staying = sorted(served.pids)
     entered = len(served.gate.entered)
     with served.only(dying):
+        async with raw_client(served.url("peer"), protocol_version=MODERN_VERSION) as client:
+            again = await asked_of(client)
         await ask(served.url("peer"), "counted")
         lost = asyncio.create_task(ask(served.url("peer"), "hang for ever"))
         await served.gate.wait_for_entered(entered + 1)
@@ -337,6 +339,9 @@ async def test_a_crashed_worker_is_replaced_and_nothing_is_counted_backwards(ser
     with pytest.raises(httpx.HTTPError):
         await lost
     assert (await ask(served.url("peer"), "meanwhile")).text == "said meanwhile"
+    async with raw_client(served.url("peer"), protocol_version=MODERN_VERSION) as client:  # resumed by the other one
+        assert answer_of(await client.request("tools/call", again, meta=CAN_BE_ASKED)).text == '{"name": "Ada"}'
+        assert (await client.request("tools/call", again, meta=CAN_BE_ASKED)).error["code"] == -32602
     await asyncio.to_thread(served.program.wait_for, "worker ended")
     await eventually(lambda: _ready_in_all(served) == 3, 100, what="another worker")
     await _until_metric(served, "pallas_worker_restarts_total", 1)
