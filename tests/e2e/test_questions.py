@@ -650,11 +650,19 @@ class Asked:
         bearer: str | None = "mine",
     ) -> RawReply:
         """Repeat the call with an answer, changed in one way or another."""
-        responses = {self.id: answer or {"action": "accept", "content": {"name": "Ada"}}}
-        params = {"name": "send_message", "arguments": {"message": message or self.message}}
-        more = {"requestState": self.state if state is None else state, "inputResponses": responses}
         async with raw_client(url or self.url, protocol_version=MODERN_VERSION, bearer=bearer) as client:
-            return await client.request("tools/call", {**params, **more}, meta=CAN_BE_ASKED)
+            return await client.request("tools/call", self.params(answer, state, message), meta=CAN_BE_ASKED)
+
+    def params(
+        self, answer: dict[str, Any] | None = None, state: str | None = None, message: str | None = None
+    ) -> dict[str, Any]:
+        """Return the parameters of the repeated request."""
+        return {
+            "name": "send_message",
+            "arguments": {"message": message or self.message},
+            "requestState": self.state if state is None else state,
+            "inputResponses": {self.id: answer or {"action": "accept", "content": {"name": "Ada"}}},
+        }
 
 
 async def asked_at(url: str, message: str = "name") -> Asked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import pytest
 
 from tests.e2e.calling import answer_of
 from tests.e2e.test_questions import (
+    CAN_BE_ASKED,
     HUMAN,
     INVALID_PARAMS,
     Asked,
@@ -28,6 +30,7 @@ from tests.e2e.test_questions import (
     told,
 )
 from tests.support.asking import asking_downstream
+from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, until_idle
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
@@ -243,3 +246,69 @@ async def test_a_call_that_asks_during_a_drain_is_resumed_or_ends_with_a_sentenc
         asked = asked_in(reply.result, first.url(called), message)
         async with gateway_of(tmp_path / "two", server, agents=agents, gateway=keys) as second:
             assert '"Ada"' in answer_of(await asked.repeat(url=second.url(called))).text
+
+
+# --- two processes of one gateway ------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def neighbours(path: Path, url: str, script: Script) -> AsyncIterator[tuple[Running, Running]]:
+    """Two gateways with the same keys that exchange documents, as two workers do."""
+    keys = {"state_keys": ["k" * 32]}
+    async with (
+        gateway_of(path / "one", {"url": url}, gateway=keys, script=script) as one,
+        gateway_of(path / "two", {"url": url}, gateway=keys, script=script) as two,
+    ):
+        by_name = {each.process: each for each in (one.gateway.running.exchanges, two.gateway.running.exchanges)}
+        for exchanges in by_name.values():
+            exchanges.send = lambda part: by_name[part.to].take(part)
+        yield one, two
+        await eventually(lambda: not any(map(len, by_name.values())), what="the end of the exchanges")
+
+
+async def test_a_call_in_another_process_sends_its_notifications_and_asks_again_there(tmp_path: Path) -> None:
+    meta = {**CAN_BE_ASKED, "io.modelcontextprotocol/logLevel": "info"}
+    async with (
+        asking_downstream("modern") as downstream,
+        neighbours(tmp_path, downstream.url, one_tool_per_turn) as (one, two),
+    ):
+        asked = await asked_at(one.url("user"), "name name")
+        async with (
+            raw_client(two.url("user"), protocol_version=MODERN_VERSION, bearer="mine") as client,
+            client.in_flight("tools/call", asked.params(), meta=meta) as call,
+        ):
+            again = asked_in((await call.reply()).result, one.url("user"), "name name")
+        assert '"kind": "answer"' in json.dumps(call.notifications)
+        assert '"Ada"' in answer_of(await again.repeat()).text
+
+
+async def test_a_process_that_drains_leaves_its_waiting_calls_to_the_others(tmp_path: Path) -> None:
+    async with (
+        asking_downstream("modern") as downstream,
+        neighbours(tmp_path, downstream.url, calls_the_tool_it_is_told) as (one, two),
+    ):
+        asked = await asked_at(one.url("user"))
+        one.gateway.running.drain()
+        assert '"Ada"' in answer_of(await asked.repeat(url=two.url("user"))).text
+        assert len(downstream.answers) == 1
+
+
+async def test_a_call_whose_process_ends_while_it_goes_on_is_not_resumed(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate, say("too late")) if request.tool_results else call_tools([_tool("name")])
+
+    async with (
+        asking_downstream("modern") as downstream,
+        neighbours(tmp_path, downstream.url, script) as (one, two),
+    ):
+        asked = await asked_at(one.url("user"))
+        repeating = asyncio.create_task(asked.repeat(url=two.url("user")))
+        await gate.wait_for_entered()
+        two.gateway.running.exchanges.lose(one.gateway.running.exchanges.process)
+        result = answer_of(await repeating)
+        assert result.is_error
+        assert "Call the tool again" in result.text
+        gate.open()
+        assert len(downstream.answers) == 1

@@ -324,7 +324,9 @@ async def test_a_hangup_has_every_worker_reload(served: WorkerManager) -> None:
             assert '"Renamed"' in (await served.get("/.well-known/mcp/server.json")).text
 
 
-async def test_a_crashed_worker_is_replaced_its_questions_are_kept_and_nothing_is_counted_backwards(served: WorkerManager) -> None:
+async def test_a_crashed_worker_is_replaced_its_questions_are_kept_and_nothing_is_counted_backwards(
+    served: WorkerManager,
+) -> None:
     dying, staying = sorted(served.pids)
     entered = len(served.gate.entered)
     with served.only(dying):
