@@ -124,7 +124,7 @@ async def answer_message(
         return replace(call, checkpoint=continued.checkpoint)
 
     async def answer(call: Call) -> Reply:
-        open_call = continued.open_call(call, request.round.modes)
+        open_call = continued.open_call(call, request.round.modes, running.open_calls)
         reply = await _reply(agent, running, call, request, open_call)
         if reply is None and open_call is not None:
             waiting.append(open_call)
@@ -144,7 +144,10 @@ async def answer_message(
         mcp_method="tools/call",
         parent=request.parent,
     )
-    return await serve_call(arrival, parse, answer, deliver)
+    try:
+        return await serve_call(arrival, parse, answer, deliver)
+    finally:
+        continued.ended(running.open_calls)
 
 
 async def _continued(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> ToolResult | Continued:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.calls.open_calls import OpenCalls
+    from pallas_gateway.calls.open_calls import Checkpoint, OpenCalls
     from pallas_gateway.calls.questions import Mode
 
 
@@ -76,10 +77,9 @@ FIRST_ROUND = Round()
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A call of another process, and the answers to its questions."""
+    """Where a call of another process goes on, and the answers to its questions."""
 
-    call_id: str
-    checkpoint: str = field(repr=False)
+    at: Checkpoint
     answers: Mapping[str, Answer] = field(repr=False)
 
 
@@ -99,12 +99,12 @@ class Continued:
         """Return the id of the call; None for a new one."""
         if self.waiting is not None:
             return self.waiting.call.call_id
-        return self.resumed.call_id if self.resumed is not None else None
+        return self.resumed.at.call_id if self.resumed is not None else None
 
     @property
     def checkpoint(self) -> str | None:
         """Return where a call to resume has waited."""
-        return self.resumed.checkpoint if self.resumed is not None else None
+        return self.resumed.at.checkpoint if self.resumed is not None else None
 
     def refuse_lost(self) -> None:
         """Refuse the request if its call is lost.
@@ -116,12 +116,20 @@ class Continued:
             message = "The call that asked has ended with its process. Call the tool again, without requestState."
             raise CallRefusedError(message, reason="call_again")
 
-    def open_call(self, call: Call, modes: Collection[Mode]) -> OpenCall | None:
+    def open_call(self, call: Call, modes: Collection[Mode], calls: OpenCalls) -> OpenCall | None:
         """Return the call as its client sees it; None for a client that cannot be asked."""
         if self.waiting is not None:
             return self.waiting
-        given = self.resumed.answers if self.resumed is not None else {}
-        return OpenCall(call, modes, given) if modes else None
+        if self.resumed is None:
+            return OpenCall(call, modes) if modes else None
+        resumed = OpenCall(call, modes or ("form", "url"), self.resumed.answers)  # a client that answers can be asked
+        resumed.on_admitted = partial(calls.admit, self.resumed.at.ticket)
+        return resumed
+
+    def ended(self, calls: OpenCalls) -> None:
+        """Accept the state of a call to resume once more if the call was refused."""
+        if self.resumed is not None:
+            calls.give_back(self.resumed.at.ticket)
 
 
 def questions_result(call: OpenCall, state: str) -> InputRequiredResult:
@@ -162,7 +170,7 @@ def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:
         checkpoint = calls.resume(round_.state or "")
     except LookupError as error:
         raise no_such_call() from error
-    return Resumption(checkpoint.call_id, checkpoint.checkpoint, answers) if checkpoint is not None else None
+    return Resumption(checkpoint, answers) if checkpoint is not None else None
 
 
 def _answers(call: OpenCall, responses: InputResponses) -> dict[str, Answer]:

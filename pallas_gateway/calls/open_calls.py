@@ -30,6 +30,7 @@ class OpenCall:
 
     `given` are answers to questions of a resumed call, which it puts again. `checkpoint` returns where the call waits
     for answers to these questions, for another process to resume it from there; None if it cannot be resumed.
+    `on_admitted` is called when the call has its place.
     """
 
     def __init__(self, call: Call, modes: Collection[Mode], given: Mapping[str, Answer] | None = None) -> None:
@@ -37,6 +38,7 @@ class OpenCall:
         self.modes = modes
         self.ticket = ""
         self.checkpoint: Callable[[Set[str]], str | None] = lambda _: None
+        self.on_admitted: Callable[[], object] = lambda: None
         self._given = dict(given or {})
         self.work: asyncio.Task[Reply] | None = None
         self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -134,7 +136,8 @@ class OpenCall:
         return self._client.options if self._client is not None else StreamOptions()
 
     def admitted(self) -> None:
-        """Ignore it: the first progress tells it."""
+        """Call `on_admitted`; the first progress tells the client."""
+        self.on_admitted()
 
     def progress(self, message: str, *, ended: bool = False) -> None:
         """Pass it on; a client that is away misses it."""
@@ -164,9 +167,10 @@ class Sealing:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a call of another process waited."""
+    """Where a call of another process waited, by the state with this ticket."""
 
     call_id: str
+    ticket: str
     checkpoint: str = field(repr=False)
 
 
@@ -183,6 +187,7 @@ class OpenCalls:
         self._process = process or secrets.token_hex(4)
         self._calls: dict[str, OpenCall] = {}
         self._spent: set[str] = set()
+        self._unadmitted: set[str] = set()
         self._is_over = False
         self.hand_on: Callable[[str], object] = lambda _: None
 
@@ -225,6 +230,8 @@ class OpenCalls:
     def resume(self, state: str) -> Checkpoint | None:
         """Use up a state of another process; return where its call waited, None for a call that cannot be resumed.
 
+        The state is good again if the call is not admitted.
+
         Raises:
             LookupError: this process knows that the state was used.
         """
@@ -234,8 +241,19 @@ class OpenCalls:
         if ticket in self._spent:
             raise LookupError(ticket)
         self.note_spent(ticket)
+        self._unadmitted.add(ticket)
+        return Checkpoint(call_id, ticket, checkpoint)
+
+    def admit(self, ticket: str) -> None:
+        """Note that a resumed call has its place: its state is used up in all processes."""
+        self._unadmitted.discard(ticket)
         self.hand_on(ticket)
-        return Checkpoint(call_id, checkpoint)
+
+    def give_back(self, ticket: str) -> None:
+        """Accept a state once more if the call that it resumes was not admitted."""
+        if ticket in self._unadmitted:
+            self._unadmitted.discard(ticket)
+            self._spent.discard(ticket)
 
     def note_spent(self, ticket: str) -> None:
         """Accept the state with this ticket no more; it is forgotten when the state has expired."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.calling import answer_of
+from tests.e2e.calling import answer_of, ask
 from tests.e2e.test_questions import (
     CAN_BE_ASKED,
     HUMAN,
@@ -63,9 +63,14 @@ class Resumed:
 
 @asynccontextmanager
 async def resumed(
-    path: Path, url: str, message: str, agent: Agent | None = None, script: Script = calls_the_tool_it_is_told
+    path: Path,
+    url: str,
+    message: str,
+    agent: Agent | None = None,
+    script: Script = calls_the_tool_it_is_told,
+    **gateway: Any,
 ) -> AsyncIterator[Resumed]:
-    keys = {"state_keys": ["k" * 32]}
+    keys = {"state_keys": ["k" * 32], **gateway}
     async with scripted_llm(script) as llm:
         async with running(project_of(path / "one", llm, {"url": url}, agent, gateway=keys)) as first:
             asked = await asked_at(first.url("user"), message)
@@ -73,6 +78,26 @@ async def resumed(
         async with running(project_of(path / "two", llm, {"url": url}, agent, gateway=keys)) as second:
             yield Resumed(second, replace(asked, url=second.url("user")), llm)
             await until_idle(second)
+
+
+async def test_a_state_whose_request_was_refused_is_good_once_more(tmp_path: Path) -> None:
+    gate, agent = Gate(), Agent(["asking"], settings={"max_in_flight": 1})
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate, say("done")) if request.last_user_text == "hang" else calls_the_tool_it_is_told(request)
+
+    async with (
+        asking_downstream("modern") as downstream,
+        resumed(tmp_path, downstream.url, "name", agent, script, queue_seconds=0) as call,
+    ):
+        first = asyncio.create_task(ask(call.served.url("user"), "hang"))
+        await gate.wait_for_entered()
+        refused = answer_of(await call.asked.repeat())
+        assert refused.meta["stop_reason"] == "busy"
+        gate.open()
+        await first
+        assert '"Ada"' in await call.answered()
+        assert (await call.asked.repeat()).error["code"] == INVALID_PARAMS
 
 
 def one_tool_per_turn(request: LlmRequest) -> Turn:
