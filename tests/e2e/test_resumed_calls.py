@@ -138,6 +138,18 @@ async def test_a_tool_of_the_initialize_era_that_had_asked_is_not_run_again(tmp_
         assert len(downstream.recorder.calls("name")) == len(downstream.recorder.calls("wipe")) == 1
 
 
+async def test_a_tool_that_required_pages_by_an_error_is_called_again_after_a_restart(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        results = list(request.tool_results.values())
+        return say(results[0]) if results else call_tools([("asking__consent", {"after": 2})])
+
+    async with asking_downstream("initialize") as downstream:
+        async with resumed(tmp_path, downstream.url, "go", script=script) as call:
+            assert await call.answered({"action": "accept"}, {"action": "accept"}) == "consented"
+            assert questions(call.served, "url", "accepted") == 2
+        assert len(downstream.recorder.calls("consent")) == 3
+
+
 async def test_questions_that_are_still_open_are_asked_again_after_a_restart(tmp_path: Path) -> None:
     agent, misfit = Agent(decorator="human_input=True"), {"action": "accept", "content": {"name": 7}}
     async with resumed(tmp_path, "http://127.0.0.1:9/mcp", "human human", agent) as call:
