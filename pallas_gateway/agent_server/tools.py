@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.answering import Answered
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.conversation import Skipped
-    from pallas_gateway.config.model.schema import AgentSettings
+    from pallas_gateway.config.model.agents import AgentSettings
 
 GET_HEALTH = "get_health"
 META_KEY = "pallas/call"

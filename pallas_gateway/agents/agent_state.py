@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.admission import Admission
     from pallas_gateway.agents.question_watch import OpenQuestions
     from pallas_gateway.calls.nesting import RunningCalls
-    from pallas_gateway.config.model.schema import AgentSettings
+    from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics

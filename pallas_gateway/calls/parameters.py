@@ -32,7 +32,7 @@ from pallas_gateway.telemetry.redaction import quoted, shortened
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from pallas_gateway.config.model.schema import AgentSettings
+    from pallas_gateway.config.model.agents import AgentSettings
 
 type JsonObject = dict[str, Any]
 

@@ -17,7 +17,7 @@ import typer
 from pallas_gateway.cli.exposure import exposure_warnings
 from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.config.loading.rules import OF_INSTRUCTIONS
-from pallas_gateway.config.model.schema import MAKINGS
+from pallas_gateway.config.model.agents import MAKINGS
 from pallas_gateway.config.problems import Problem, suggesting
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.urls import Addresses

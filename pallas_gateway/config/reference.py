@@ -10,16 +10,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from pallas_gateway.config.loading.rules import AGENT_NAME
+from pallas_gateway.config.model.agents import AgentSettings, IconSettings, ModelCapabilities
 from pallas_gateway.config.model.auth import AuthSettings, JwtSettings, StaticKeySettings
 from pallas_gateway.config.model.parameters import DefaultParameters
-from pallas_gateway.config.model.schema import (
-    AgentSettings,
-    Deployment,
-    GatewaySettings,
-    IconSettings,
-    ModelCapabilities,
-    TlsSettings,
-)
+from pallas_gateway.config.model.schema import Deployment, GatewaySettings, TlsSettings
 from pallas_gateway.config.yaml.source import FREE_PREFIX
 
 type JsonObject = dict[str, Any]

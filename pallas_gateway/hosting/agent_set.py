@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.supervisor import StandbyRuntime
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.config.model.schema import AgentSettings
+    from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.health.preflight import Preflight
     from pallas_gateway.health.verdict import Verdict
     from pallas_gateway.limits import GatewayLimits

@@ -9,7 +9,7 @@ from pallas_gateway.runtime.protocols import AgentSpec, Declared
 
 if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.config.model.schema import AgentSettings
+    from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.urls import Addresses
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.calls.nesting import NestedRequest
     from pallas_gateway.calls.questions import Questions
-    from pallas_gateway.config.model.schema import ModelCapabilities
+    from pallas_gateway.config.model.agents import ModelCapabilities
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.identity.token_exchange import TokenExchange

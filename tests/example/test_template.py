@@ -8,8 +8,9 @@ import yaml
 from pydantic import BaseModel
 
 from pallas_gateway.config.loading.loader import load_deployment
+from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.auth import AuthSettings, JwtSettings
-from pallas_gateway.config.model.schema import AgentSettings, Deployment, GatewaySettings
+from pallas_gateway.config.model.schema import Deployment, GatewaySettings
 from pallas_gateway.config.reference import SECTIONS
 
 TEMPLATE = Path(__file__).parents[2] / "agents.example.yaml"

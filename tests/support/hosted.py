@@ -10,7 +10,7 @@ from pallas_gateway.agents.admission import Admission, Limit
 from pallas_gateway.agents.agent_state import HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.config.model.schema import AgentSettings
+from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pallas_gateway.config.loading import rules
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
-from pallas_gateway.config.model.schema import AgentSettings, Deployment, ModelCapabilities
+from pallas_gateway.config.model.agents import AgentSettings, ModelCapabilities
+from pallas_gateway.config.model.schema import Deployment
 from pallas_gateway.config.model.values import authority, is_loopback
 
 LOCAL_ONLY = "127.0.0.1"

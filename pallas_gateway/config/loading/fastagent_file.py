@@ -10,13 +10,13 @@ from pydantic import ConfigDict, Field
 
 from pallas_gateway.config.loading.secret_values import secret_values
 from pallas_gateway.config.loading.translate import located, validated
+from pallas_gateway.config.model.agents import ModelCapabilities
 from pallas_gateway.config.model.forwarding import (
     Forwarding,
     TokenExchangeSettings,
     has_own_authorization,
     why_never_exchanged,
 )
-from pallas_gateway.config.model.schema import ModelCapabilities
 from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.problems import Problem
 from pallas_gateway.config.yaml.source import Document, UnsetVariable, read_document

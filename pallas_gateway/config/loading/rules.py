@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pallas_gateway.config.model.schema import MAKINGS, AgentSettings, Deployment
+from pallas_gateway.config.model.agents import MAKINGS, AgentSettings
+from pallas_gateway.config.model.schema import Deployment
 from pallas_gateway.config.model.values import GRANT, HEALTH_TOOL
 from pallas_gateway.config.problems import did_you_mean
 

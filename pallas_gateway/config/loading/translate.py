@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from pallas_gateway.config.model.schema import MAKINGS
+from pallas_gateway.config.model.agents import MAKINGS
 from pallas_gateway.config.problems import did_you_mean
 
 type Location = Sequence[int | str]

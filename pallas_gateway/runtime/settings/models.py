@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fast_agent.core.agent_app import AgentApp
     from fast_agent.core.fastagent import FastAgent
 
-    from pallas_gateway.config.model.schema import ModelCapabilities
+    from pallas_gateway.config.model.agents import ModelCapabilities
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/heic")
 _SENT_NO_IMAGES = frozenset({Provider.BEDROCK})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Image
     from pallas_gateway.calls.parameters import Parameters
-    from pallas_gateway.config.model.schema import AgentSettings
+    from pallas_gateway.config.model.agents import AgentSettings
 
 type Json = dict[str, Any]
 

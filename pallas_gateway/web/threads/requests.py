@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Message
     from pallas_gateway.calls.questions import Outcome
-    from pallas_gateway.config.model.schema import AgentSettings
+    from pallas_gateway.config.model.agents import AgentSettings
 
 THREAD_ID = re.compile(r"[0-9a-f]{32}")
 CURSOR = re.compile(r"[0-9]{1,15}\.[0-9a-f]{32}")

@@ -14,6 +14,7 @@ from pallas_gateway.agents.fitting import told_of_changes
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, clamped, params_schema, parse, resolved
 from pallas_gateway.config.loading.translate import validated
+from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.parameters import (
     CALLER_PARAMETERS,
     PARAMETERS,
@@ -22,7 +23,6 @@ from pallas_gateway.config.model.parameters import (
     CallParameters,
     DefaultParameters,
 )
-from pallas_gateway.config.model.schema import AgentSettings
 from pallas_gateway.errors import CallRefusedError
 from tests.support.memory_runtime import a_call
 

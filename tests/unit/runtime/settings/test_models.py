@@ -13,7 +13,7 @@ from fast_agent.core.agent_app import AgentApp
 from fast_agent.llm.model_database import ModelDatabase
 from fast_agent.llm.provider_types import Provider
 
-from pallas_gateway.config.model.schema import ModelCapabilities
+from pallas_gateway.config.model.agents import ModelCapabilities
 from pallas_gateway.runtime.protocols import ModelFacts
 from pallas_gateway.runtime.settings.models import model_facts, model_name, register_unknown_models
 

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, TurnEnded
 from pallas_gateway.calls.call import Call, Message, Reply, Usage
-from pallas_gateway.config.model.schema import AgentSettings
+from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import traces
