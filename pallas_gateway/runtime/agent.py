@@ -18,6 +18,7 @@ from pallas_gateway.runtime.compat import engine, engine_log
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog, alike_for_all
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings import tool_names
+from pallas_gateway.runtime.downstreams.timeouts import pause_child_timeouts
 from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
 from pallas_gateway.runtime.llm.openrouter import models_known
@@ -147,6 +148,7 @@ class FastAgentHost:
         engine_log.warn_again(self._spec.name)
         session = await self._create("rehearsal")
         try:
+            pause_child_timeouts()
             refuse_provider_managed(session.agent_app.registered_agents().values(), self._spec.approve)
             await models_known()
             self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)

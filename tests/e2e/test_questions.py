@@ -414,6 +414,41 @@ async def test_timeouts_of_a_downstream_do_not_count_the_time_in_which_the_calle
         assert "Ada" in await asking
 
 
+CREW = """
+from fast_agent import FastAgent
+
+fast = FastAgent("user", parse_cli_args=False)
+
+
+@fast.agent(name="helper", instruction="You are helper.", servers=["asking"])
+@fast.agent(name="lead", instruction="You are lead.", agents=["helper"], default=True, child_timeout_sec=1)
+async def agent() -> None: ...
+"""
+
+
+async def test_the_timeout_of_an_agent_used_as_a_tool_does_not_count_the_time_in_which_the_caller_is_asked(
+    tmp_path: Path,
+) -> None:
+    def script(request: LlmRequest) -> Turn:
+        if request.tool_results:
+            return say(" | ".join(request.tool_results.values()))
+        is_helper = "You are helper" in str(request.messages)
+        tool = f"asking__{request.last_user_text}" if is_helper else request.tools[0]
+        return call_tools([(tool, {} if is_helper else {"message": request.last_user_text})])
+
+    person = Person(None)
+    async with (
+        asking_downstream("initialize") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, Agent(source=CREW), script=script) as served,
+        client_of(served.url("user"), person) as client,
+    ):
+        asking = asyncio.create_task(told(client, "name"))
+        await person.wait_for(1)
+        await ask(served.url("user"), "hang")  # ends by the time-out, which began later than that of the question
+        person.answer_now(accept(name="Ada"))
+        assert "Ada" in await asking
+
+
 async def test_a_question_without_an_answer_in_time_is_cancelled_and_the_agent_goes_on(tmp_path: Path) -> None:
     async with (
         asking_downstream("modern") as downstream,

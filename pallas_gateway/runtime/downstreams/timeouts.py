@@ -1,4 +1,4 @@
-"""Time-outs of requests to downstreams: the time in which the caller is asked does not count.
+"""Time-outs of requests to downstreams, and of agents used as tools: asking the caller does not count.
 
 A downstream of the initialize era asks while its tool call is under way, so without this a question that stays open for
 longer than `read_timeout_seconds`, or than HTTP may be silent (`http_read_timeout_seconds`), would fail the tool call.
@@ -6,6 +6,8 @@ longer than `read_timeout_seconds`, or than HTTP may be silent (`http_read_timeo
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -13,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from fast_agent.mcp import client_gateway
 from mcp.shared import _request_clock, jsonrpc_dispatcher
 
+from pallas_gateway.calls.pauses import PausableDeadline
 from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.compat.requirements import check_reads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Iterator, Mapping
 
     import httpx2
 
@@ -45,6 +49,30 @@ async def allow_silence(request: httpx2.Request) -> None:
     if (read := seconds.get("read")) is not None:
         longest = read + current_scope.get().questions.longest_wait
         request.extensions = {**request.extensions, "timeout": {**seconds, "read": longest}}
+
+
+def pause_child_timeouts() -> None:
+    """Pause `child_timeout_sec` of agents that use others as tools; to be called once such agents may have been loaded.
+
+    Raises:
+        PlatformError: fast-agent measures this time in another way.
+    """
+    module: Any = sys.modules.get("fast_agent.agents.workflow.agents_as_tools_agent")
+    if module is not None and module.asyncio is asyncio:
+        check_reads([(module.AgentsAsToolsAgent, "_run_child_tool_clone", "wait_for")])
+        module.asyncio = _PausableAsyncio()
+
+
+class _PausableAsyncio:
+    """The module `asyncio`, with deadlines that pause while the caller is asked."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def wait_for[T](self, awaitable: Awaitable[T], timeout: float) -> T:  # noqa: ASYNC109  as in asyncio
+        async with asyncio.timeout(timeout) as deadline:
+            with current_scope.get().questions.pauses.including(PausableDeadline(deadline)):
+                return await awaitable
 
 
 def _pause_request_clocks() -> None:
