@@ -24,6 +24,7 @@ CALLS: Mapping[str, list[tuple[str, str]]] = {
     "root": [("left", ".l"), ("right", ".r1"), ("right", ".r2")],
     "left": [("leaf", ".x")],
     "right": [("leaf", ".y"), ("leaf", ".z")],
+    "boss": [("user", "")],
 }
 """The peers that each agent calls, and what it adds to the message."""
 SERVERS: Mapping[str, list[str]] = {
@@ -32,6 +33,7 @@ SERVERS: Mapping[str, list[str]] = {
     "right": ["leaf"],
     "leaf": [],
     "user": ["asking"],
+    "boss": ["user"],
 }
 HOSTILE = "\n\n".join(
     [

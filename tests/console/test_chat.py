@@ -14,6 +14,7 @@ from playwright.async_api import expect
 from tests.console.pages import findings
 from tests.console.talking import Talking, talking
 from tests.support.gateway import Agent, module_source, until_idle
+from tests.support.waiting import tick
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -27,6 +28,12 @@ PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
+STORED = """(text) => new Promise((resolve) => {
+  indexedDB.open('pallas-gateway-console').onsuccess = ({target: {result: database}}) => {
+    const all = database.transaction('conversations').objectStore('conversations').getAll();
+    all.onsuccess = () => { database.close(); resolve(JSON.stringify(all.result).includes(text)); };
+  };
+})"""
 TRANSFER = """(box, [type, key]) => {
   const transfer = new DataTransfer();
   transfer.items.add(new File(['x'], 'dot.png', {type: 'image/png'}));
@@ -122,7 +129,7 @@ async def test_stop_ends_the_call_of_all_agents(talk: Talking, pages: Pages) -> 
     await until_idle(talk.served)
 
 
-async def test_text_is_shown_while_the_model_writes_it_and_the_reader_stays_where_he_is(
+async def test_text_is_shown_while_the_model_writes_it_and_the_reader_keeps_the_place(
     talk: Talking, pages: Pages
 ) -> None:
     page = await chat(pages, talk, "user", "long 2000")
@@ -172,7 +179,7 @@ async def test_parallel_questions_are_answered_apart_and_a_page_shows_its_host(t
 
 
 async def test_a_tool_runs_after_its_approval(talk: Talking, pages: Pages) -> None:
-    page = await chat(pages, talk, "user", "wipe /tmp")
+    page = await chat(pages, talk, "boss", "wipe /tmp")
     form = page.get_by_role("form", name="user: May the tool asking/wipe run")
     await expect(form).to_contain_text('"path": "/tmp"')
     await form.get_by_role("button", name="Allow once").click()
@@ -228,12 +235,13 @@ async def test_a_conversation_is_kept_and_sent_as_history(talk: Talking, pages: 
 
 
 async def test_a_reload_during_a_call_keeps_what_was_seen(talk: Talking, pages: Pages) -> None:
-    entered = talk.gate.waiting
-    page = await chat(pages, talk, "user", "hang on")
-    await talk.gate.wait_for_entered(entered + 1)
+    page = await chat(pages, talk, "user", "stream on")
+    await expect(page.get_by_role("heading", name="One")).to_be_visible()
+    while not await page.evaluate(STORED, "# One"):
+        await tick()
     await page.reload()
     await expect(log(page)).to_contain_text("Interrupted")
-    await expect(log(page)).to_contain_text("hang on")
+    await expect(page.get_by_role("heading", name="One")).to_be_visible()
     await until_idle(talk.served)
     await expect(page.get_by_role("button", name="Retry")).to_be_enabled()
 
@@ -370,7 +378,8 @@ async def test_parameters_are_checked_and_sent(talk: Talking, pages: Pages) -> N
 async def test_a_call_is_inspected(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "left", "go")
     await answered(page, "left told go")
-    await page.get_by_role("button", name="Inspect").click()
+    inspect = page.get_by_role("button", name="Inspect")
+    await inspect.click()
     dialog = page.get_by_role("dialog")
     await expect(dialog.get_by_role("row").filter(has_text="leaf/send_message")).to_be_visible()
     assert await findings(page) == []
@@ -379,6 +388,9 @@ async def test_a_call_is_inspected(talk: Talking, pages: Pages) -> None:
     document = json.loads((await (await downloading.value).path()).read_text())
     assert document["request"]["arguments"]["message"] == "go"
     assert document["result"]["content"][0]["text"].startswith("left told go")
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    await expect(inspect).to_be_focused()
 
 
 async def test_the_chat_is_accessible_in_the_dark_and_fits_a_narrow_screen(talk: Talking, pages: Pages) -> None:

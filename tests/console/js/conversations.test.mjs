@@ -45,9 +45,15 @@ test('titles are short', () => {
   assert.equal(titleOf(conversation(answered('x'.repeat(100), ''))).length, 60);
 });
 
-test('live text is not kept, and of a long call the latest events are counted', () => {
+test('live text is kept joined until the whole text follows, and of a long call the latest events are counted', () => {
   const turn = newTurn('x');
-  keepEvent(turn, { at: 1, message: { params: { data: { kind: 'assistant_delta' } } } });
+  const live = (kind, text, iteration = 1) => ({ at: 1, message: { params: { data: { kind, agent: 'a', iteration, text } } } });
+  for (const text of ['Hel', 'lo']) keepEvent(turn, live('assistant_delta', text));
+  assert.deepEqual(turn.events, [live('assistant_delta', 'Hello')]);
+  keepEvent(turn, live('assistant_chunk', 'Hello!'));
+  keepEvent(turn, live('assistant_delta', 'next', 2));
+  assert.deepEqual(turn.events, [live('assistant_chunk', 'Hello!'), live('assistant_delta', 'next', 2)]);
+  turn.events = [];
   for (let at = 0; at < 2010; at += 1) keepEvent(turn, { at, message: { method: 'notifications/progress' } });
   assert.deepEqual([turn.events.length, turn.leftOut], [2000, 10]);
 });

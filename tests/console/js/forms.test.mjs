@@ -52,6 +52,8 @@ test('a value that does not fit is refused with the reason', () => {
 });
 
 test('a hostile schema has no effect', () => {
+  const { content } = read(fieldsOf(JSON.parse('{"properties": {"__proto__": {"type": "object"}}}')), { ['__proto__']: '{"x": 1}' });
+  assert.deepEqual([Object.keys(content), content.x], [['__proto__'], undefined]);
   for (const schema of [null, 7, 'x', [], { properties: [] }, { properties: { a: null, b: 7, c: { enum: 7 } }, required: 7 }, { properties: { a: { anyOf: [] } } }]) {
     assert.ok(Array.isArray(fieldsOf(schema)));
   }

@@ -15,6 +15,7 @@
 
 const FORMAT = 'pallas-gateway-conversation';
 const LONGEST_TITLE = 60;
+const DELTA = 'assistant_delta';
 const MOST_EVENTS = 2000;
 const STATES = ['complete', 'error', 'stopped', 'interrupted'];
 
@@ -41,14 +42,32 @@ export function newTurn(message, images = [], params = {}) {
 }
 
 /**
- * Keep an event of a call; of a long call, the latest are left out, and counted.
+ * Keep an event of a call: live text joined, until the whole text of its LLM turn follows. Of a long call, the latest
+ * events are left out, and counted.
  * @param {Turn} turn
  * @param {Event} event
  */
 export function keepEvent(turn, event) {
-  if (event.message?.params?.data?.kind === 'assistant_delta') return; // the whole text follows
+  const [before, data] = [turn.events.at(-1), event].map((one) => one?.message?.params?.data);
+  if (isLive(before) && isText(data) && before.agent === data.agent && before.iteration === data.iteration) {
+    turn.events.pop();
+    const text = `${before.text}${data.text}`;
+    const joined = { ...event.message, params: { ...event.message.params, data: { ...data, text } } };
+    turn.events.push(data.kind === DELTA ? { at: event.at, message: joined } : event);
+    return;
+  }
   if (turn.events.length < MOST_EVENTS) turn.events.push(event);
   else turn.leftOut += 1;
+}
+
+/** @param {any} data */
+function isLive(data) {
+  return data?.kind === DELTA && isText(data);
+}
+
+/** @param {any} data */
+function isText(data) {
+  return (data?.kind === DELTA || data?.kind === 'assistant_chunk') && typeof data.text === 'string';
 }
 
 /**

@@ -7,7 +7,9 @@ export function Dialog({ title, onClose, wide = false, children }) {
   const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const heading = useId();
   useEffect(() => {
+    const before = /** @type {HTMLElement | null} */ (document.activeElement);
     element.current?.showModal();
+    return () => before?.focus();
   }, []);
   return html`
     <dialog ref=${element} class=${wide ? 'wide' : undefined} aria-labelledby=${heading} onClose=${onClose}>

@@ -117,21 +117,21 @@ function initialOf(kind, value) {
  * @returns {{content: Record<string, any>, errors: Record<string, string>}}
  */
 export function read(fields, raw) {
-  /** @type {Record<string, any>} */
-  const content = {};
-  /** @type {Record<string, string>} */
-  const errors = {};
+  /** @type {[string, any][]} */
+  const content = []; // a field may have any name, such as `__proto__`
+  /** @type {[string, string][]} */
+  const errors = [];
   for (const field of fields) {
     const given = raw[field.name];
     if (isEmpty(field, given)) {
-      if (field.required) errors[field.name] = 'This field is required.';
+      if (field.required) errors.push([field.name, 'This field is required.']);
       continue;
     }
     const { value, error } = valueOf(field, given);
-    if (error) errors[field.name] = error;
-    else content[field.name] = value;
+    if (error) errors.push([field.name, error]);
+    else content.push([field.name, value]);
   }
-  return { content, errors };
+  return { content: Object.fromEntries(content), errors: Object.fromEntries(errors) };
 }
 
 /**

@@ -56,7 +56,6 @@ export class RunningCall {
     this._answers = {};
     this._wake = () => {};
     this._controller = new AbortController();
-    this.request = /** @type {any} */ (null);
   }
 
   /** The tree of the call; of a stored turn, made of its events when it is first looked at. */
@@ -173,7 +172,6 @@ export class RunningCall {
       capabilities: CAPABILITIES,
       meta: { progressToken: this.turn.id, 'io.modelcontextprotocol/logLevel': 'info', 'pallas/stream': 'delta' },
       onNotification: (/** @type {any} */ message) => this._take(message),
-      onRequest: (/** @type {any} */ request) => (this.request ??= request),
     };
   }
 

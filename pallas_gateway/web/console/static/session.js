@@ -49,6 +49,7 @@ export class Session {
     this.problem = signal('');
     this._load(true);
     window.addEventListener('focus', () => this._load(false));
+    window.addEventListener('pagehide', () => this.isRunning && this._save(this.open.value));
   }
 
   /**

@@ -64,7 +64,7 @@ function StoredSteps({ call }) {
   if (call.turn.events.length === 0) return null;
   return html`
     <details class="steps" open=${opened.value} onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
-      <summary>${count} LLM ${count === 1 ? 'turn' : 'turns'}</summary>
+      <summary>${count === 0 ? 'Unfinished LLM turn' : `${count} LLM ${count === 1 ? 'turn' : 'turns'}`}</summary>
       ${opened.value && html`<${Entries} place=${call.tree.root} whole=${false} />`}
       ${call.turn.leftOut > 0 && html`<p class="hint">${call.turn.leftOut} later events were not kept.</p>`}
     </details>
