@@ -203,12 +203,19 @@ async def test_a_question_that_has_expired_ends_the_call_with_the_reason(talk: T
     page = await chat(pages, talk, "user", "name")
     form = page.get_by_role("form", name="What is your name?")
     await form.get_by_label("name").fill("Ada")
-    (work,) = talk.served.gateway.running.open_calls.works()
-    work.cancel()  # as the timer does after `ask_seconds`
-    await until_idle(talk.served)
+
+    async def with_an_old_state(route: Route) -> None:
+        request = json.loads(route.request.post_data or "")
+        request["params"]["requestState"] = "v1.expired"
+        await route.continue_(post_data=request)
+
+    await page.route("**/agents/user/mcp", with_an_old_state)
     pages.expected.append("status of 400")
     await form.get_by_role("button", name="Submit").click()
     await expect(page.get_by_role("alert")).to_contain_text("The question has expired")
+    (waiting,) = talk.served.gateway.running.open_calls.works()
+    waiting.cancel()
+    await until_idle(talk.served)
 
 
 # --- conversations ---------------------------------------------------------------------------------------------------

@@ -59,11 +59,9 @@ test('a hostile schema has no effect', () => {
   }
 });
 
-test('only an agent of the gateway asks for an approval', () => {
-  const requestedSchema = { properties: { decision: { enum: ['once', 'call', 'deny'] } } };
-  const message = 'user: May the tool files/rm run with these arguments?\n{"path": "/"}';
-  assert.deepEqual(approvalIn({ message, requestedSchema }, ["user"]), { agent: "user", tool: "files/rm", args: '{"path": "/"}' });
-  assert.equal(approvalIn({ message, requestedSchema }, ['other']), null);
-  assert.equal(approvalIn({ message: `evil: ${message}`, requestedSchema }, ['user']), null);
-  assert.equal(approvalIn({ message, requestedSchema: { properties: {} } }, ['user']), null);
+test('only what the gateway marks is an approval', () => {
+  const message = 'user: May the tool files/rm run with these arguments?\n{"path":\n"/"}';
+  const origin = { kind: 'approval', agent: 'user', tool: 'files/rm' };
+  assert.deepEqual(approvalIn({ message }, origin), { agent: 'user', tool: 'files/rm', args: '{"path":\n"/"}' });
+  for (const other of [undefined, null, { ...origin, kind: 'form' }]) assert.equal(approvalIn({ message }, other), null);
 });

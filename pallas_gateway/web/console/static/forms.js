@@ -14,7 +14,6 @@ import { harmless } from './text.js';
  *   format: string, secret: boolean}} Field
  */
 
-const DECISIONS = ['once', 'call', 'deny'];
 const SECRET = /pass(word|phrase)|secret|token|api[_-]?key|credential/i;
 const EMAIL = /^[^\s@]+@[^\s@]+\.[^\s@]+$/;
 
@@ -214,16 +213,14 @@ function outside(least, most, count, unit) {
 /**
  * Return the agent, the tool and the arguments of an approval; null if a question is none.
  *
- * Only an agent of the gateway asks for approvals, and every message begins with the name of the asker: a downstream
- * cannot get an approval by the wording of its question.
+ * Its origin, which the gateway alone writes, says so: a downstream cannot get an approval by the wording of its question.
  * @param {any} params of the elicitation
- * @param {string[]} agents names of the gateway's agents
+ * @param {any} origin `kind`, `agent` and `tool` of the question
  */
-export function approvalIn(params, agents) {
-  const choices = choicesOf(object(object(params?.requestedSchema?.properties).decision))?.map((one) => one.value) ?? [];
-  const asked = /^([^:\n]+): May the tool (\S+) run with these arguments\?\n/.exec(String(params?.message ?? ''));
-  if (!asked || !agents.includes(asked[1]) || !DECISIONS.every((one) => choices.includes(one))) return null;
-  return { agent: asked[1], tool: asked[2], args: params.message.slice(asked[0].length) };
+export function approvalIn(params, origin) {
+  if (origin?.kind !== 'approval') return null;
+  const [, ...args] = String(params?.message ?? '').split('\n');
+  return { agent: String(origin.agent), tool: String(origin.tool), args: args.join('\n') };
 }
 
 /** @param {unknown} value */

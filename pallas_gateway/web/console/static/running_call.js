@@ -18,7 +18,7 @@ const CANCEL = { action: 'cancel' };
 
 /**
  * @typedef {import('./conversations.js').Turn} Turn
- * @typedef {{id: string, params: any, error: import('./vendor/preact-signals.js').Signal<string>, sent: import('./vendor/preact-signals.js').Signal<boolean>}} Question
+ * @typedef {{id: string, params: any, origin: any, error: import('./vendor/preact-signals.js').Signal<string>, sent: import('./vendor/preact-signals.js').Signal<boolean>}} Question
  */
 
 /** @type {WeakMap<object, any>} */
@@ -114,7 +114,7 @@ export class RunningCall {
     let result = await send({});
     while (result?.resultType === 'input_required') {
       this._state = result.requestState;
-      this._ask(result.inputRequests ?? {});
+      this._ask(result.inputRequests ?? {}, result._meta?.['pallas/questions'] ?? {});
       result = await this._withAnswers(send);
     }
     this.questions.value = [];
@@ -156,11 +156,12 @@ export class RunningCall {
   /**
    * Show the open questions; those that were shown before stay as they are.
    * @param {Record<string, any>} requests
+   * @param {Record<string, any>} origins of the questions, as the gateway says
    */
-  _ask(requests) {
+  _ask(requests, origins) {
     const before = new Map(this.questions.value.map((/** @type {Question} */ one) => [one.id, one]));
     this.questions.value = Object.entries(requests).map(
-      ([id, request]) => before.get(id) ?? { id, params: request?.params ?? {}, error: signal(''), sent: signal(false) },
+      ([id, request]) => before.get(id) ?? { id, params: request?.params ?? {}, origin: origins[id], error: signal(''), sent: signal(false) },
     );
   }
 

@@ -2,7 +2,6 @@
 
 import { html, useEffect, useMemo, useRef, useSignal } from '../html.js';
 import { approvalIn, fieldsOf, read } from '../forms.js';
-import { agents } from '../state.js';
 import { harmless, safeLink } from '../text.js';
 import { Fields, initialValues } from './fields.js';
 import { Plain } from './text.js';
@@ -15,8 +14,7 @@ const LONGEST_NAME = 1000;
 export function QuestionForm({ question, answer }) {
   const { params } = question;
   const message = harmless(params.message);
-  const names = (agents.value ?? []).map((/** @type {any} */ agent) => agent.name);
-  const approval = approvalIn(params, names);
+  const approval = approvalIn(params, question.origin);
   const Body = approval ? ApprovalBody : params.url !== undefined ? PageBody : FormBody;
   const form = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => form.current?.scrollIntoView({ block: 'nearest' }), []);
