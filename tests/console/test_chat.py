@@ -335,13 +335,17 @@ async def test_events_that_are_unknown_or_malformed_are_shown_raw(talk: Talking,
             for one in payloads
         ]
         result = {"content": [{"type": "text", "text": "done"}, {"type": "novel"}, None], "_meta": {"pallas/call": "x"}}
-        events = ["not json", *map(json.dumps, [*messages, 7, {"id": id_, "result": result}])]
+        ending = [] if '"message":"cut"' in (route.request.post_data or "") else [{"id": id_, "result": result}]
+        events = ["not json", *map(json.dumps, [*messages, 7, *ending])]
         await route.fulfill(content_type="text/event-stream", body="".join(f"data: {one}\n\n" for one in events))
 
     await page.route("**/agents/user/mcp", answer)
     await send(page, "go")
     await answered(page, "done")
     await expect(log(page).get_by_text("Event that the console does not know")).to_have_count(4)
+    await send(page, "cut")
+    await expect(page.get_by_role("alert")).to_contain_text("The connection ended")
+    await expect(log(page).get_by_text("live", exact=True)).to_have_count(2)
 
 
 async def test_five_megabytes_of_text_are_shown_in_part(talk: Talking, pages: Pages) -> None:

@@ -123,6 +123,6 @@ test('answers that the gateway ended are partial', () => {
 test('a waterfall lists turns and tools with their times', () => {
   const tree = treeOf(chunk('root', 1, '', [['c1', 'peer']]), chunk('peer', 1, 'x', [], under('c1')), results('root', 1, ['c1']), chunk('root', 2, 'done'));
   assert.deepEqual(waterfall(tree.root).map((row) => [row.depth, row.label, row.began, row.ended]), [
-    [0, 'root turn 1', 0, 0], [1, 'peer/send_message', 0, 500], [2, 'peer turn 1', 0, 1000], [0, 'root turn 2', 500, 3000],
+    [0, 'root turn 1', 0, 0], [1, 'peer/send_message', 0, 1000], [2, 'peer turn 1', 0, 1000], [0, 'root turn 2', 1000, 3000],
   ]);
 });

@@ -177,7 +177,8 @@ export class CallTree {
       tool.truncated = one.truncated === true;
       tool.state = one.is_error === true ? 'failed' : 'completed';
       tool.seconds = typeof one.duration_seconds === 'number' ? one.duration_seconds : null;
-      tool.ended = tool.seconds === null ? at : Math.min(at, tool.began + tool.seconds * 1000);
+      const ended = tool.seconds === null ? at : Math.min(at, tool.began + tool.seconds * 1000);
+      tool.ended = tool.entries.reduce((latest, entry) => Math.max(latest, (entry.kind === 'turn' && entry.ended) || 0), ended);
       this._end(tool, at);
       this._touch(tool);
     }
