@@ -7,10 +7,10 @@
  * as raw entries and change nothing else.
  */
 
+import { outcomeOf } from './outcome.js';
+
 export const LOGGER = 'pallas.assistant_stream';
 const DEEPEST = 64;
-// The sentence that the gateway adds to an answer that it had to end.
-const STOPPED = /\[Stopped: [^\]]*\]\s*$/;
 
 /**
  * @typedef {{kind: 'turn', key: string, agent: string, iteration: number, text: string, live: boolean,
@@ -22,10 +22,7 @@ const STOPPED = /\[Stopped: [^\]]*\]\s*$/;
  * @typedef {{kind: 'raw', key: string, event: unknown, why: string, version: number}} Raw
  * @typedef {Turn | Raw} Entry
  * @typedef {{kind: 'call', key: string, entries: Entry[], calls: Map<string, Tool>, version: number}} Root
- * @typedef {{agent?: string, conversation_id?: string | null, call_id?: string, stop_reason?: string,
- *   iterations?: number, duration_seconds?: number, usage?: Record<string, number>}} Facts
- * @typedef {{text: string, images: {data: string, mimeType: string}[], isError: boolean, facts: Facts,
- *   notes: Record<string, any> | null}} Outcome
+ * @typedef {import('./outcome.js').Outcome} Outcome
  */
 
 /** A call as its client has seen it so far. `now` is the latest message of progress. */
@@ -273,34 +270,6 @@ export class CallTree {
     node.version += 1;
     this.changed.add(node);
   }
-}
-
-/**
- * Return what the result of `tools/call` says.
- * @param {any} result
- * @returns {Outcome}
- */
-export function outcomeOf(result) {
-  const blocks = Array.isArray(result?.content) ? result.content.map(object).filter(Boolean) : [];
-  const texts = blocks.filter((/** @type {any} */ block) => block.type === 'text' && typeof block.text === 'string');
-  const images = blocks.filter((/** @type {any} */ block) => block.type === 'image' && typeof block.data === 'string');
-  return {
-    text: texts.map((/** @type {any} */ block) => block.text).join('\n\n'),
-    images: images.map((/** @type {any} */ block) => ({ data: block.data, mimeType: String(block.mimeType) })),
-    isError: result?.isError === true,
-    facts: object(result?._meta?.['pallas/call']) ?? {},
-    notes: object(result?._meta?.['pallas/params']),
-  };
-}
-
-/**
- * Return why an answer is only a part of one; an empty text for a whole one.
- * @param {Outcome} outcome
- */
-export function partial(outcome) {
-  if (outcome.isError) return '';
-  if (outcome.facts.stop_reason === 'maxTokens') return 'the model reached its limit of tokens';
-  return STOPPED.test(outcome.text.slice(-600)) ? 'the gateway stopped the call' : '';
 }
 
 /**

@@ -5,11 +5,11 @@
  * understood stays text. HTML is text. An image is a link, because the console loads nothing from other hosts.
  */
 
-import { harmless, safeLink } from './text.js';
+import { inlines } from './inlines.js';
+import { harmless } from './text.js';
 
 /**
- * @typedef {string | {type: 'strong' | 'em' | 'del', children: Inline[]} | {type: 'code', text: string}
- *   | {type: 'link' | 'image', href: string, host: string, children: Inline[]} | {type: 'break'}} Inline
+ * @typedef {import('./inlines.js').Inline} Inline
  * @typedef {{type: 'paragraph', children: Inline[]} | {type: 'heading', level: number, children: Inline[]}
  *   | {type: 'code', language: string, text: string} | {type: 'rule'} | {type: 'quote', blocks: Block[]}
  *   | {type: 'list', ordered: boolean, start: number, items: Block[][]}
@@ -17,8 +17,6 @@ import { harmless, safeLink } from './text.js';
  */
 
 const DEEPEST = 8;
-const LONGEST_LABEL = 1000;
-const LONGEST_ADDRESS = 2000;
 const MOST_COLUMNS = 30;
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^\s`]{0,40})[^`]{0,200}$/;
@@ -27,8 +25,6 @@ const RULE = /^ {0,3}(?:(?:-\s*){3,}|(?:\*\s*){3,}|(?:_\s*){3,})$/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])( +|$)/;
 const QUOTE = /^ {0,3}> ?/;
 const ALIGNMENT = /^:?-+:?$/;
-const BARE = /https?:\/\/[^\s<>"'`]{1,2000}/y;
-const WORD = /[\p{L}\p{N}]/u;
 
 /**
  * Return the blocks of a text.
@@ -239,223 +235,4 @@ function takeParagraph(lines, at, depth) {
   let end = at + 1;
   while (end < lines.length && lines[end].trim() !== '' && takerOf(lines, end, depth) === takeParagraph) end += 1;
   return [{ type: 'paragraph', children: inlines(lines.slice(at, end).join('\n').trim()) }, end];
-}
-
-/**
- * Return the inline parts of a text.
- * @param {string} text
- * @param {number} depth
- * @returns {Inline[]}
- */
-export function inlines(text, depth = 0) {
-  return new InlineReader(text, depth).read();
-}
-
-/** Reads the inline parts of one text from its begin to its end. Emphasis is matched by a stack of limited depth. */
-class InlineReader {
-  /**
-   * @param {string} text
-   * @param {number} depth
-   */
-  constructor(text, depth) {
-    this.text = text;
-    this.depth = depth;
-    this.at = 0;
-    /** @type {{mark: string, children: Inline[]}[]} */
-    this.stack = [{ mark: '', children: [] }];
-    /** @type {Set<number>} */
-    this.unclosed = new Set(); // lengths of runs of backticks that no later run closes
-  }
-
-  read() {
-    /** @type {Record<string, (() => boolean)>} */
-    const readers = {
-      '\\': this.escape, '`': this.code, '!': this.image, '[': this.link, '<': this.angle, '\n': this.lineEnd,
-      '*': this.emphasis, _: this.emphasis, '~': this.emphasis, h: this.bare,
-    };
-    while (this.at < this.text.length) {
-      const reader = readers[this.text[this.at]];
-      if (!reader || !reader.call(this)) {
-        this.add(this.text[this.at]);
-        this.at += 1;
-      }
-    }
-    while (this.stack.length > 1) this.unwrap();
-    return this.stack[0].children;
-  }
-
-  /** @param {Inline} part */
-  add(part) {
-    const children = this.stack[this.stack.length - 1].children;
-    const last = children.length - 1;
-    if (typeof part === 'string' && typeof children[last] === 'string') children[last] += part;
-    else children.push(part);
-  }
-
-  /** Put the innermost open emphasis back as text. */
-  unwrap() {
-    const open = /** @type {{mark: string, children: Inline[]}} */ (this.stack.pop());
-    this.add(open.mark);
-    for (const child of open.children) this.add(child);
-  }
-
-  escape() {
-    const next = this.text[this.at + 1];
-    if (!next || !/[!-/:-@[-`{-~]/.test(next)) return false;
-    this.add(next);
-    this.at += 2;
-    return true;
-  }
-
-  lineEnd() {
-    const children = this.stack[this.stack.length - 1].children;
-    const last = children[children.length - 1];
-    if (typeof last !== 'string' || !last.endsWith('  ')) return false;
-    this.add({ type: 'break' });
-    this.at += 1;
-    return true;
-  }
-
-  code() {
-    const run = this.run("`");
-    const begin = this.at + run;
-    if (this.unclosed.has(run)) return this.literal(run);
-    for (let at = this.text.indexOf("`", begin); at >= 0; ) {
-      let end = at;
-      while (this.text[end] === "`") end += 1;
-      if (end - at === run) {
-        this.add({ type: 'code', text: this.text.slice(begin, at).replaceAll('\n', ' ').replace(/^ (.+) $/, '$1') });
-        this.at = end;
-        return true;
-      }
-      at = this.text.indexOf("`", end);
-    }
-    this.unclosed.add(run);
-    return this.literal(run);
-  }
-
-  /** @param {number} count */
-  literal(count) {
-    this.add(this.text.slice(this.at, this.at + count));
-    this.at += count;
-    return true;
-  }
-
-  /** @param {string} character */
-  run(character) {
-    let end = this.at;
-    while (this.text[end] === character) end += 1;
-    return end - this.at;
-  }
-
-  image() {
-    if (this.text[this.at + 1] !== '[') return false;
-    return this.bracket('image', this.at + 2);
-  }
-
-  link() {
-    return this.bracket('link', this.at + 1);
-  }
-
-  /**
-   * @param {'link' | 'image'} type
-   * @param {number} begin
-   */
-  bracket(type, begin) {
-    const middle = this.closing(begin);
-    if (middle < 0 || this.text[middle + 1] !== '(') return false;
-    const end = this.text.slice(middle + 2, middle + 2 + LONGEST_ADDRESS).search(/[)\n]/);
-    if (end < 0 || this.text[middle + 2 + end] !== ')') return false;
-    const [address] = this.text.slice(middle + 2, middle + 2 + end).trim().split(/\s/, 1);
-    const link = safeLink(address.replace(/^<(.*)>$/, '$1'));
-    const label = this.text.slice(begin, middle);
-    const children = this.depth < DEEPEST && type === 'link' ? inlines(label, DEEPEST) : [label];
-    if (link) this.add({ type, ...link, children: children.length && label ? children : [link.href] });
-    else this.add(this.text.slice(this.at, middle + 3 + end)); // an address that is not followed is shown as it is
-    this.at = middle + 3 + end;
-    return true;
-  }
-
-  /**
-   * Return where the label that begins here ends; -1 if it does not.
-   * @param {number} begin
-   */
-  closing(begin) {
-    let open = 1;
-    const last = Math.min(this.text.length, begin + LONGEST_LABEL);
-    for (let at = begin; at < last; at += 1) {
-      if (this.text[at] === '[') open += 1;
-      else if (this.text[at] === ']') open -= 1;
-      if (open === 0) return at;
-    }
-    return -1;
-  }
-
-  angle() {
-    const end = this.text.slice(this.at, this.at + LONGEST_ADDRESS).search(/[>\s]/);
-    if (end < 0 || this.text[this.at + end] !== '>') return false;
-    const link = safeLink(this.text.slice(this.at + 1, this.at + end));
-    if (!link) return false;
-    this.add({ type: 'link', ...link, children: [this.text.slice(this.at + 1, this.at + end)] });
-    this.at += end + 1;
-    return true;
-  }
-
-  bare() {
-    if (this.depth >= DEEPEST || (this.at > 0 && WORD.test(this.text[this.at - 1]))) return false;
-    BARE.lastIndex = this.at;
-    const found = BARE.exec(this.text)?.[0].replace(/[.,;:!?*_~)\]]+$/, '');
-    const link = found ? safeLink(found) : null;
-    if (!found || !link) return false;
-    this.add({ type: 'link', ...link, children: [found] });
-    this.at += found.length;
-    return true;
-  }
-
-  emphasis() {
-    const character = this.text[this.at];
-    let run = this.run(character);
-    const before = this.text[this.at - 1] ?? ' ';
-    const after = this.text[this.at + run] ?? ' ';
-    if ((character === '~' && run !== 2) || run > 3) return this.literal(run);
-    const inWord = character === '_' && WORD.test(before) && WORD.test(after);
-    const mayOpen = !/\s/.test(after) && !inWord;
-    const mayClose = !/\s/.test(before) && !inWord;
-    while (mayClose && run > 0 && this.close(character, run)) run -= this.closed;
-    if (run > 0 && mayOpen && this.stack.length <= DEEPEST) this.open(character, run);
-    else if (run > 0) this.literal(run);
-    return true;
-  }
-
-  /**
-   * Close the innermost emphasis of this character that the run is long enough for.
-   * @param {string} character
-   * @param {number} run
-   */
-  close(character, run) {
-    for (let level = this.stack.length - 1; level > 0; level -= 1) {
-      const { mark } = this.stack[level];
-      if (mark[0] !== character || mark.length > run) continue;
-      while (this.stack.length - 1 > level) this.unwrap();
-      const { children } = /** @type {{mark: string, children: Inline[]}} */ (this.stack.pop());
-      const type = character === '~' ? 'del' : mark.length === 2 ? 'strong' : 'em';
-      this.add({ type, children });
-      this.at += mark.length;
-      this.closed = mark.length;
-      return true;
-    }
-    return false;
-  }
-
-  /**
-   * @param {string} character
-   * @param {number} run
-   */
-  open(character, run) {
-    if (run >= 2) this.stack.push({ mark: character.repeat(2), children: [] });
-    if (run !== 2) this.stack.push({ mark: character, children: [] });
-    this.at += run;
-  }
-
-  closed = 0;
 }

@@ -6,9 +6,10 @@
  */
 
 import { batch, signal } from './html.js';
-import { CallTree, outcomeOf } from './calls.js';
+import { CallTree } from './calls.js';
 import { answerOf, keepEvent } from './conversations.js';
 import { McpError, callTool } from './mcp.js';
+import { outcomeOf } from './outcome.js';
 
 const EVENTS_OF_A_FRAME = 10;
 const HIDDEN_MS = 250;

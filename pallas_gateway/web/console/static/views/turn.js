@@ -1,7 +1,7 @@
 /** One turn of a conversation: the message, what the agent does, its questions, and its answer. */
 
 import { html, useEffect, useSignal } from '../html.js';
-import { partial } from '../calls.js';
+import { partial } from '../outcome.js';
 import { duration, harmless } from '../text.js';
 import { Entries } from './activity.js';
 import { Thumbnails } from './composer.js';
