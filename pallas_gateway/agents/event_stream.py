@@ -7,8 +7,9 @@
                 case TextDelta(text): ...      # joined as they are: all that the served agent says
                 case ToolCalled(): ...         # id, agent, server, name, arguments
                 case ToolResulted(): ...       # the same id, and whether it went well
-                case Asked(): ...              # only with `modes`: set its answer
+                case Asked(): ...              # only with `given`: set its answer
                 case QuestionClosed(): ...     # the id of that question
+                case DrainBegun(): ...         # the gateway is stopping: a call that waits for its caller ends
                 case Replied(reply): ...       # always the last one; look at `reply.failure`
 
 The events are those of `calls/events.py`. Leaving the block before `Replied` cancels the call: its LLM request, its
@@ -19,7 +20,7 @@ tools, its peers. So whoever waits for a client leaves the block when the client
 
 from __future__ import annotations
 
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import cut_off
@@ -27,18 +28,18 @@ from pallas_gateway.calls.events import EventChannel
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncGenerator, AsyncIterator, Collection
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.events import Event
     from pallas_gateway.calls.nesting import RunningCalls
-    from pallas_gateway.calls.questions import Mode
+    from pallas_gateway.calls.questions import Answer
 
 
 @asynccontextmanager
 async def begun(
-    agent: HostedAgent, call: Call, running: RunningCalls, *, live: bool, modes: Collection[Mode] = ()
+    agent: HostedAgent, call: Call, running: RunningCalls, *, live: bool, given: Mapping[str, Answer] | None = None
 ) -> AsyncIterator[AsyncIterator[Event]]:
     """Begin `call`; its events may be read once, inside the block.
 
@@ -47,19 +48,20 @@ async def begun(
         call: what was asked.
         running: the gateway's, to say why a call was cut off.
         live: text comes as the model produces it; otherwise turn by turn, which costs less.
-        modes: of the questions that may be put to the caller.
+        given: answers to questions that a resumed call puts again; None if the caller cannot be asked.
 
     Raises:
         CallRefusedError: while events are read, before the first one: `busy`, `images_unsupported`, …
         AgentUnavailableError: likewise; the agent is not ready.
         CallFailedError: while events are read: the call was cut off, `stopped` or `cancelled`.
     """
-    channel = EventChannel(live=live, modes=modes)
+    channel = EventChannel(live=live, given=given)
     work = agent.begin(call, channel)
     work.add_done_callback(lambda _: channel.close())
     try:
         async with aclosing(_events(channel, work, running)) as events:
-            yield events
+            with running.ended_by_drain(channel.drain) if given is not None else nullcontext():
+                yield events
     finally:
         work.cancel()
 

@@ -15,6 +15,7 @@ from pallas_gateway.agents.question_watch import QuestionEvents
 from pallas_gateway.calls.approvals import Approvals
 from pallas_gateway.calls.channel import Channel
 from pallas_gateway.calls.credentials import Credentials
+from pallas_gateway.calls.events import EventChannel
 from pallas_gateway.calls.open_calls import OpenCall
 from pallas_gateway.calls.questions import CANNOT_ASK, Questions
 from pallas_gateway.errors import CallRefusedError, GatewayError
@@ -95,7 +96,7 @@ class HostedAgent(AgentState):
             llm_bearer = bearer if self._around.llm_pass_through else None
             credentials = Credentials(bearer, llm_bearer)
             async with version.runtime.open(call, credentials, channel, questions) as instance:
-                if isinstance(channel, OpenCall):
+                if isinstance(channel, (OpenCall, EventChannel)):
                     channel.checkpoint = instance.checkpoint
                 with account.of(instance):
                     yield instance

@@ -19,7 +19,7 @@ from pallas_gateway.calls.questions import CANNOT_ASK
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence, Set
 
     from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter
     from pallas_gateway.calls.call import Reply
@@ -68,10 +68,14 @@ class ToolResulted:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question to the caller, only in calls that may ask; the reader sets the `answer`."""
+    """A question to the caller, only in calls that may ask; the reader sets the `answer`.
+
+    `checkpoint` returns where the call waits for answers to questions of these ids, for another process to resume it.
+    """
 
     question: Question
     answer: asyncio.Future[Answer]
+    checkpoint: Callable[[Set[str]], str | None] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,11 @@ class QuestionClosed:
 
     id: str
     action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class DrainBegun:
+    """The gateway is stopping, only in calls that may ask: one that waits for its caller does not go on here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,7 @@ class Replied:
     reply: Reply
 
 
-type Event = Admitted | TextDelta | ToolCalled | ToolResulted | Asked | QuestionClosed | Replied
+type Event = Admitted | TextDelta | ToolCalled | ToolResulted | Asked | QuestionClosed | DrainBegun | Replied
 
 
 def text_of(reply: Reply) -> str:
@@ -109,12 +118,14 @@ class EventChannel:
     """Takes what a call tells and gives it again as events; made for one reader.
 
     With `live`, text comes as the model produces it, otherwise turn by turn. What a slow reader has not taken yet is
-    text joined together, so it is no more than the answer. Questions of these `modes` are events.
+    text joined together, so it is no more than the answer. Questions are events if there is `given`: answers to those
+    that a resumed call puts again.
     """
 
-    def __init__(self, *, live: bool, modes: Collection[Mode] = ()) -> None:
+    def __init__(self, *, live: bool, given: Mapping[str, Answer] | None = None) -> None:
         self.options = StreamOptions(deltas=live)
-        self.asker: Asker = _EventAsker(modes, self._put) if modes else CANNOT_ASK
+        self.checkpoint: Callable[[Set[str]], str | None] = lambda _: None
+        self.asker: Asker = CANNOT_ASK if given is None else _EventAsker(self, dict(given))
         self._said = _Said()
         self._waiting: deque[list[str] | Event] = deque()
         self._something = asyncio.Event()
@@ -148,6 +159,18 @@ class EventChannel:
         for call in turn.tool_calls:
             arguments = cleaned_data(dict(call.arguments))
             self._put(ToolCalled(call.id, turn.emitter.agent, call.server, call.name, arguments))
+
+    def ask(self, question: Question, answer: asyncio.Future[Answer]) -> None:
+        """Tell of a question to the caller."""
+        self._put(Asked(question, answer, self.checkpoint))
+
+    def close_question(self, question_id: str, action: Action) -> None:
+        """Tell that a question is closed."""
+        self._put(QuestionClosed(question_id, action))
+
+    def drain(self) -> None:
+        """Tell that the gateway is stopping."""
+        self._put(DrainBegun())
 
     def ending(self, reply: Reply) -> Iterator[Event]:
         """The last events of a call: what of its answer was not said yet, and the reply."""
@@ -191,19 +214,24 @@ class EventChannel:
 class _EventAsker:
     """The `Asker` of a call whose reader takes questions as events."""
 
-    def __init__(self, modes: Collection[Mode], tell: Callable[[Event], None]) -> None:
-        self.modes = modes
-        self._tell = tell
+    modes: Collection[Mode] = ("form", "url")
+
+    def __init__(self, channel: EventChannel, given: dict[str, Answer]) -> None:
+        self._channel = channel
+        self._given = given
 
     async def put(self, question: Question) -> Answer:
-        """Return the answer that the reader sets."""
+        """Return the answer that was given, or that the reader sets."""
+        given = self._given.pop(question.id, None)
+        if given is not None and question.misfit(given) is None:
+            return given
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._tell(Asked(question, answer))
+        self._channel.ask(question, answer)
         try:
             return await answer
         finally:
             has_answer = answer.done() and not answer.cancelled()
-            self._tell(QuestionClosed(question.id, answer.result().action if has_answer else "cancel"))
+            self._channel.close_question(question.id, answer.result().action if has_answer else "cancel")
 
 
 class _Said:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sqlalchemy import and_, delete, insert, select, update
+from sqlalchemy import and_, delete, exists, insert, select, update
 
 from pallas_gateway.calls.questions import Answer
-from pallas_gateway.threads.records import QuestionNotOpenError
+from pallas_gateway.threads.records import Checkpoint, QuestionNotOpenError
 from pallas_gateway.threads.rows import answer_as_json, columns_of_question, question_of
-from pallas_gateway.threads.tables import now, questions
+from pallas_gateway.threads.tables import checkpoints, now, questions, turns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -25,23 +26,43 @@ type QuestionKey = tuple[str, str]
 """The thread of a question, and its id."""
 
 
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Where a call waits, from where it can be resumed for so many seconds."""
+
+    at: Checkpoint
+    seconds: float
+
+
 class QuestionStore:
     """Reads and writes questions; every method is one transaction, and raises as those of `Store`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def open(self, lease: Lease, question: Question) -> None:
+    async def open(self, lease: Lease, question: Question, waits: Waits | None) -> None:
         """Keep a question of the turn of a lease, for clients that read the turn and for their answers."""
-        values = {"thread_id": lease.thread_id, "turn": lease.turn, **columns_of_question(question)}
-        await self._database.write(lambda sql: sql.execute(insert(questions).values(**values, asked_at=now())))
+        place = {"thread_id": lease.thread_id, "turn": lease.turn}
 
-    async def close(self, lease: Lease, question_id: str) -> None:
+        async def written(sql: AsyncConnection) -> None:
+            await sql.execute(insert(questions).values(**place, **columns_of_question(question), asked_at=now()))
+            await _write_checkpoint(sql, lease, waits)
+
+        await self._database.write(written)
+
+    async def close(self, lease: Lease, question_id: str, waits: Waits | None) -> None:
         """Forget a question of the turn of a lease, and its answer."""
-        await self._database.write(lambda sql: sql.execute(delete(questions).where(_is(lease.thread_id, question_id))))
 
-    async def give(self, thread_id: str, answers: Mapping[str, Answer]) -> None:
+        async def written(sql: AsyncConnection) -> None:
+            await sql.execute(delete(questions).where(_is(lease.thread_id, question_id)))
+            await _write_checkpoint(sql, lease, waits)
+
+        await self._database.write(written)
+
+    async def give(self, thread_id: str, answers: Mapping[str, Answer], *, is_taken: bool) -> None:
         """Write answers to open questions, for the process that runs the call; all of them, or none.
+
+        If they are taken, the call goes on, and cannot be resumed from where it waited.
 
         Raises:
             QuestionNotOpenError: another request has answered one of them, or it is not open any more.
@@ -53,6 +74,8 @@ class QuestionStore:
                 given = update(questions).where(is_open).values(answer=answer_as_json(answer))
                 if (await sql.execute(given)).rowcount != 1:
                     raise QuestionNotOpenError(question_id)
+            if is_taken:
+                await sql.execute(delete(checkpoints).where(checkpoints.c.thread_id == thread_id))
 
         await self._database.write(written)
 
@@ -62,6 +85,11 @@ class QuestionStore:
         wanted = select(*columns).where(questions.c.thread_id.in_(thread_ids), questions.c.answer.is_not(None))
         rows = await self._database.read(lambda sql: sql.execute(wanted))
         return {(row.thread_id, row.id): Answer(**row.answer) for row in rows}
+
+    async def take(self, thread_ids: Collection[str]) -> None:
+        """Note that the calls of these threads take answers, and cannot be resumed from where they waited."""
+        of_threads = delete(checkpoints).where(checkpoints.c.thread_id.in_(thread_ids))
+        await self._database.write(lambda sql: sql.execute(of_threads))
 
 
 async def unanswered(sql: AsyncConnection, thread_id: str) -> dict[int, list[Question]]:
@@ -73,9 +101,41 @@ async def unanswered(sql: AsyncConnection, thread_id: str) -> dict[int, list[Que
     return by_turn
 
 
-def forget_questions(thread_id: str) -> Any:
-    """Return the statement that deletes all questions of a thread."""
-    return delete(questions).where(questions.c.thread_id == thread_id)
+async def forget_questions(sql: AsyncConnection, thread_id: str) -> None:
+    """Delete the questions of a thread, and where its call waited."""
+    for table in (questions, checkpoints):
+        await sql.execute(delete(table).where(table.c.thread_id == thread_id))
+
+
+def has_checkpoint() -> ColumnElement[bool]:
+    """Return the condition that the call of a turn can be resumed."""
+    of_turn = and_(checkpoints.c.thread_id == turns.c.thread_id, checkpoints.c.turn == turns.c.number)
+    return exists().where(of_turn, checkpoints.c.valid_until > now())
+
+
+async def used_checkpoint(sql: AsyncConnection, thread_id: str, number: int) -> Checkpoint:
+    """Return where the call of a turn waited; delete that and its questions, which the call puts again.
+
+    Raises:
+        QuestionNotOpenError: there is none.
+    """
+    of_turn = and_(checkpoints.c.thread_id == thread_id, checkpoints.c.turn == number)
+    found = (await sql.execute(select(checkpoints).where(of_turn, checkpoints.c.valid_until > now()))).one_or_none()
+    if found is None:
+        raise QuestionNotOpenError("")
+    columns = questions.c.id, questions.c.answer
+    answered = select(*columns).where(questions.c.thread_id == thread_id, questions.c.answer.is_not(None))
+    answers = {row.id: Answer(**row.answer) for row in await sql.execute(answered)}
+    await forget_questions(sql, thread_id)
+    return Checkpoint(found.checkpoint, found.params, answers)
+
+
+async def _write_checkpoint(sql: AsyncConnection, lease: Lease, waits: Waits | None) -> None:
+    await sql.execute(delete(checkpoints).where(checkpoints.c.thread_id == lease.thread_id))
+    if waits is not None:
+        place = {"thread_id": lease.thread_id, "turn": lease.turn, "valid_until": now() + int(waits.seconds * 1000)}
+        values = {"params": waits.at.params, "checkpoint": waits.at.checkpoint}
+        await sql.execute(insert(checkpoints).values(**place, **values))
 
 
 def _is(thread_id: str, question_id: str) -> ColumnElement[bool]:

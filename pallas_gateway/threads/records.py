@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pallas_gateway.calls.call import Message
-    from pallas_gateway.calls.questions import Question
+    from pallas_gateway.calls.questions import Answer, Question
 
 type Status = Literal["pending", "complete", "error"]
 
@@ -56,7 +56,8 @@ class Outcome:
 class Turn:
     """One message and its outcome; `number` counts from 1, without gaps.
 
-    `asks` are the questions of a pending turn to the caller that have no answer.
+    `asks` are the questions of a pending turn to the caller that have no answer. With `can_be_resumed` its process is
+    gone, and another one may go on with it.
     """
 
     number: int
@@ -67,6 +68,7 @@ class Turn:
     created_at: datetime
     ended_at: datetime | None
     asks: tuple[Question, ...] = ()
+    can_be_resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,18 @@ class Lease:
     thread_id: str
     turn: int
     holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where the call of a turn waits for answers of its caller.
+
+    `params` are those of its message, `answers` those that were given after its process had ended.
+    """
+
+    checkpoint: str = field(repr=False)
+    params: Mapping[str, Any] | None = None
+    answers: Mapping[str, Answer] = field(default_factory=dict, repr=False)
 
 
 class ThreadNotFoundError(GatewayError):

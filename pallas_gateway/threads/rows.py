@@ -64,7 +64,7 @@ def thread_of(row: AnyRow) -> Thread:
 
 
 def turn_of(row: AnyRow, asks: Sequence[Question] = ()) -> Turn:
-    """The turn of a row; its `is_over` is true for a pending turn whose lease has ended.
+    """The turn of a row; its `is_over` is true for a pending turn whose lease has ended and that cannot be resumed.
 
     `asks` are its open questions.
     """
@@ -78,6 +78,7 @@ def turn_of(row: AnyRow, asks: Sequence[Question] = ()) -> Turn:
         _time(row.created_at),
         _time(row.ended_at) if row.ended_at is not None else None,
         tuple(asks) if row.status == "pending" and not row.is_over else (),
+        row.can_be_resumed,
     )
 
 

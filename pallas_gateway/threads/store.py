@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, delete, func, insert, literal, or_, select, tuple_, update
 
 from pallas_gateway.limits import ThreadLimits
-from pallas_gateway.threads.question_store import forget_questions, unanswered
+from pallas_gateway.threads.question_store import forget_questions, has_checkpoint, unanswered, used_checkpoint
 from pallas_gateway.threads.records import History, Lease, ThreadNotFoundError, TurnPage
 from pallas_gateway.threads.rows import (
     ABANDONED,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Message
     from pallas_gateway.threads.database import Database
-    from pallas_gateway.threads.records import NewThread, Outcome, Thread
+    from pallas_gateway.threads.records import Checkpoint, NewThread, Outcome, Thread
     from pallas_gateway.threads.rows import AnyRow
 
     type _Method[**P, T] = Callable[Concatenate[Store, AsyncConnection, P], Awaitable[T]]
@@ -120,9 +120,10 @@ class Store:
         fitting, has_more = await _fitting(connection, sizes, most=limit, octets=self._limits.page_bytes, at_least=1)
         if fitting is None:
             return TurnPage((), has_more=False)
-        is_over = and_(turns.c.status == "pending", or_(threads.c.lease_until.is_(None), threads.c.lease_until < now()))
+        is_left = and_(turns.c.status == "pending", or_(threads.c.lease_until.is_(None), threads.c.lease_until < now()))
+        is_over, can_be_resumed = and_(is_left, ~has_checkpoint()), and_(is_left, has_checkpoint())
         page = (
-            select(turns, is_over.label("is_over"))
+            select(turns, is_over.label("is_over"), can_be_resumed.label("can_be_resumed"))
             .join(threads, threads.c.id == turns.c.thread_id)
             .where(is_wanted, turns.c.number <= fitting)
             .order_by(turns.c.number)
@@ -179,7 +180,7 @@ class Store:
         if number is None:
             return None
         await connection.execute(_give_up_pending(thread_id))
-        await connection.execute(forget_questions(thread_id))
+        await forget_questions(connection, thread_id)
         await connection.execute(_pending(thread_id, number, question, call_id))
         return Lease(thread_id, number, holder)
 
@@ -201,8 +202,33 @@ class Store:
         is_held = (await connection.execute(given_back)).rowcount == 1
         if is_held:
             await connection.execute(ended)
-            await connection.execute(forget_questions(lease.thread_id))
+            await forget_questions(connection, lease.thread_id)
         return is_held
+
+    @_writing
+    async def leave_turn(self, connection: AsyncConnection, lease: Lease) -> bool:
+        """Give a lease back, and leave its turn as it is, for another process to resume it; False if it was lost."""
+        given_back = update(threads).where(_holds(lease)).values(lease_holder=None, lease_until=None)
+        return (await connection.execute(given_back)).rowcount == 1
+
+    @_writing
+    async def resume_turn(
+        self, connection: AsyncConnection, thread_id: str, number: int, take: Callable[[Checkpoint], object]
+    ) -> Lease | None:
+        """Take the lease of a thread whose turn is left with open questions; None if another call has it.
+
+        `take` receives the checkpoint, which is used up.
+
+        Raises:
+            QuestionNotOpenError: the turn cannot be resumed.
+        """
+        holder = secrets.token_hex(16)
+        is_left = and_(threads.c.id == thread_id, threads.c.turns == number, _is_free())
+        taken = update(threads).where(is_left).values(**self._held_by(holder), updated_at=now())
+        if (await connection.execute(taken)).rowcount != 1:
+            return None
+        take(await used_checkpoint(connection, thread_id, number))
+        return Lease(thread_id, number, holder)
 
     @_writing
     async def forget(self, connection: AsyncConnection, lease: Lease) -> bool:

@@ -78,6 +78,18 @@ questions = Table(
 """The open questions of pending turns; one with an answer waits for the process that runs the call."""
 
 
+checkpoints = Table(
+    "pallas_checkpoints",
+    METADATA,
+    Column("thread_id", ForeignKey("pallas_threads.id", ondelete="CASCADE"), primary_key=True),
+    Column("turn", Integer, nullable=False),
+    Column("params", JSON(none_as_null=True)),
+    Column("checkpoint", Text, nullable=False),
+    Column("valid_until", BigInteger, nullable=False),
+)
+"""Where the calls of pending turns wait for answers: another process resumes them from there."""
+
+
 class now(FunctionElement[int]):  # noqa: N801  named like the SQL function it stands for
     """The present time by the database's clock, also in a transaction that has waited for a lock."""
 

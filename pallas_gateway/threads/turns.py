@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pallas_gateway.calls.call import Message
-    from pallas_gateway.threads.records import Lease, NewThread
+    from pallas_gateway.threads.records import Checkpoint, Lease, NewThread
     from pallas_gateway.threads.store import Store
 
     type _Begin = Callable[[], Coroutine[Any, Any, Lease | None]]
@@ -76,6 +76,12 @@ class OpenTurn:
         except asyncio.CancelledError:
             writing.add_done_callback(partial(_note_if_failed, self.lease))
             raise
+
+    async def leave(self) -> None:
+        """Leave the turn with its open questions to another process; if that fails, it is left when the lease ends."""
+        self.is_ended = True
+        with suppress(ThreadsUnavailableError):
+            await self._store.leave_turn(self.lease)
 
     async def fail(self, outcome: Outcome) -> None:
         """Store the failure, unless the turn has ended; deletes a thread that was created for it and is not kept.
@@ -141,6 +147,18 @@ class Turns:
         If the turn fails before `keep` is called, the thread is deleted.
         """
         return self._turn(thread.id, partial(self._store.begin_thread, thread, question, call_id), is_first=True)
+
+    def resumed_turn(
+        self, thread_id: str, number: int, take: Callable[[Checkpoint], object]
+    ) -> AbstractAsyncContextManager[OpenTurn]:
+        """A turn that another process has left with open questions; as `turn`.
+
+        `take` receives where its call waited.
+
+        Raises:
+            QuestionNotOpenError: it cannot be resumed.
+        """
+        return self._turn(thread_id, partial(self._store.resume_turn, thread_id, number, take))
 
     @asynccontextmanager
     async def _turn(

@@ -19,8 +19,8 @@ from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry import traces
 from tests.e2e.test_questions import calls_the_tool_it_is_told, chain_of_agents, gateway_of, questions
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream
-from tests.support.gateway import Agent, until_idle
-from tests.support.scripted_llm import hang, say
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.scripted_llm import hang, say, scripted_llm
 from tests.support.waiting import Changes, Gate, eventually
 
 if TYPE_CHECKING:
@@ -329,3 +329,61 @@ async def metrics_of_asking_calls(path: Path) -> str:
             await api.answer(asked["threadId"], {asked["questions"][0]["id"]: answer})
             assert misfit.status_code == 400
         return (await api.http.get(f"{api.served.base_url}/metrics")).text
+
+
+async def test_a_drain_leaves_a_question_to_the_next_process_and_ends_a_call_that_cannot_be_resumed(
+    tmp_path: Path,
+) -> None:
+    agents = {"user": Agent(["asking"]), "boss": Agent(["user"], settings={"depends_on": ["user"]})}
+    async with asking_downstream("modern") as downstream, scripted_llm(calls_the_tool_it_is_told) as llm:
+        project = write_project(
+            tmp_path / "project",
+            agents,
+            llm_url=llm.base_url,
+            servers={"asking": {"url": downstream.url}},
+            gateway={"threads": "sqlite:///threads.db"},
+        )
+        async with running(project) as served, http_of(served) as http:
+            api = Api(served, downstream, http)
+            nested = await api.chat("user: name", agent="boss")
+            async with api.stream("/agents/user/chat", {"message": "name"}) as stream:
+                asked, thread = await stream.event("question"), await stream.event("thread")
+                served.stop.set()
+                error = await stream.event("error")
+        async with running(project) as served, http_of(served) as http:
+            api = Api(served, downstream, http)
+            left, lost = await api.last(thread["threadId"]), await api.last(nested["threadId"])
+            answered = (await api.answer(thread["threadId"], {asked["id"]: ACCEPT})).raise_for_status().json()
+    assert error["reason"] == "stopping"
+    assert (left["status"], [one["id"] for one in left["questions"]]) == ("asking", [asked["id"]])
+    assert (lost["status"], lost["error"]["reason"]) == ("error", "stopped")
+    assert downstream.answers == [{"action": "accept", "content": {"name": "Ada"}}]
+    assert '"Ada"' in answered["content"]
+    assert len([one for one in llm.requests if one.last_user_text == "name" and not one.tool_results]) == 2
+
+
+async def test_parallel_questions_are_answered_one_after_the_other_also_after_a_restart(tmp_path: Path) -> None:
+    agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
+    async with asking_downstream("modern") as downstream, scripted_llm(calls_the_tool_it_is_told) as llm:
+        project = write_project(
+            tmp_path / "project",
+            {"user": agent},
+            llm_url=llm.base_url,
+            servers={"asking": {"url": downstream.url}},
+            gateway={"threads": "sqlite:///threads.db"},
+        )
+        asked: dict[str, Any] = {}
+        async with running(project) as served, http_of(served) as http:
+            api = Api(served, downstream, http)
+            thread_id = (await api.chat("name wipe"))["threadId"]
+            while len(asked) < 2:
+                asked = {one["kind"]: one["id"] for one in (await api.last(thread_id))["questions"]}
+        approve = {asked["approval"]: {"action": "accept", "content": {"decision": "once"}}}
+        async with running(project) as served, http_of(served) as http:
+            api = Api(served, downstream, http)
+            again = (await api.answer(thread_id, approve)).raise_for_status().json()
+            final = (await api.answer(thread_id, {asked["form"]: ACCEPT})).raise_for_status().json()
+    assert [one["id"] for one in again["questions"]] == [asked["form"]]
+    assert "wiped /" in final["content"]
+    assert '"Ada"' in final["content"]
+    assert downstream.answers == [{"action": "accept", "content": {"name": "Ada"}}]

@@ -23,14 +23,19 @@ ACCEPT = {"action": "accept", "content": {"name": "Ada"}}
 LEASE_SECONDS = 2
 
 
-async def test_a_question_is_answered_at_another_process_and_lost_with_its_own(
+async def last(api: httpx.AsyncClient, thread_id: str) -> dict[str, Any]:
+    """The newest answer of a thread."""
+    return dict((await api.get(f"/threads/{thread_id}/messages")).json()["messages"][-1])
+
+
+async def test_a_question_is_answered_at_another_process_also_when_its_own_was_killed(
     database_url: str, tmp_path: Path
 ) -> None:
     environ = {"THREADS_URL": database_url, "PALLAS_LOG_STDERR": "1"}
     async with asking_downstream("modern") as downstream, scripted_llm(calls_the_tool_it_is_told) as llm:
         project = write_project(
             tmp_path / "project",
-            {"user": Agent(["asking"])},
+            {"user": Agent(["asking"]), "boss": Agent(["user"], settings={"depends_on": ["user"]})},
             llm_url=llm.base_url,
             servers={"asking": {"url": downstream.url}},
             gateway={"threads": "${THREADS_URL}", "threads_lease_seconds": LEASE_SECONDS},
@@ -44,13 +49,10 @@ async def test_a_question_is_answered_at_another_process_and_lost_with_its_own(
                 await asyncio.to_thread(program.wait_for, "Try:")
                 there = f"{program.url.replace('localhost', '127.0.0.1')}/api/v1"
 
-                async def asked() -> tuple[str, str]:
-                    response = await http.post(f"{there}/agents/user/chat", json={"message": "name"})
+                async def asked(agent: str = "user", message: str = "name") -> tuple[str, str]:
+                    response = await http.post(f"{there}/agents/{agent}/chat", json={"message": message})
                     document = response.raise_for_status().json()
                     return document["threadId"], document["questions"][0]["id"]
-
-                async def last(thread_id: str) -> dict[str, Any]:
-                    return dict((await here.get(f"/threads/{thread_id}/messages")).json()["messages"][-1])
 
                 thread_id, question = await asked()
                 reread = (await here.post(f"/threads/{thread_id}/answers", json={"answers": {}})).json()
@@ -58,7 +60,7 @@ async def test_a_question_is_answered_at_another_process_and_lost_with_its_own(
                 refused = await here.post(f"/threads/{thread_id}/answers", json=misfit)
                 body = {"answers": {question: ACCEPT}}
                 answered = (await here.post(f"/threads/{thread_id}/answers", json=body)).raise_for_status().json()
-                stored = await last(thread_id)
+                stored = await last(here, thread_id)
 
                 streamed, other = await asked()
                 body = {"answers": {other: ACCEPT}}
@@ -66,20 +68,31 @@ async def test_a_question_is_answered_at_another_process_and_lost_with_its_own(
                     f"/threads/{streamed}/answers", json=body, headers={"Accept": "text/event-stream"}
                 )
 
-                lost, open_question = await asked()
+                left, later = [await asked(), await asked()]
+                lost, open_question = await asked("boss", "user: name")
+                requests = len(llm.requests)
                 program.signal(signal.SIGKILL)
+                body = {"answers": {left[1]: ACCEPT}}  # the lease of the killed process still holds
+                resumed = (await here.post(f"/threads/{left[0]}/answers", json=body)).raise_for_status().json()
 
                 async def ended() -> dict[str, Any] | None:
-                    answer = await last(lost)
+                    answer = await last(here, lost)
                     return answer if answer["status"] == "error" else None
 
                 abandoned = await eventually(ended, what="the end of the lease")
+                waiting = await last(here, later[0])
+                body = {"answers": {later[1]: ACCEPT}}
+                resumed_later = (await here.post(f"/threads/{later[0]}/answers", json=body)).raise_for_status().json()
+                turns_of_the_model = len(llm.requests) - requests
                 late = await here.post(f"/threads/{lost}/answers", json={"answers": {open_question: ACCEPT}})
                 followed = await here.post(f"/threads/{lost}/answers", json={"answers": {}})
-                again = await here.post("/agents/user/chat", json={"message": "hello", "threadId": lost})
+                again = await here.post("/agents/boss/chat", json={"message": "hello", "threadId": lost})
     assert [one["id"] for one in reread["questions"]] == [question]
     assert (refused.status_code, refused.json()["error"]) == (422, "bad_answer")
-    assert downstream.answers == [{"action": "accept", "content": {"name": "Ada"}}] * 2
+    assert downstream.answers == [{"action": "accept", "content": {"name": "Ada"}}] * 4
+    assert resumed["content"] == resumed_later["content"] == answered["content"]
+    assert turns_of_the_model == 2  # those before the questions are not repeated
+    assert (waiting["status"], [one["id"] for one in waiting["questions"]]) == ("asking", [later[1]])
     assert (answered["stopReason"], answered["content"], answered["usage"]) == (
         *("endTurn", stored["content"], stored["usage"]),
     )

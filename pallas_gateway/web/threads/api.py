@@ -24,6 +24,7 @@ from pallas_gateway.web.threads.errors import ApiError, response_to
 from pallas_gateway.web.threads.given_answers import GivenAnswers
 from pallas_gateway.web.threads.live_turn import LiveTurns
 from pallas_gateway.web.threads.responses import TurnResponse
+from pallas_gateway.web.threads.turn_run import Services
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -127,10 +128,9 @@ class ThreadsApi:
         if self._gateway.draining:
             raise ApiError(STOPPING, reason="stopping")
         events, body = requests.wants_events(request), await self._body(request)
-        wait_seconds = self._gateway.configuration.deployment.gateway.queue_seconds
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
-            chat = Chat(agent, body, self._threads, self._gateway.running, self._live, response, wait_seconds)
+            chat = Chat(agent, body, self._services(), response)
             return serve_call(Arrival(agent, caller, request.headers), chat.parse, chat.answer, chat.deliver)
 
         return self._responding(work, events=events)
@@ -142,11 +142,16 @@ class ThreadsApi:
         events, given = requests.wants_events(request), requests.given_answers(await self._body(request))
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
-            answering = GivenAnswers(thread, given, self._threads, self._live, response)
+            answering = GivenAnswers(agent, thread, given, self._services(), response)
             arrival = Arrival(agent, caller, request.headers)
             return serve_call(arrival, answering.parse, answering.answer, answering.deliver)
 
         return self._responding(work, events=events)
+
+    def _services(self) -> Services:
+        settings = self._gateway.configuration.deployment.gateway
+        limits = settings.queue_seconds, settings.ask_seconds
+        return Services(self._threads, self._gateway.running, self._live, *limits)
 
     async def _owned(self, request: Request, thread_id: str) -> tuple[Caller, Thread]:
         """The caller, and its own thread of that id, whose agent it may view."""

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.threads.records import QuestionNotOpenError
 from pallas_gateway.web.threads.errors import ApiError
-from pallas_gateway.web.threads.live_turn import ShownTurn
-from pallas_gateway.web.threads.stored_turn import StoredTurn, turn_in
+from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
+from pallas_gateway.web.threads.stored_turn import StoredTurn, TurnLeftError, turn_in
+from pallas_gateway.web.threads.turn_run import TurnRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pallas_gateway.agents.answering import Answered
+    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.threads.records import Thread
-    from pallas_gateway.threads.service import Threads
-    from pallas_gateway.web.threads.live_turn import LiveTurn, LiveTurns
     from pallas_gateway.web.threads.responses import TurnResponse
+    from pallas_gateway.web.threads.turn_run import Services
 
 
 @dataclass(slots=True)
@@ -27,17 +28,17 @@ class GivenAnswers:
     """Answers and the response: `parse`, `answer` and `deliver` are the arguments of `serve_call`.
 
     Attributes:
+        agent: that of the thread.
         thread: the caller's own; its latest turn asks.
         given: answers by the ids of their questions; without any, the request goes on with the turn.
-        threads: where the turn is stored.
-        live: turns of this process.
+        services: of the gateway.
         response: to the request.
     """
 
+    agent: HostedAgent
     thread: Thread
     given: Mapping[str, Answer]
-    threads: Threads
-    live: LiveTurns
+    services: Services
     response: TurnResponse
     _turn: LiveTurn | StoredTurn | None = None  # None before the answers were given
 
@@ -47,21 +48,31 @@ class GivenAnswers:
         Raises:
             GatewayError: a question is not open, an answer does not fit it, or the database is not available.
         """
-        thread_id = self.thread.id
-        turn = await turn_in(self.threads.store, thread_id, self.thread.turns)
+        thread_id, threads = self.thread.id, self.services.threads
+        turn = await turn_in(threads.store, thread_id, self.thread.turns)
         questions = {one.id: one for one in turn.asks}
         for question_id, answer in self.given.items():
             _refuse_misfit(question_id, questions.get(question_id), answer)
-        live = self.live.find(thread_id, turn.number)
-        self._turn = live or StoredTurn(thread_id, turn, self.threads.store)
+        call = replace(asked, message=turn.question, call_id=turn.call_id, conversation_id=thread_id)
+        live = self.services.live.find(thread_id, turn.number)
+        if self.given and turn.can_be_resumed and live is None:
+            self._turn = self._resumed(call, turn.number)
+            return call
+        self._turn = live or StoredTurn(thread_id, turn, threads.store)
         if self.given:
-            await self.threads.questions.give(thread_id, self.given)
+            await threads.questions.give(thread_id, self.given)
             self._turn.answered(self.given)
-        return replace(asked, call_id=turn.call_id, conversation_id=thread_id)
+        return call
 
     async def answer(self, call: Call) -> Reply:
         """Return the reply of the turn; with JSON, that the agent asks, as long as a question is open."""
-        del call
+        try:
+            return await self._followed()
+        except TurnLeftError:  # the process that took the answers is gone
+            self._turn = self._resumed(call, self.thread.turns)
+            return await self._followed()
+
+    async def _followed(self) -> Reply:
         turn, events = self._turn, self.response.events
         if turn is None:
             raise RuntimeError("the answers were not given")
@@ -70,6 +81,14 @@ class GivenAnswers:
     async def deliver(self, answered: Answered) -> None:
         """Send the response, or its end."""
         await self.response.end(answered, self._turn or ShownTurn(self.thread.id))
+
+    def _resumed(self, call: Call, number: int) -> LiveTurn:
+        """Go on in this process with a turn that another one has left."""
+        turn = LiveTurn(self.thread.id, is_first=False)
+        run = TurnRun(self.agent, self.services, turn, self.response.events is not None, given=self.given)
+        opened = self.services.threads.turns.resumed_turn(self.thread.id, number, run.resume)
+        self.services.live.begin(turn, run.run(call, opened))
+        return turn
 
 
 def _refuse_misfit(question_id: str, question: Question | None, answer: Answer) -> None:

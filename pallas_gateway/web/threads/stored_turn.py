@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pallas_gateway.web.connection import ServerSentEvents
 
 
+class TurnLeftError(Exception):
+    """A turn has to be resumed to go on."""
+
+
 class StoredTurn(ShownTurn):
     """A turn in the database; a client that leaves does not end its call."""
 
@@ -47,11 +51,17 @@ class StoredTurn(ShownTurn):
         return _reply_of(turn.outcome)
 
     async def _next(self, shown: Collection[str]) -> Turn:
-        """Return the turn when it has ended, or has an open question that was not shown."""
+        """Return the turn when it has ended, or has an open question that was not shown.
+
+        Raises:
+            TurnLeftError: its process is gone, and all its questions have answers.
+        """
         pause, longest = POLL_SECONDS
         while True:
             turn = await turn_in(self._store, str(self.thread_id), self.number or 0)
             self.questions = {one.id: one for one in turn.asks}
+            if turn.can_be_resumed and not turn.asks:
+                raise TurnLeftError
             if turn.status != "pending" or any(id_ not in shown for id_ in self.questions):
                 return turn
             await asyncio.sleep(pause)

@@ -8,7 +8,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Make the tables."""
     op.create_table(
         "pallas_questions",
         sa.Column("thread_id", sa.String(32), sa.ForeignKey("pallas_threads.id", ondelete="CASCADE"), primary_key=True),
@@ -18,8 +18,17 @@ def upgrade() -> None:
         sa.Column("answer", sa.JSON),
         sa.Column("asked_at", sa.BigInteger, nullable=False),
     )
+    op.create_table(
+        "pallas_checkpoints",
+        sa.Column("thread_id", sa.String(32), sa.ForeignKey("pallas_threads.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("turn", sa.Integer, nullable=False),
+        sa.Column("params", sa.JSON),
+        sa.Column("checkpoint", sa.Text, nullable=False),
+        sa.Column("valid_until", sa.BigInteger, nullable=False),
+    )
 
 
 def downgrade() -> None:
-    """Remove it, and with it the open questions."""
+    """Remove them, and with them the open questions."""
+    op.drop_table("pallas_checkpoints")
     op.drop_table("pallas_questions")
