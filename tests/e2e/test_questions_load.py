@@ -1,4 +1,4 @@
-"""Many calls that ask at once: each question reaches its own caller, each answer its own call, and nothing is left."""
+"""Many calls that ask: each question reaches its own caller, each answer its own call, and nothing is left."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.calling import answer_of, ask
-from tests.e2e.test_questions import CAN_BE_ASKED, gateway_of, questions
-from tests.support.asking import asking_downstream
+from tests.e2e.test_questions import CAN_BE_ASKED, ROOT, asked_at, gateway_of, questions
+from tests.support.asking import asking_downstream, stdio_settings
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
 from tests.support.gateway import Agent, until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
-from tests.support.scripted_llm import call_tools, say
-from tests.support.waiting import eventually
+from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.clients import RawClient, RawReply
+    from tests.support.clients import RawCall, RawClient, RawReply
     from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Turn
+    from tests.support.scripted_llm import LlmRequest, Script, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
+pytestmark = pytest.mark.usefixtures("no_trust_store", "patience")
 CALLS = 200
+PATIENCE_SECONDS = 300
 SENTINEL = re.compile(r"sentinel-(\d+)")
 INITIALIZE_VERSION = INITIALIZE_VERSIONS[-1]
 
@@ -67,22 +68,25 @@ class Caller:
     async def _on_the_stream(self, client: RawClient) -> RawReply:
         headers = {"mcp-protocol-version": INITIALIZE_VERSION, "mcp-session-id": f"session-{self.number}.f"}
         async with client.in_flight("tools/call", self.call, headers=headers) as call:
-            while not (asked := [one for one in call.messages if one.get("method") == "elicitation/create"]):
-                await call.wait_for_notifications(len(call.notifications) + 1, 90)
+            question = await question_on(call)
             await self.all_asked.wait()
-            body = {"jsonrpc": "2.0", "id": asked[0]["id"], "result": self.answer}
+            body = {"jsonrpc": "2.0", "id": question["id"], "result": self.answer}
             taken = await client.post(body, headers={**client.headers_of(""), **headers})
             assert taken.status_code == 202
-            return await call.reply(90)
+            return await call.reply(PATIENCE_SECONDS)
 
     async def _by_repeating(self, client: RawClient) -> RawReply:
-        asked = await client.request("tools/call", self.call, meta=CAN_BE_ASKED)
+        asked = await self._reply(client, self.call)
         self.seen += str(asked.messages)
         (id_,) = asked.result["inputRequests"]
         state = asked.result["requestState"]
         await self.all_asked.wait()
         more = {"requestState": state, "inputResponses": {id_: self.answer}}
-        return await client.request("tools/call", {**self.call, **more}, meta=CAN_BE_ASKED)
+        return await self._reply(client, {**self.call, **more})
+
+    async def _reply(self, client: RawClient, params: dict[str, Any]) -> RawReply:
+        async with client.in_flight("tools/call", params, meta=CAN_BE_ASKED) as call:
+            return await call.reply(PATIENCE_SECONDS)
 
 
 @pytest.mark.crowd
@@ -97,10 +101,10 @@ async def test_many_calls_that_ask_at_once_get_each_their_own_question_and_answe
         before = snapshot()
         all_asked = asyncio.Barrier(CALLS + 1)
         callers = [Caller(number, served.url("user"), all_asked) for number in range(CALLS)]
-        async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
             for caller in callers:
                 group.create_task(caller.run())
-            await eventually(lambda: all_asked.n_waiting == CALLS, 120, what="every caller asked")
+            await eventually(lambda: all_asked.n_waiting == CALLS, PATIENCE_SECONDS, what="every caller asked")
             assert served.metric("pallas_questions_open", agent="user") == CALLS
             assert served.gateway.running.waiting.count == CALLS
             await all_asked.wait()
@@ -120,3 +124,51 @@ def assert_no_question_left(served: Running) -> None:
     assert (len(running.open_calls), len(running.answers), running.waiting.count) == (0, 0, 0)
     assert served.metric("pallas_questions_open", agent="user") == 0
     assert served.metric("pallas_calls_in_flight", agent="user") == 0
+
+
+async def test_programs_that_ask_end_with_the_calls_of_clients_that_leave(tmp_path: Path) -> None:
+    gate = Gate()
+    server = {**stdio_settings("initialize"), "cwd": str(ROOT)}
+    async with gateway_of(tmp_path, server, script=held_after_answers(gate)) as served:
+        url = served.url("user")
+        await ask(url, "warm")
+        before = snapshot()
+        await leave_asked(url)
+        await leave_after_answer(url, gate)
+        await until_idle(served)
+        await assert_nothing_left(before)
+        assert_no_question_left(served)
+
+
+def held_after_answers(gate: Gate) -> Script:
+    def script(request: LlmRequest) -> Turn:
+        if request.last_user_text == "warm":
+            return say("warm")
+        return hang(gate) if request.tool_results else call_tools([("asking__name", {})])
+
+    return script
+
+
+async def leave_asked(url: str) -> None:
+    """Call in the initialize era, and hang up when the question comes."""
+    headers = {"mcp-protocol-version": INITIALIZE_VERSION, "mcp-session-id": "session.f"}
+    async with (
+        raw_client(url, protocol_version=INITIALIZE_VERSION, headers=headers) as client,
+        client.in_flight("tools/call", tool_params("send_message", {"message": "name"})) as call,
+    ):
+        await question_on(call)
+
+
+async def question_on(call: RawCall) -> dict[str, Any]:
+    """Return the question on the stream of a call, once it is there."""
+    while not (asked := [one for one in call.messages if one.get("method") == "elicitation/create"]):
+        await call.wait_for_notifications(len(call.notifications) + 1, PATIENCE_SECONDS)
+    return asked[0]
+
+
+async def leave_after_answer(url: str, gate: Gate) -> None:
+    """Call in 2026-07-28, answer the question, and hang up while the model works on the answer."""
+    repeating = asyncio.create_task((await asked_at(url)).repeat())
+    await gate.wait_for_entered()
+    repeating.cancel()
+    await asyncio.wait({repeating})
