@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.program import Program, started
-from tests.e2e.conftest import limits, no_trust_store, patience
+from tests.e2e.conftest import limits, patience
 from tests.support.gateway import Agent, write_project
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["gateway", "limits", "no_trust_store", "patience"]
+__all__ = ["gateway", "limits", "patience"]
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tests.deploy.ingress import Ingress
     from tests.support.gateway import Running
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 AGENTS = {"solo": Agent(settings={"model_capabilities": {"vision": True}, "icon": "/solo.svg"})}
 OWN, CLIENT, SOMEBODY = "127.0.0.1", "127.0.0.2", "203.0.113.9"  # the ingress's address, the client's, made up
 FIVE_MINUTES = 300 / SCALE

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tests.e2e.calling import Answer
     from tests.support.gateway import Project
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 REPLICAS = 2
 PATIENCE_SECONDS = 120  # of clients, on a machine that is busy with replicas
 CALLS_A_SECOND = 15  # what this leaves of two cores is for the replicas that start

@@ -14,7 +14,6 @@ from tests.support.gateway import limited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
-    from pathlib import Path
 
     from tests.e2e.providers import Served
     from tests.support.gateway import Limits
@@ -27,26 +26,11 @@ def no_secrets_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(redaction, "configured", redaction.KnownSecrets())
 
 
-@pytest.fixture
-def no_trust_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """HTTP clients load an empty trust store: nothing here speaks TLS, and a real one costs each client 20 to 40 ms."""
-    return _without_trust_store(tmp_path_factory, monkeypatch)
-
-
-def _without_trust_store(paths: pytest.TempPathFactory, patch: pytest.MonkeyPatch) -> Path:
-    empty = paths.mktemp("no-certificates")
-    patch.delenv("SSL_CERT_FILE", raising=False)
-    patch.setenv("SSL_CERT_DIR", str(empty))
-    return empty
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
     """A gateway over one provider for all tests of a module, which runs in one event loop (`provider_matrix`)."""
-    with pytest.MonkeyPatch.context() as patch:
-        _without_trust_store(tmp_path_factory, patch)
-        async with serving_all(tmp_path_factory.mktemp("shared") / "project", request.param) as served:
-            yield served
+    async with serving_all(tmp_path_factory.mktemp("shared") / "project", request.param) as served:
+        yield served
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tests.e2e.guarded import Guarded
     from tests.support.gateway import Running
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 each_version = pytest.mark.parametrize("version", EACH_VERSION)
 INITIALIZE = "2025-06-18"
 BROKEN = Agent(source="raise ValueError('no key')\n", settings={"description": "Would help."})

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from tests.support.scripted_llm import ScriptedLlm
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 LIMIT = 20
 SAID = f"at most {LIMIT} (gateway.max_history_entries)"
 ROW = {"role": "user", "content": "hi"}

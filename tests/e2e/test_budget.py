@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 INITIALIZE_VERSION = "2025-06-18"
 WARM_UP_CALLS = 2
 CALLS = 5

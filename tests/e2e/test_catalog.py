@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tests.support.gateway import Limits, Project, Running
     from tests.support.scripted_llm import ScriptedLlm
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 ALICE: dict[str, Any] = {"bearer": "alice-token", "headers": {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}}
 NUMBER = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
 TEXT = {"type": "object", "properties": {"t": {"type": "string"}}, "required": ["t"]}

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tests.support.gateway import Running
     from tests.support.scripted_llm import Script, ScriptedLlm
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 
 LEAD: Mapping[str, Any] = {
     "instruction": "You are lead.\nBe brief.",

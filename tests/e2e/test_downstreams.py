@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tests.support.gateway import Limits, Running
     from tests.support.scripted_llm import ScriptedLlm
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 WEATHER = """
 from mcp.server.mcpserver import MCPServer
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.support.gateway import Project, Running
     from tests.support.scripted_llm import ScriptedLlm
 
-pytestmark = pytest.mark.usefixtures("no_trust_store", "no_programs")
+pytestmark = pytest.mark.usefixtures("no_programs")
 
 EXAMPLES = Path(fast_agent.__file__).parent / "resources" / "examples"
 CARDS = EXAMPLES / "hf-toad-cards"

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tests.support.clients import RawCall
     from tests.support.gateway import Limits, Project, Running
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 BROKEN = Agent(source="raise ValueError('no key for the archive')\n")
 
 

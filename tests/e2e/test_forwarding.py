@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tests.support.gateway import Limits
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store", "patience")
+pytestmark = pytest.mark.usefixtures("patience")
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tests.support.downstreams import HttpRequest
     from tests.support.scripted_llm import LlmRequest, Script, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store", "patience")
+pytestmark = pytest.mark.usefixtures("patience")
 
 
 # --- Sessions

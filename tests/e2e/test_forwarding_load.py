@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = [
-    pytest.mark.usefixtures("no_trust_store", "many_descriptors", "patience"),
+    pytest.mark.usefixtures("many_descriptors", "patience"),
     pytest.mark.crowd,
 ]
 CALLERS = 100

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tests.support.asgi import Receive, Scope, Send
     from tests.support.gateway import Limits, Project, Running
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 ANSWERING = """
 import json, sys
 request = json.loads(sys.stdin.readline())

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tests.support.clients import RawCall
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 BEAT = {"heartbeat_seconds": 0.2}
 PATIENCE = 1.5  # seconds without a byte after which the clients and the proxy of these tests give up
 LONG = 16  # heartbeats: more than two patiences

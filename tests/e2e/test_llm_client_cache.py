@@ -6,8 +6,6 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.support.asgi import headers_of
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, until_idle, write_project
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
     from tests.support.asgi import Receive, Scope, Send
     from tests.support.gateway import Running
     from tests.support.scripted_llm import Script
-
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 
 
 class Baking:

@@ -14,8 +14,6 @@ from tests.support.scripted_llm import fail, scripted_llm
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
-
 
 @pytest.mark.parametrize("body", [{"error": {"message": 'it\'s too "long"', "code": "long"}}, {"detail": "too long"}])
 async def test_clients_receive_the_providers_message_and_no_python(body: dict[str, Any], tmp_path: Path) -> None:

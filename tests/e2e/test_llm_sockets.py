@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pallas_gateway.limits import LlmLimits
 from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.llm import client_cache
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
     from tests.support.gateway import Limits, Running
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 TOKEN = "token-of-a-caller-that-has-gone"
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tests.support.clients import RawClient
     from tests.support.gateway import Limits
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 CALLS = 200
 AT_ONCE = 50
 VANISHING_CALLS = 300

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tests.e2e.watching import Stage
     from tests.support.scripted_llm import CallTools, LlmRequest, Say, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 LIMIT = "[Stopped: the agent reached its limit of steps"
 
 

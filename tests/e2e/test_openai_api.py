@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n not really").decode()
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}", "detail": "low"}}
 ON = {"openai_api": True}

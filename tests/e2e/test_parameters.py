@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tests.e2e.watching import Stage
     from tests.support.scripted_llm import LlmRequest, Script, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 DEFAULTS = {"temperature": 0.5, "seed": 7, "system_append": "Be kind.", "extra": {"min_p": 1, "top_a": 2}}
 MODELS = ["generic.test-model", "generic.other-model"]
 AGENTS = {

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.e2e.provider_matrix import ANTHROPIC, AZURE, BEDROCK, GEMINI, OPENAI, PROVIDERS, RESPONSES, over_providers
 from tests.e2e.providers import serving
 from tests.support.clients import MODERN_VERSION, raw_client
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from tests.e2e.providers import Provider, Served
     from tests.support.scripted_llm import Json, LlmRequest
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 
 ROWS = [
     *PROVIDERS,

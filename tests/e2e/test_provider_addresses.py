@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tests.support.asgi import Receive, Scope, Send
 
 pytestmark = [
-    pytest.mark.usefixtures("no_trust_store"),
     pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession"),  # google-genai's own
 ]
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 CALLS = 40
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from tests.support.scripted_llm import Json, LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 USAGE = Usage(prompt=30, completion=7, cached=4, reasoning=3)
 DIALECTS = {
     "Groq": (GROQ, Chat(usage="groq", calls_in="one")),

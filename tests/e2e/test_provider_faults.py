@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.gateway import Limits
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = [pytest.mark.usefixtures("no_trust_store"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 SOON: Mapping[str, str] = {"retry_after": "0.01"}
 REPEATED = "LLM request repeated"
 

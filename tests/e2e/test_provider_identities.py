@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tests.support.asgi import Receive, Scope, Send
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 on_vertex = pytest.mark.parametrize("provider", [GEMINI_VERTEX, ANTHROPIC_VERTEX], ids=str)
 
 

@@ -21,7 +21,6 @@ from tests.support.scripted_llm import say
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 MOST_IN_A_CALL = 10.0
 """Times the reference, which is 5 ms: the event loop is blocked for 50 ms at most."""
 MOST_AT_START = 40.0

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tests.support.asgi import Receive, Scope, Send
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 AT_V1 = {"base_url": "{url}/v1"}
 CODEX_BY_LOGIN = replace(CODEX, config=AT_V1)
 XAI_BY_LOGIN = replace(XAI, config=AT_V1)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from tests.e2e.providers import Served
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 MOONSHOT = Provider("moonshot", "moonshot.kimi-k3", None, {"api_key": KEY, "base_url": "{url}/v1"})
 TENSORZERO = Provider("tensorzero", "tensorzero.function", None, {"api_key": KEY, "base_url": "{url}"})
 OPUS = replace(ANTHROPIC, model="anthropic.claude-opus-5")

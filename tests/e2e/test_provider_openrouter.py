@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from tests.support.asgi import Receive, Scope, Send
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
-
 
 async def test_a_list_that_fails_is_not_asked_for_in_each_call(tmp_path: Path) -> None:
     async with serving(tmp_path, OPENROUTER, lambda _: say("Done.")) as served:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tests.e2e.providers import Served
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 AS_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
 ONE_TOOL = {"type": "function", "function": {"name": "tools__echo"}}

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tests.support.providers.provider import ScriptedProvider
     from tests.support.scripted_llm import Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 SOON: Mapping[str, str] = {"retry_after": "0.01"}
 PAGE = Reply(502, b"<html><body>Bad gateway</body></html>", "text/html", {"retry-after": "0.01"})
 INCOMPLETE = "what its provider sent is not a complete answer"

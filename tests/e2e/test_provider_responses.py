@@ -17,7 +17,6 @@ from tests.support.scripted_llm import say
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 REPEATED = "LLM request repeated"
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.e2e.providers import Served
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = [pytest.mark.usefixtures("no_trust_store"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 BLACK = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
 GREY = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGM4AQAAygDJmcpdfgAAAABJRU5ErkJggg=="
 

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tests.support.gateway import Limits, Project, Running
     from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 ROOT = Path(__file__).parents[2]
 EACH_ERA = pytest.mark.parametrize("era", ["initialize", "modern"])
 EACH_MODE = pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])

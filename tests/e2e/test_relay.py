@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tests.support.downstreams import Era
     from tests.support.scripted_llm import CallTools, LlmRequest, Say, Script, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 Servers = dict[str, dict[str, Any]]
 EACH_MODE = pytest.mark.parametrize("mode", [{}, {"protocol_mode": "legacy"}], ids=["default", "legacy"])
 

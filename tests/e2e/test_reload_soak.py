@@ -35,7 +35,6 @@ POOLS = ("AnyIO worker", "asyncio_", "ThreadPoolExecutor")
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.usefixtures("no_trust_store")
 async def test_two_hundred_reloads_under_load_leave_nothing_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

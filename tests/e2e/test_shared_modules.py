@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.downstreams import StatelessDownstream
     from tests.support.gateway import Limits, Project, Running
 
-pytestmark = pytest.mark.usefixtures("no_trust_store", "imports")
+pytestmark = pytest.mark.usefixtures("imports")
 
 TWO = """
 import threading

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 WARM_UP_CALLS = 3
 PACKAGE = Path(pallas_gateway.__file__).parent
 NO_CODE = SimpleNamespace(co_filename="")

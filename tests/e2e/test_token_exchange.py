@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tests.support.downstreams import Downstream
     from tests.support.gateway import Limits, Running
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 SECRET = "clients-secret"
 ECHO = ("notes__echo", {"text": "hi"})
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from tests.support.gateway import Running
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 LONGEST_LIST, LONGEST_AT_MCP = 2500, 1000
 """Bytes of an agent's whole `tools/list`, and of an agent at `/mcp`."""
 NAME = "technical_research"

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tests.e2e.watching import Watched
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 Payload = dict[str, Any]
 ADD = call_tools([("tools__add", {"a": 1, "b": 2})], text="Let me see.")
 
