@@ -10,7 +10,7 @@ PROGRAMS := $(SUITE)/node_modules/.package-lock.json $(CONSOLE)/node_modules/.pa
 BENCHES := benchmarks/.venv/.ready benchmarks/agno/.venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test drift soak bench bench-soak bench-profile lint types floors check lock docs programs vendor conformance clean
+.PHONY: help setup serve test drift soak bench bench-soak bench-profile lint types floors check lock docs programs vendor screenshots conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -89,6 +89,9 @@ programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, 
 
 vendor: $(READY) $(PROGRAMS) ## copy the console's libraries from the packages in tests/console/package.json
 	@$(BIN)/python -m tests.console.vendor
+
+screenshots: $(READY) ## take the pictures of the console for the documentation
+	@$(BIN)/python -m tests.console.screenshots
 
 conformance: $(READY) $(PROGRAMS) ## run the MCP conformance suite against the gateway
 	@PALLAS_CI=1 $(BIN)/pytest $(SUITE)

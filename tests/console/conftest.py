@@ -17,7 +17,7 @@ from tests.support_programs import program
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from playwright.async_api import Browser
+    from playwright.async_api import Browser, Playwright
 
 _FLAGS = (
     "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -25,15 +25,21 @@ _FLAGS = (
 )  # fmt: skip
 
 
+async def launched(playwright: Playwright) -> Browser:
+    """Start Debian's Chromium."""
+    # Chromium's own sandbox cannot be used by root, as which CI runs; the pages are our own.
+    return await playwright.chromium.launch(
+        executable_path=program("chromium", "chromium"), args=_FLAGS, chromium_sandbox=False
+    )
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncGenerator[Browser]:
     """Debian's Chromium, one for all tests."""
-    path = program("chromium", "chromium")
     async with async_playwright() as playwright:
-        # Chromium's own sandbox cannot be used by root, as which CI runs; the pages are our own.
-        launched = await playwright.chromium.launch(executable_path=path, args=_FLAGS, chromium_sandbox=False)
-        yield launched
-        await launched.close()
+        one = await launched(playwright)
+        yield one
+        await one.close()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
