@@ -131,7 +131,7 @@ class Journal:
         self._recorded: list[PromptMessageExtended] = []
         if checkpoint is not None:
             try:
-                self._load(json.loads(zlib.decompress(base64.b85decode(checkpoint))))
+                self._load(json.loads(zlib.decompress(base64.b64decode(checkpoint))))
             except (ValueError, KeyError, TypeError, zlib.error, ValidationError) as error:
                 message = "The call cannot be resumed by this version of the gateway. Call the tool again."
                 raise CallRefusedError(message, reason="call_again") from error
@@ -178,7 +178,7 @@ class Journal:
             "runs": [*ended, *present],
             "all_approved": self._questions.approvals is not None and self._questions.approvals.all_allowed,
         }
-        text = base64.b85encode(zlib.compress(json.dumps(document).encode())).decode()
+        text = base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
         return text if len(text) <= LONGEST_CHECKPOINT else None
 
     def _load(self, document: Mapping[str, Any]) -> None:
