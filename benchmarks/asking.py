@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from benchmarks import contenders, load
-from benchmarks.fakes.downstream import ASKS
+from benchmarks.fakes.downstream import ASKS, ASKS_LONG
 from benchmarks.figures import Bounds, figure
 from benchmarks.load import Load
 from benchmarks.project import Agent
@@ -32,7 +32,9 @@ async def measure(servers: Servers) -> None:
     agents = {
         "tooled": servers.agents["tooled"],
         "asking": Agent(contenders.llm_url(bench.llm, "tool"), (asks,)),
-        "turns": Agent(many, (asks,), settings={"loop_repeat_threshold": 0}),
+        "turns": Agent(
+            many, (contenders.downstream(bench.downstreams, ASKS_LONG),), settings={"loop_repeat_threshold": 0}
+        ),
     }
     async with contenders.gateway(bench.new_folder(), agents, settings=_SETTINGS) as gateway:
         await _cpu(bench, gateway["asking"], gateway["tooled"])
@@ -64,7 +66,7 @@ async def _cpu_ms_of_a_request(endpoint: Endpoint) -> float:
 async def _state(bench: Bench, endpoint: Endpoint) -> None:
     async with load.client(endpoint, era="modern", can_be_asked=True) as one:
         await one.call()
-    title = f"state of a call that asks in each of its {TURNS} turns"
+    title = f"state of a call that asks in each of its {TURNS} turns, with tool results of 2,000 characters"
     bench.check("asking/state", title, figure([one.largest_state / 1024]), Bounds(64, 32, at_least=False), "KB")
 
 

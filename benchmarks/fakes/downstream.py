@@ -1,7 +1,8 @@
 """Many MCP servers in one process, with one tool each: `python -m benchmarks.fakes.downstream`.
 
 `/NAME/MS/mcp` is the server NAME, which answers each request MS milliseconds after it came. Both protocol eras. The
-server `asks` answers a tool call of 2026-07-28 once it has asked the caller by a form.
+servers `asks` and `asks-long` answer a tool call of 2026-07-28 once they have asked the caller by a form, the latter in
+2,000 characters.
 `GET /counts` says how many requests of each JSON-RPC method each server has seen, `POST /counts` begins anew.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
+from hashlib import sha256
 from typing import Any
 
 from benchmarks.fakes.http import Request, as_json, main, whole
@@ -35,7 +37,7 @@ _RESULTS: dict[str, dict[str, Any]] = {
     "tools/call": {"content": [{"type": "text", "text": FACT}], "isError": False, "resultType": "complete"},
     "ping": {},
 }
-ASKS = "asks"
+ASKS, ASKS_LONG = "asks", "asks-long"
 _QUESTION = {
     "method": "elicitation/create",
     "params": {
@@ -71,7 +73,7 @@ def _response(request: Request, name: str) -> bytes:
     _counts[name][message.get("method", "?")] += 1
     if "id" not in message:
         return whole(b"", status="202 Accepted")
-    result = _result(message["method"], message.get("params") or {}, asks=name == ASKS)
+    result = _result(name, message)
     if result is None:
         error = {"code": -32601, "message": "Method not found"}
         return as_json({"jsonrpc": "2.0", "id": message["id"], "error": error})
@@ -79,13 +81,22 @@ def _response(request: Request, name: str) -> bytes:
     return whole(f"event: message\ndata: {event}\n\n".encode(), content_type="text/event-stream")
 
 
-def _result(method: str, params: dict[str, Any], *, asks: bool) -> dict[str, Any] | None:
-    if asks and method == "tools/call" and not params.get("inputResponses"):
+def _result(name: str, message: dict[str, Any]) -> dict[str, Any] | None:
+    method, params = message["method"], message.get("params") or {}
+    if name in {ASKS, ASKS_LONG} and method == "tools/call" and not params.get("inputResponses"):
         return _ASKED
+    if name == ASKS_LONG and method == "tools/call":
+        return {**_RESULTS[method], "content": [{"type": "text", "text": _long_fact(message["id"])}]}
     if method == "initialize":
         version = params.get("protocolVersion", "2025-06-18")
         return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": _INFO}
     return _RESULTS.get(method)
+
+
+def _long_fact(number: object) -> str:
+    """Return a text that differs from call to call: equal ones would make a compressed state small."""
+    parts = (sha256(f"{number} {part}".encode()).hexdigest() for part in range(31))
+    return f"{FACT} {''.join(parts)}"
 
 
 if __name__ == "__main__":
