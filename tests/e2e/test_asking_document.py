@@ -19,7 +19,6 @@ from tests.support.scripted_llm import call_tools, say, scripted_llm
 if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "asking.md"
 WITH_SDK, WITH_FASTMCP = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.support.downstreams import Era
 
-pytestmark = pytest.mark.usefixtures("no_trust_store", "patience")
+pytestmark = pytest.mark.usefixtures("patience")
 ROOT = Path(__file__).parents[2]
 
 

@@ -8,7 +8,6 @@ import signal
 from typing import TYPE_CHECKING
 
 import httpx
-import pytest
 from mcp_types import ElicitRequestFormParams
 
 from tests.cli.program import started
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from tests.support.downstreams import Era
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 ANSWER, MISFIT = "canary-answer", "canary-answer-that-is-far-too-long"
 KEPT_OUT = (FORM, URL_MESSAGE, "pay.example", "url-secret", "May the tool", "canary-path", ANSWER, MISFIT)
 

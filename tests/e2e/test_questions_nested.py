@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store", "patience")
+pytestmark = pytest.mark.usefixtures("patience")
 
 # --- peers -----------------------------------------------------------------------------------------------------------
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
-
 
 @dataclass(frozen=True)
 class Resumed:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.usefixtures("no_trust_store")
 EVENTS = {"Accept": "text/event-stream"}
 ACCEPT = {"action": "accept", "content": {"name": "Ada"}}
 
