@@ -31,7 +31,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_trust_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def no_trust_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """HTTP clients load an empty trust store: no test needs a real one, which costs each client 40 to 60 ms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("SSL_CERT_FILE", raising=False)
