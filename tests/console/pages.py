@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Route, ViewportSize
 
 AXE = Path(__file__).parent / "node_modules/axe-core/axe.min.js"
+SCHEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 NARROW: ViewportSize = {"width": 360, "height": 740}
 WIDE: ViewportSize = {"width": 1280, "height": 800}
 
@@ -84,14 +85,18 @@ class Pages:
 
 
 async def findings(page: Page) -> list[str]:
-    """Return the problems that axe finds in a page: its rules of WCAG 2.2 AA and its best practices."""
+    """Return the problems that axe finds in a page, light and dark: its rules of WCAG 2.2 AA and its best practices."""
     axe = require_program(AXE if AXE.exists() else None, "axe-core is not installed (make programs)")
     await page.evaluate(axe.read_text(encoding="utf-8"))
-    result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    return [
-        f"{one['id']}: {one['help']}: {json.dumps([node['html'] for node in one['nodes']])[:500]}"
-        for one in result["violations"]
-    ]
+    found = []
+    for scheme in SCHEMES:
+        await page.emulate_media(color_scheme=scheme)
+        result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        found += [
+            f"{scheme}: {one['id']}: {one['help']}: {json.dumps([node['html'] for node in one['nodes']])[:500]}"
+            for one in result["violations"]
+        ]
+    return found
 
 
 def _origin(url: str) -> str:

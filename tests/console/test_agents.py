@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
@@ -52,11 +52,8 @@ async def test_each_agent_is_a_link_with_its_state_and_reason(served: Running, p
     await expect(broken.get_by_text("no key")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_the_agents_are_accessible_and_fit_a_narrow_screen(
-    served: Running, pages: Pages, scheme: Literal["light", "dark"]
-) -> None:
-    page = await pages.open(served.base_url, scheme=scheme, narrow=True)
+async def test_the_agents_are_accessible_and_fit_a_narrow_screen(served: Running, pages: Pages) -> None:
+    page = await pages.open(served.base_url, narrow=True)
     await expect(page.get_by_text("error", exact=True)).to_be_visible()
     assert await findings(page) == []
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
@@ -73,11 +73,8 @@ async def test_the_console_shows_the_texts_of_the_chosen_server(served: Running,
 
 
 @pytest.mark.asyncio(loop_scope="session")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_the_view_is_accessible_and_fits_a_narrow_screen(
-    served: Running, pages: Pages, scheme: Literal["light", "dark"]
-) -> None:
-    page = await pages.open(served.base_url, "#/connect", scheme=scheme, narrow=True)
+async def test_the_view_is_accessible_and_fits_a_narrow_screen(served: Running, pages: Pages) -> None:
+    page = await pages.open(served.base_url, "#/connect", narrow=True)
     await expect(page.get_by_role("listitem")).to_have_count(len(clients()))
     assert await findings(page) == []
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360

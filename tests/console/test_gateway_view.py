@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
@@ -25,7 +25,6 @@ AGENTS = {
     "echo": Agent(settings={"description": "Repeats <i>all</i>."}),
     "broken": Agent(source="raise ValueError('no key')\n"),
 }
-BOTH: list[Literal["light", "dark"]] = ["light", "dark"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -88,11 +87,8 @@ async def test_the_details_are_the_tools_and_downstreams_that_a_client_sees(serv
 
 
 @pytest.mark.parametrize("view", ["#/gateway", "#/agents/lead/details"])
-@pytest.mark.parametrize("scheme", BOTH)
-async def test_the_views_are_accessible_and_fit_a_narrow_screen(
-    served: Running, pages: Pages, view: str, scheme: Literal["light", "dark"]
-) -> None:
-    page = await pages.open(served.base_url, view, scheme=scheme, narrow=True)
+async def test_the_views_are_accessible_and_fit_a_narrow_screen(served: Running, pages: Pages, view: str) -> None:
+    page = await pages.open(served.base_url, view, narrow=True)
     await expect(
         page.get_by_text("send_message" if "details" in view else "Configuration loaded", exact=True)
     ).to_be_visible()
