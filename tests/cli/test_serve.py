@@ -44,6 +44,7 @@ def test_serve_prints_where_everything_is_and_nothing_else(gateway: Program) -> 
         "",
         f"Registry: {url}/.well-known/mcp/server.json",
         f"At once:  {url}/mcp",
+        f"Console:  {url}/console/",
         f"Talk:     pallas-gateway chat echo --url {url.replace('localhost', '127.0.0.1')}",
         f"Try:      pallas-gateway call echo 'Hello' --url {url.replace('localhost', '127.0.0.1')}",
     ]
@@ -235,7 +236,7 @@ def test_nothing_that_an_agent_prints_reaches_stdout(tmp_path: Path) -> None:
         ran = program.end()
 
     firsts = [line.split()[0] for line in ran.out.splitlines() if line]
-    assert firsts == ["AGENT", "echo", "Registry:", "At", "Talk:", "Try:"]
+    assert firsts == ["AGENT", "echo", "Registry:", "At", "Console:", "Talk:", "Try:"]
     for when in ("at import", "in a call"):
         for how in ("printed", "written", "past Python", "by a child"):
             assert f"{how} {when}\n" in ran.err

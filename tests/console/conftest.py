@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest_asyncio
-from playwright.async_api import async_playwright
+from playwright.async_api import async_playwright, expect
 
 from tests.console.pages import Pages
 from tests.support_programs import program
@@ -36,6 +36,7 @@ async def launched(playwright: Playwright) -> Browser:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncGenerator[Browser]:
     """Debian's Chromium, one for all tests."""
+    expect.set_options(timeout=30_000)  # a busy machine is slow
     async with async_playwright() as playwright:
         one = await launched(playwright)
         yield one

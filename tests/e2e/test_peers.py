@@ -248,7 +248,8 @@ async def test_peer_is_called_without_a_request(mode: str, tmp_path: Path, monke
     with reserved_port() as documented, reserved_port() as own, reserved_port() as parents:
         async with scripted_llm(relay) as llm:
             tls = write_certificate(tmp_path) if mode == "tls" else None
-            gateway = {"port": own, "per_port": mode == "per port", **({"tls": TLS_FILES} if tls else {})}
+            ports = {"per_port": True, "registry_port": own} if mode == "per port" else {"port": own}
+            gateway = {**ports, **({"tls": TLS_FILES} if tls else {})}
             project = family(tmp_path, llm, f"http://localhost:{documented}/mcp", port=documented, gateway=gateway)
             project.edit(lambda document: document["agents"]["parent"].update(port=parents))
             async with running(project):
