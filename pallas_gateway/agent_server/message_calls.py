@@ -29,11 +29,11 @@ from pallas_gateway.agent_server.rounds import (
 )
 from pallas_gateway.agent_server.tools import call_result, conversation_id_of, parse_call
 from pallas_gateway.agents.answering import Arrival, serve_call
+from pallas_gateway.calls.asking import CANNOT_ASK
 from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.channel import StreamOptions
-from pallas_gateway.calls.questions import CANNOT_ASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.agents.answering import Answered
     from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.calls.asking import Asker
     from pallas_gateway.calls.assistant_stream import Payload
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.cancellation import RequestKey
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.nesting import Parent, RunningCalls
     from pallas_gateway.calls.open_calls import OpenCall
     from pallas_gateway.calls.progress import ProgressEvent
-    from pallas_gateway.calls.questions import Asker
     from pallas_gateway.identity.caller import Caller
 
 type ToolResult = CallToolResult | InputRequiredResult

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.questions import AskRules
+from pallas_gateway.calls.asking import AskRules
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.tasks import UseCount
 from pallas_gateway.telemetry.redaction import shortened, without_numbers

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_types import TextContent
 
+from pallas_gateway.calls.asking import CANNOT_ASK
 from pallas_gateway.calls.assistant_stream import LONGEST_RESULT, ToolsEnded, TurnEnded
 from pallas_gateway.calls.channel import StreamOptions
-from pallas_gateway.calls.questions import CANNOT_ASK
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence, Set
 
+    from pallas_gateway.calls.asking import Asker
     from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter
     from pallas_gateway.calls.call import Reply
-    from pallas_gateway.calls.questions import Action, Answer, Asker, Mode, Question
+    from pallas_gateway.calls.questions import Action, Answer, Mode, Question
 
 TURN_BREAK = "\n\n"
 """Stands between the texts of two turns, and between what was streamed and what was added to it in the end."""

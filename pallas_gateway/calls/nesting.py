@@ -6,18 +6,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pallas_gateway.calls.asking import NO_QUESTIONS, WaitingCalls
 from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.client_answers import ClientAnswers
 from pallas_gateway.calls.exchanges import Exchanges
 from pallas_gateway.calls.open_calls import OpenCalls
-from pallas_gateway.calls.questions import NO_QUESTIONS, WaitingCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pallas_gateway.calls.asking import Asker, Questions
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.channel import EventSink, NotificationSender
-    from pallas_gateway.calls.questions import Asker, Questions
     from pallas_gateway.identity.secret import Secret
 
 

@@ -19,7 +19,7 @@ from pallas_gateway.agents.admission import Admission, Limits
 from pallas_gateway.agents.agent_state import AgentState, HostContext, State
 from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.agents.supervisor import Supervisor
-from pallas_gateway.calls.questions import AskRules
+from pallas_gateway.calls.asking import AskRules
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.verdict import Life, judge

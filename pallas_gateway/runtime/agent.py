@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
+from pallas_gateway.calls.asking import NO_QUESTIONS
 from pallas_gateway.calls.nesting import Parent
-from pallas_gateway.calls.questions import NO_QUESTIONS
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call.tool_approval import refuse_provider_managed
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from fast_agent.core.fastagent import FastAgent
     from fast_agent.core.harness import AgentHarness, HarnessSession
 
+    from pallas_gateway.calls.asking import Questions
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.calls.credentials import Credentials
-    from pallas_gateway.calls.questions import Questions
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.files import Files

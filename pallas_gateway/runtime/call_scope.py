@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.questions import NO_QUESTIONS
+from pallas_gateway.calls.asking import NO_QUESTIONS
 from pallas_gateway.limits import LlmLimits
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
+    from pallas_gateway.calls.asking import Questions
     from pallas_gateway.calls.credentials import Credentials
-    from pallas_gateway.calls.questions import Questions
     from pallas_gateway.calls.relay import PeerCall
     from pallas_gateway.errors import TokenExchangeError
     from pallas_gateway.identity.token_exchanger import TokenExchanger

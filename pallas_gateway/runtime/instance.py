@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
     from fast_agent.types import PromptMessageExtended
 
+    from pallas_gateway.calls.asking import Questions
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
-    from pallas_gateway.calls.questions import Questions
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.call.observer import Observer
     from pallas_gateway.runtime.call.peers import PeerConnection

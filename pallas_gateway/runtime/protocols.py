@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pallas_gateway.calls.questions import NO_QUESTIONS
+from pallas_gateway.calls.asking import NO_QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult, Tool
 
+    from pallas_gateway.calls.asking import Questions
     from pallas_gateway.calls.call import Call, Reply, TurnUsage
     from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.calls.nesting import NestedRequest
-    from pallas_gateway.calls.questions import Questions
     from pallas_gateway.config.model.agents import ModelCapabilities
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret

@@ -29,7 +29,8 @@ from pallas_gateway.runtime.call_scope import current_scope, entered
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 
-    from pallas_gateway.calls.questions import Question, Questions
+    from pallas_gateway.calls.asking import Questions
+    from pallas_gateway.calls.questions import Question
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
     type Step = Callable[..., Awaitable[PromptMessageExtended]]

@@ -11,11 +11,11 @@ from fast_agent.mcp.mcp_aggregator import NamespacedTool
 from mcp_types import ListToolsResult, ServerCapabilities, TextContent, ToolsCapability
 
 from pallas_gateway.calls import relay
+from pallas_gateway.calls.asking import Questions
 from pallas_gateway.calls.assistant_stream import LOGGER, FromPeer
 from pallas_gateway.calls.conversation import is_text
 from pallas_gateway.calls.nesting import NestedRequest
 from pallas_gateway.calls.pauses import PausableDeadline
-from pallas_gateway.calls.questions import Questions
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.runtime.call_scope import current_scope

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.calls.questions import Answer, Asker, Mode, Question, Questions
+from pallas_gateway.calls.asking import Asker, Questions
+from pallas_gateway.calls.questions import Answer, Mode, Question
 from pallas_gateway.errors import CallRefusedError
 from tests.support.waiting import Gate, eventually, tick
 

@@ -14,9 +14,10 @@ from fast_agent.mcp_server_registry import ServerRegistry
 from mcp_types import CallToolResult, TextContent
 
 from pallas_gateway.agent_server.tools import health_tool, message_tool
+from pallas_gateway.calls.asking import Questions
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.nesting import Parent
-from pallas_gateway.calls.questions import Answer, Question, Questions
+from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches

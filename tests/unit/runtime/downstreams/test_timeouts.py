@@ -9,14 +9,16 @@ import pytest
 from fast_agent.mcp import client_gateway
 from fast_agent.mcp.client_gateway import MCPClientHooks
 
-from pallas_gateway.calls.questions import CANNOT_ASK, Answer, AskRules, Question, Questions
+from pallas_gateway.calls.asking import CANNOT_ASK, AskRules, Questions
+from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams.timeouts import _lengthen_silences, allow_silence
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pallas_gateway.calls.questions import Asker, Mode
+    from pallas_gateway.calls.asking import Asker
+    from pallas_gateway.calls.questions import Mode
 
 
 class Person:
