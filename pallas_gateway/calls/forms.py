@@ -68,14 +68,40 @@ def visible(value: Any) -> Any:
     return [visible(one) for one in value] if isinstance(value, list) else value
 
 
+def without_null(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a field without its alternative `null`, which servers of the MCP SDK 1 give to optional fields.
+
+    It is the field itself if it has no such alternative, or several others.
+    """
+    kinds, alternatives = field.get("type"), field.get("anyOf")
+    if isinstance(kinds, list):
+        others = [kind for kind in kinds if kind != "null"]
+        return {**field, "type": others[0]} if "null" in kinds and len(others) == 1 else field
+    if not isinstance(alternatives, list):
+        return field
+    rest = [one for one in map(_mapping, alternatives) if one.get("type") != "null"]
+    if len(rest) == len(alternatives) or len(rest) != 1:
+        return field
+    return {**rest[0], **{key: value for key, value in field.items() if key != "anyOf"}}
+
+
 def _misfit(field: Mapping[str, Any], value: Any) -> str | None:
+    plain = without_null(field)
+    if value is None and plain is not field:
+        return None
+    return _misfit_of_type(plain, value) or _misfit_of_value(plain, value)
+
+
+def _misfit_of_type(field: Mapping[str, Any], value: Any) -> str | None:
     kind = field.get("type")
     if isinstance(kind, str) and kind in _TYPES:
         is_bool = isinstance(value, bool)
         if not isinstance(value, _TYPES[kind]) or (is_bool and kind != "boolean"):
             return f"must be of type {kind}"
-    if visible(value) != value:
-        return "is not Unicode text"
+    return "is not Unicode text" if visible(value) != value else None
+
+
+def _misfit_of_value(field: Mapping[str, Any], value: Any) -> str | None:
     if isinstance(value, list):
         choices = choices_of(_mapping(field.get("items")))
         return _out_of(field, "Items", len(value), "choices") or _all_in(value, choices)
@@ -91,7 +117,8 @@ def choices_of(field: Mapping[str, Any]) -> list[Any] | None:
     if isinstance(field.get("enum"), list):
         return list(field["enum"])
     titled = field.get("oneOf") or field.get("anyOf")
-    return [_mapping(one).get("const") for one in titled] if isinstance(titled, list) else None
+    choices = [_mapping(one) for one in titled] if isinstance(titled, list) else []
+    return [one["const"] for one in choices] if choices and all("const" in one for one in choices) else None
 
 
 def _all_in(values: list[Any], choices: list[Any] | None) -> str | None:

@@ -10,7 +10,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.forms import choices_of, fields_of, misfit, required_in
+from pallas_gateway.calls.forms import choices_of, fields_of, misfit, required_in, without_null
 from pallas_gateway.config.loading.secret_values import is_secret_name
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def fields_in(schema: Mapping[str, Any]) -> Iterator[FormField]:
     """Yield the fields of a form."""
     required = set(required_in(schema))
     for name, field in fields_of(schema).items():
-        yield FormField(name, field if isinstance(field, dict) else {}, name in required)
+        yield FormField(name, without_null(field) if isinstance(field, dict) else {}, name in required)
 
 
 def harmless(text: str) -> str:

@@ -148,6 +148,12 @@ FIELD: dict[str, Any] = {"type": "string"}
         ),
         ({"type": ["string"], "enum": 7, "minLength": "x"}, "a", None),
         ("hostile", "a", None),
+        ({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}, 1, None),
+        ({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}, 0, "must be at least 1"),
+        ({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}, None, None),
+        ({"type": ["string", "null"]}, 5, "must be of type string"),
+        ({"type": "string"}, None, "must be of type string"),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "a", None),
     ],
 )
 def test_an_answer_fits_its_field_or_not(field: Any, value: object, why: str | None) -> None:

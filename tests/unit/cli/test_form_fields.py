@@ -67,6 +67,15 @@ def test_a_field_may_be_left_out_only_if_it_is_not_required() -> None:
     assert (by_name["a"].prompt(), by_name["b"].prompt()) == ("a: ", "b [leave out]: ")
 
 
+def test_a_field_that_may_be_null_is_shown_and_read_as_its_other_type() -> None:
+    # What servers of the MCP SDK 1 send for `age: int | None = None`.
+    schema = {"anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}], "default": None, "title": "Age"}
+    (age,) = fields_in({"properties": {"age": schema}})
+    assert age.prompt() == "Age [leave out]: "
+    assert age.value_of("7") == 7
+    assert (age.misfit(7), age.misfit(0)) == (None, "'age' must be at least 1")
+
+
 @pytest.mark.parametrize(
     ("schema", "name"),
     [({"type": "string", "format": "password", "default": "pw"}, "it"), ({"default": "pw"}, "api_key")],
