@@ -162,6 +162,25 @@ async def test_a_form_is_checked_and_answered(talk: Talking, pages: Pages) -> No
     assert talk.asking.answers[-1] == {"action": "accept", "content": {"name": "Ada", "age": 7}}
 
 
+async def test_an_answer_that_the_gateway_refuses_may_be_given_again(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "name")
+    form = page.get_by_role("form", name="asking: What is your name?")
+    await form.get_by_label("name").fill("Ada")
+
+    async def too_long(route: Route) -> None:
+        request = json.loads(route.request.post_data or "")
+        (response,) = request["params"]["inputResponses"].values()
+        response["content"]["name"] = "x" * 21
+        await route.continue_(post_data=request)
+
+    await page.route("**/agents/user/mcp", too_long, times=1)
+    pages.expected.append("status of 400")
+    await form.get_by_role("button", name="Submit").click()
+    await expect(form.get_by_role("alert")).to_contain_text("must have at most 20 characters")
+    await form.get_by_role("button", name="Submit").click()
+    await answered(page, "Ada")
+
+
 async def test_parallel_questions_are_answered_apart_and_a_page_shows_its_host(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "user", "both")
     form = page.get_by_role("form", name="What is your name?")

@@ -127,14 +127,15 @@ export class RunningCall {
     for (;;) {
       await this._anAnswer();
       const inputResponses = this._answers;
+      const requestState = this._state;
       this._answers = {};
+      this._state = null; // used up, unless the answers are refused
       try {
-        const answered = send({ inputResponses, requestState: this._state });
-        this._state = null;
-        return await answered;
+        return await send({ inputResponses, requestState });
       } catch (error) {
         const refused = error instanceof McpError && error.code === INVALID_PARAMS && error.message.startsWith('inputResponses');
         if (!refused) throw error;
+        this._state = requestState;
         for (const question of this.questions.value.filter((/** @type {Question} */ one) => one.id in inputResponses)) {
           question.sent.value = false;
           question.error.value = /** @type {Error} */ (error).message;
