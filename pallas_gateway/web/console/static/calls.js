@@ -10,7 +10,7 @@
 import { outcomeOf } from './outcome.js';
 
 export const LOGGER = 'pallas.assistant_stream';
-const DEEPEST = 64;
+export const DEEPEST = 64;
 
 /**
  * @typedef {{kind: 'turn', key: string, agent: string, iteration: number, text: string, live: boolean,
@@ -270,25 +270,6 @@ export class CallTree {
     node.version += 1;
     this.changed.add(node);
   }
-}
-
-/**
- * Return the rows of a waterfall: turns and tools with begin and end in milliseconds, depth first.
- * @param {Root | Tool} place
- * @returns {{node: Turn | Tool, depth: number, label: string, began: number, ended: number | null}[]}
- */
-export function waterfall(place, depth = 0) {
-  const rows = [];
-  for (const entry of place.entries) {
-    if (entry.kind !== 'turn') continue;
-    const label = `${entry.agent} turn ${entry.iteration}`;
-    rows.push({ node: entry, depth, label, began: entry.began, ended: entry.ended });
-    for (const tool of entry.tools) {
-      rows.push({ node: tool, depth: depth + 1, label: nameOf(tool), began: tool.began, ended: tool.ended });
-      if (depth < DEEPEST) rows.push(...waterfall(tool, depth + 2));
-    }
-  }
-  return rows;
 }
 
 /**

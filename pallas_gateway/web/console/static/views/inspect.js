@@ -2,10 +2,10 @@
 
 import { Dialog } from '../dialog.js';
 import { html, useMemo, useSignal } from '../html.js';
-import { waterfall } from '../calls.js';
 import { download } from '../download.js';
 import { snippets } from '../snippets.js';
 import { duration, harmless, shown } from '../text.js';
+import { waterfall } from '../waterfall.js';
 import { Plain } from './text.js';
 
 const MOST_ROWS = 500;

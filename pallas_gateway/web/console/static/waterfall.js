@@ -1,0 +1,22 @@
+/** The steps of a call as rows, depth first. Pure. */
+
+import { DEEPEST, nameOf } from './calls.js';
+
+/**
+ * Return the rows of a waterfall: turns and tools with begin and end in milliseconds, depth first.
+ * @param {import('./calls.js').Root | import('./calls.js').Tool} place
+ * @returns {{node: import('./calls.js').Turn | import('./calls.js').Tool, depth: number, label: string, began: number, ended: number | null}[]}
+ */
+export function waterfall(place, depth = 0) {
+  const rows = [];
+  for (const entry of place.entries) {
+    if (entry.kind !== 'turn') continue;
+    const label = `${entry.agent} turn ${entry.iteration}`;
+    rows.push({ node: entry, depth, label, began: entry.began, ended: entry.ended });
+    for (const tool of entry.tools) {
+      rows.push({ node: tool, depth: depth + 1, label: nameOf(tool), began: tool.began, ended: tool.ended });
+      if (depth < DEEPEST) rows.push(...waterfall(tool, depth + 2));
+    }
+  }
+  return rows;
+}
