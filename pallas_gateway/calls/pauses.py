@@ -21,7 +21,7 @@ class Pausable(Protocol):
 
 
 class Pauses:
-    """What pauses while questions of one call are open."""
+    """Pauses the deadlines and slots of one call while questions of it are open."""
 
     def __init__(self) -> None:
         self.questions = 0

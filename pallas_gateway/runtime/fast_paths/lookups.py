@@ -1,4 +1,4 @@
-"""What fast-agent looks up for every instance and turn, where the result is known: types, settings, displays, keys.
+"""Known results of lookups that fast-agent repeats for every instance and turn: types, settings, displays, keys.
 
 Each of the four saves 2 to 3 % of a plain call, together they save a tenth.
 """

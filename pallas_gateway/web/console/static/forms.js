@@ -213,7 +213,7 @@ function outside(least, most, count, unit) {
 /**
  * Return the agent, the tool and the arguments of an approval; null if a question is none.
  *
- * Its origin, which the gateway alone writes, says so: a downstream cannot get an approval by the wording of its question.
+ * An approval is known by its origin, which the gateway alone writes: a downstream cannot get an approval by the wording of its question.
  * @param {any} params of the elicitation
  * @param {any} origin `kind`, `agent` and `tool` of the question
  */
