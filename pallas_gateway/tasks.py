@@ -51,9 +51,17 @@ class TaskOwner:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._close_seconds)
 
-    def spawn[T](self, work: Coroutine[Any, Any, T], *, name: str, report: bool = False) -> asyncio.Task[T]:
-        """Start `work`; with `report`, for work that nobody awaits, a failure is logged as an error under `name`."""
-        task = asyncio.create_task(work, name=name)
+    def spawn[T](
+        self, work: Coroutine[Any, Any, T], *, name: str, report: bool = False, is_eager: bool = False
+    ) -> asyncio.Task[T]:
+        """Start `work`; with `report`, for work that nobody awaits, a failure is logged as an error under `name`.
+
+        If eager, it runs at once until it first waits; work that never waits is done when this returns.
+        """
+        if is_eager:
+            task = asyncio.Task(work, loop=asyncio.get_running_loop(), name=name, eager_start=True)
+        else:
+            task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         if report:

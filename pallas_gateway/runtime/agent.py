@@ -27,7 +27,6 @@ from pallas_gateway.runtime.protocols import ModelFacts
 from pallas_gateway.runtime.settings.hosting import settings_of
 from pallas_gateway.runtime.settings.models import facts_of, model_facts, models_used, provider_and_model
 from pallas_gateway.runtime.settings.providers import providers_of
-from pallas_gateway.runtime.warm_instance import WarmInstance
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -79,7 +78,6 @@ class FastAgentHost:
         self._operations = Operations(spec.on_operation, server_names(fast), self._offers.invalidate)
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
-        self._warm = WarmInstance(self._create, self._tasks)
         self._fast = fast
         self._models_used: set[tuple[str, str]] = set()
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before the first use
@@ -153,7 +151,6 @@ class FastAgentHost:
             await models_known()
             self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
             self._models_used = models_used(session.agent_app)
-            self._warm.only_if_alike(session.agent_app.registered_agents().values())
         finally:
             await session.delete()
 
@@ -174,7 +171,6 @@ class FastAgentHost:
         async with AsyncExitStack() as closing:  # one that fails to close does not keep the others open
             closing.push_async_callback(self._offers.close)
             await closing.enter_async_context(self._tasks)
-            closing.push_async_callback(self._warm.close)
             await self._answers.cancel_all()
 
     @asynccontextmanager
@@ -182,9 +178,8 @@ class FastAgentHost:
         self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS
     ) -> AsyncIterator[FastAgentInstance]:
         """Make a new instance for `call`; see `AgentRuntime.open`."""
-        creation = self._obtain(call.call_id)
+        creation = self._tasks.spawn(self._create(call.call_id), name=f"create {call.call_id}", is_eager=True)
         self._live += 1
-        self._warm.make_soon()
         try:
             # Shielded: if the creation were cancelled half-way, the harness would keep the instance for ever.
             session = await asyncio.shield(creation)
@@ -215,13 +210,6 @@ class FastAgentHost:
                 observer.end_spans()
                 # Inside the block: the end of a downstream session requires the same credentials as its use.
                 self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}", report=True)
-
-    def _obtain(self, call_id: str) -> asyncio.Future[HarnessSession]:
-        if (warm := self._warm.take()) is None:
-            return self._tasks.spawn(self._create(call_id), name=f"create {call_id}")
-        there: asyncio.Future[HarnessSession] = asyncio.get_running_loop().create_future()
-        there.set_result(warm)
-        return there
 
     async def _create(self, session_id: str) -> HarnessSession:
         with entered(CallScope(created_for=self._spec.name, connect=defer_connections)):

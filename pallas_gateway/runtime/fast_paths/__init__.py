@@ -154,7 +154,6 @@ KEPT_CLIENTS = FastPath("kept_clients", _SOCKETS, "aiohttp", "openai", requires=
 KEPT_ANTHROPIC_CLIENTS = FastPath(
     "kept_anthropic_clients", _SOCKETS, "aiohttp", "anthropic", requires=_transport_of("anthropic")
 )
-WARM_INSTANCES = FastPath("warm_instances", "pallas_gateway.runtime.warm_instance")
 STATELESS_CALLS = FastPath("stateless_calls", "pallas_gateway.agent_server.stateless_call", "mcp")
 EVENT_LOOP = FastPath("event_loop", "uvloop")
 GARBAGE_COLLECTION = FastPath("garbage_collection", _PROCESS)
@@ -163,5 +162,5 @@ OF_FAST_AGENT = (DEEP_COPIES, LOOKUPS, MODEL_FACTORIES, REQUEST_PARAMS)
 PATHS = (
     *OF_FAST_AGENT,
     *(OPENAI_CHUNKS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TYPES, ANTHROPIC_TYPES, GOOGLE_CHUNKS),
-    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, WARM_INSTANCES, STATELESS_CALLS, EVENT_LOOP, GARBAGE_COLLECTION),
+    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, STATELESS_CALLS, EVENT_LOOP, GARBAGE_COLLECTION),
 )

@@ -381,14 +381,7 @@ async def test_what_cannot_be_closed_keeps_nothing_else_of_an_agent_open(
         starting = subject.start("echo")
         agent = await starting.__aenter__()
         assert isinstance(agent, FastAgentHost)
-        monkeypatch.setattr(agent._warm, "close", fail_to_close)
+        monkeypatch.setattr(agent._answers, "cancel_all", fail_to_close)
         with pytest.raises(ZeroDivisionError):
             await starting.__aexit__(None, None, None)
         assert agent._offers._is_closed
-
-
-async def test_an_instance_is_made_ahead_for_a_model_without_an_http_client(folder: Path) -> None:
-    async with on_fast_agent(folder) as subject, subject.start("echo") as agent:
-        assert isinstance(agent, FastAgentHost)
-        async with agent.open(a_call("hello"), NOBODY, a_channel()):
-            await eventually(lambda: agent._warm._made is not None, what="a warm instance")
