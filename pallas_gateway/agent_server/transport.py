@@ -12,8 +12,8 @@ from mcp.shared.exceptions import NoBackChannelError
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
 from starlette.responses import JSONResponse, Response
 
+from pallas_gateway.agent_server import stateless_call
 from pallas_gateway.agent_server.requests import LONGEST_ANSWER, key_of_answers
-from pallas_gateway.runtime.fast_paths import STATELESS_CALLS
 from pallas_gateway.tasks import UseCount
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ class Transport:
         # The body of each request has been read, within the gateway's own limit.
         self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=sys.maxsize)
         self._requests = UseCount()
-        self._takes_calls = STATELESS_CALLS.is_on
         self._answering: set[asyncio.Task[Any]] = set()
         self._opened = asyncio.Event()
         self._over = asyncio.Event()
@@ -85,13 +84,11 @@ class Transport:
             await self._opened.wait()
             if (response := request.response) is not None:
                 await self._take_answer(request, response)(request.http.scope, request.receive, send)
-            elif not (self._takes_calls and await self._answer_call(request, send)):
+            elif not await self._answer_call(request, send):
                 await self._manager.handle_request(request.http.scope, request.receive, send)
 
     async def _answer_call(self, request: McpRequest, send: Send) -> bool:
         """Answer a call of the initialize era; false if the request is none."""
-        from pallas_gateway.agent_server import stateless_call  # noqa: PLC0415  it may not fit the installed SDK
-
         call = request.call if stateless_call.may_be_call(request.http) else None
         if call is None:
             return False

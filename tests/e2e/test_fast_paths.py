@@ -16,7 +16,6 @@ from pallas_gateway.runtime.fast_paths import (
     DEEP_COPIES,
     KEPT_CLIENTS,
     OPENAI_CHUNKS,
-    STATELESS_CALLS,
     VARIABLE,
 )
 from tests.support.gateway import Agent, running, write_project
@@ -55,6 +54,6 @@ async def test_the_metric_shows_which_fast_paths_are_on(tmp_path: Path) -> None:
         async with running(project) as served, httpx.AsyncClient(base_url=served.base_url) as http:
             text = (await http.get("/metrics")).text
     shown = {name: float(value) for name, value in re.findall(r'pallas_fast_path\{name="(\w+)"\} (\S+)', text)}
-    needed = {path.name for path in (DEEP_COPIES, KEPT_CLIENTS, OPENAI_CHUNKS, STATELESS_CALLS)}
+    needed = {path.name for path in (DEEP_COPIES, KEPT_CLIENTS, OPENAI_CHUNKS)}
     assert shown.keys() >= needed
     assert set(shown.values()) == ({0} if os.environ.get(VARIABLE) == ALL else {1})

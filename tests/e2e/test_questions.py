@@ -19,7 +19,6 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitRes
 from pallas_gateway.calls.open_calls import OpenCalls
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
 from pallas_gateway.limits import QuestionLimits
-from pallas_gateway.runtime.fast_paths import STATELESS_CALLS
 from tests.e2e.calling import answer_of, ask, health
 from tests.e2e.test_logs import logged
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
@@ -628,18 +627,6 @@ async def test_one_agent_of_a_path_that_asks_nothing_keeps_its_caller_from_quest
         client_of(served.url("top"), person) as client,
     ):
         assert "cannot be asked" in await told(client, "boss: user: name")
-    assert not person.asked
-
-
-async def test_a_client_of_the_sdks_own_transport_counts_as_one_that_cannot_be_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(vars(STATELESS_CALLS), "is_on", False)
-    person = Person()
-    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        async with client_of(served.url("user"), person) as client:
-            assert "cannot be asked" in await told(client, "name")
-        assert questions(served, "form", "unaskable") == 1
     assert not person.asked
 
 

@@ -28,7 +28,6 @@ TESTED_VERSIONS = {
     "anthropic": "1.11.0",
     "fast-agent-mcp": "0.10.46",
     "google-genai": "2.28.0",
-    "mcp": "2.3.0",
     "openai": "3.24.0",
     "pydantic": "2.14.0",
 }
@@ -154,7 +153,6 @@ KEPT_CLIENTS = FastPath("kept_clients", _SOCKETS, "aiohttp", "openai", requires=
 KEPT_ANTHROPIC_CLIENTS = FastPath(
     "kept_anthropic_clients", _SOCKETS, "aiohttp", "anthropic", requires=_transport_of("anthropic")
 )
-STATELESS_CALLS = FastPath("stateless_calls", "pallas_gateway.agent_server.stateless_call", "mcp")
 EVENT_LOOP = FastPath("event_loop", "uvloop")
 GARBAGE_COLLECTION = FastPath("garbage_collection", _PROCESS)
 OF_FAST_AGENT = (DEEP_COPIES, LOOKUPS, MODEL_FACTORIES, REQUEST_PARAMS)
@@ -162,5 +160,5 @@ OF_FAST_AGENT = (DEEP_COPIES, LOOKUPS, MODEL_FACTORIES, REQUEST_PARAMS)
 PATHS = (
     *OF_FAST_AGENT,
     *(OPENAI_CHUNKS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TYPES, ANTHROPIC_TYPES, GOOGLE_CHUNKS),
-    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, STATELESS_CALLS, EVENT_LOOP, GARBAGE_COLLECTION),
+    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, EVENT_LOOP, GARBAGE_COLLECTION),
 )
