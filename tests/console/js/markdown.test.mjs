@@ -18,6 +18,12 @@ test('blocks are recognised', () => {
   ]);
 });
 
+test('a heading may be closed by marks after a space', () => {
+  for (const [line, text] of [['# a ##', 'a'], ['## C#', 'C#'], ['#\ta b #  ', 'a b'], ['# ##', '']]) {
+    assert.deepEqual(parse(line)[0].children, text ? [text] : [], line);
+  }
+});
+
 test('lists nest and keep their numbers', () => {
   const [list] = parse('3. three\n   - a\n   - b\n4. four\n\n   more');
   assert.equal(list.start, 3);
@@ -83,9 +89,11 @@ test('the cost of hostile text grows no faster than the text', () => {
     parse(text);
     return process.cpuUsage().user - began;
   };
-  for (const piece of hostile) cost(piece.repeat(5000));
-  for (const piece of hostile) {
-    const [small, large] = [cost(piece.repeat(10_000)), cost(piece.repeat(80_000))];
-    assert.ok(large < 30 * Math.max(small, 20_000), `${JSON.stringify(piece)}: ${small} then ${large} µs`);
+  const texts = hostile.map((piece) => (/** @type {number} */ count) => piece.repeat(count));
+  texts.push((count) => `# a${' '.repeat(count)}b`, (count) => `# a${'#'.repeat(count)}b`, (count) => `${'~'.repeat(count)}\``);
+  for (const text of texts) cost(text(5000));
+  for (const text of texts) {
+    const [small, large] = [cost(text(10_000)), cost(text(80_000))];
+    assert.ok(large < 30 * Math.max(small, 20_000), `${JSON.stringify(text(5))}: ${small} then ${large} µs`);
   }
 });

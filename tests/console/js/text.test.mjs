@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { duration, harmless, safeLink } from '../../../pallas_gateway/web/console/static/text.js';
+import { duration, harmless, safeLink, showsHost } from '../../../pallas_gateway/web/console/static/text.js';
 
 test('control and direction characters are shown by their code points', () => {
   assert.equal(harmless('a\u202egnp.exe\u0000\tb\r\nc'), 'a⟨U+202E⟩gnp.exe⟨U+0000⟩\tb\nc');
@@ -16,6 +16,15 @@ test('only links of the web and of mail are followed, and show their real host',
   assert.equal(safeLink('mailto:a@example.com')?.host, 'example.com');
   const refused = ['javascript:alert(1)', 'JaVa\nScript:alert(1)', 'data:text/html,x', '/relative', 'vbscript:x', 'file:///etc'];
   for (const address of refused) assert.equal(safeLink(address), null, address);
+});
+
+test('a link shows its host by its own text only if that is an address at this very host', () => {
+  for (const label of ['https://bank.co', 'http://bank.co/a', 'https://bank.co?b', 'https://bank.co#c']) {
+    assert.ok(showsHost(label, 'bank.co'), label);
+  }
+  for (const label of ['https://bank.com/login', 'https://bank.co.example', 'https://bank.co@evil.example', 'https://bank.co:81', 'bank.co', 'see https://bank.co']) {
+    assert.ok(!showsHost(label, 'bank.co'), label);
+  }
 });
 
 test('durations are short', () => {

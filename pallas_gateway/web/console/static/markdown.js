@@ -19,8 +19,9 @@ import { harmless } from './text.js';
 const DEEPEST = 8;
 const MOST_COLUMNS = 30;
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^\s`]{0,40})[^`]{0,200}$/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
+// No pattern may try a run of equal characters at each of its places: the page would stand still.
+const FENCE = /^ {0,3}(`{3,}(?!`)|~{3,}(?!~))\s*([^\s`]{0,40})[^`]{0,200}$/;
+const HEADING = /^ {0,3}(#{1,6})\s/;
 const RULE = /^ {0,3}(?:(?:-\s*){3,}|(?:\*\s*){3,}|(?:_\s*){3,})$/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])( +|$)/;
 const QUOTE = /^ {0,3}> ?/;
@@ -158,8 +159,19 @@ function closes(line, fence) {
 
 /** @type {(lines: string[], at: number) => [Block, number]} */
 function takeHeading(lines, at) {
-  const [, marks, text] = /** @type {RegExpExecArray} */ (HEADING.exec(lines[at]));
+  const [begin, marks] = /** @type {RegExpExecArray} */ (HEADING.exec(lines[at]));
+  const text = withoutMarks(lines[at].slice(begin.length).trim());
   return [{ type: 'heading', level: marks.length, children: inlines(text) }, at + 1];
+}
+
+/**
+ * Return the text of a heading without the marks that may close it.
+ * @param {string} text
+ */
+function withoutMarks(text) {
+  let end = text.length;
+  while (text[end - 1] === '#') end -= 1;
+  return end === 0 || /\s/.test(text[end - 1]) ? text.slice(0, end).trimEnd() : text;
 }
 
 /** @type {(lines: string[], at: number, depth: number) => [Block, number]} */

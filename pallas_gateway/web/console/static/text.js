@@ -45,6 +45,18 @@ export function safeLink(address) {
 }
 
 /**
+ * Return true if the text of a link to a host begins with an address at that host, and so hides nothing.
+ * @param {string} label
+ * @param {string} host
+ */
+export function showsHost(label, host) {
+  const address = /^https?:\/\//.exec(label);
+  if (!address) return false;
+  const rest = label.slice(address[0].length);
+  return rest.startsWith(host) && /^(?:[/?#]|$)/.test(rest.slice(host.length));
+}
+
+/**
  * Return a value as indented JSON, or as the text that it is.
  * @param {unknown} value
  * @returns {string}

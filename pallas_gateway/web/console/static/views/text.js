@@ -2,7 +2,7 @@
 
 import { html, useMemo, useSignal } from '../html.js';
 import { GrowingMarkdown } from '../markdown.js';
-import { harmless, size } from '../text.js';
+import { harmless, showsHost, size } from '../text.js';
 
 const LONGEST_MARKDOWN = 60_000;
 const FIRST_PART = 20_000;
@@ -109,7 +109,7 @@ function inlines(parts) {
 /** @param {{type: string, href: string, host: string, children: any[]}} part */
 function link({ type, href, host, children }) {
   const label = children.length === 1 && typeof children[0] === 'string' ? children[0] : null;
-  const showsHost = label !== null && (label.startsWith(`https://${host}`) || label.startsWith(`http://${host}`));
+  const hidesHost = label === null || !showsHost(label, host);
   const what = type === 'image' ? 'Image: ' : '';
-  return html`<a class="outside" href=${href} target="_blank" rel="noopener noreferrer nofollow">${what}${inlines(children)}</a>${!showsHost && html` <span class="host">(${host})</span>`}`;
+  return html`<a class="outside" href=${href} target="_blank" rel="noopener noreferrer nofollow">${what}${inlines(children)}</a>${hidesHost && html` <span class="host">(${host})</span>`}`;
 }
