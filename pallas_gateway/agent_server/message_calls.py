@@ -157,7 +157,7 @@ async def _continued(agent: HostedAgent, running: RunningCalls, request: ToolReq
         with suppress(ConnectionResetError):
             if (result := await hand_over(running.exchanges, agent.name, request)) is not None:
                 return result
-            resumed = resumption_of(calls, request.round)
+            resumed = await resumption_of(calls, request.round)
         return Continued(resumed=resumed, is_lost=resumed is None)
     return Continued(call_of(calls, request.round, agent.name))
 

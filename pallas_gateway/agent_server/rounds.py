@@ -159,7 +159,7 @@ def no_such_call() -> MCPError:
     return MCPError(INVALID_PARAMS, "Invalid or expired requestState", {"reason": "invalid_request_state"})
 
 
-def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:
+async def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:
     """Return what a request resumes that repeats a call of another process, which is gone; None if it cannot.
 
     Raises:
@@ -167,7 +167,7 @@ def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:
     """
     answers = {id_: _answer(id_, response) for id_, response in round_.responses.items()}
     try:
-        checkpoint = calls.resume(round_.state or "")
+        checkpoint = await calls.resume(round_.state or "")
     except LookupError as error:
         raise no_such_call() from error
     return Resumption(checkpoint, answers) if checkpoint is not None else None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.calls.used_states import UsedStates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Set
@@ -178,7 +179,7 @@ class OpenCalls:
     """The calls of this process whose clients have been asked and have to repeat their request.
 
     `sealing` says how their states are sealed; `own_key` is the key of a gateway without `state_keys`;
-    `process` names this process in them. `hand_on` tells other processes that the state with a ticket was used.
+    `process` names this process in them. `used` has the states that were used, in all processes of the gateway.
     """
 
     def __init__(self, own_key: bytes | None = None, process: str | None = None) -> None:
@@ -186,10 +187,9 @@ class OpenCalls:
         self.sealing = Sealing((self._own_key,))
         self._process = process or secrets.token_hex(4)
         self._calls: dict[str, OpenCall] = {}
-        self._spent: set[str] = set()
         self._unadmitted: set[str] = set()
         self._is_over = False
-        self.hand_on: Callable[[str], object] = lambda _: None
+        self.used = UsedStates()
 
     def __len__(self) -> int:
         """Return the number of such calls."""
@@ -224,41 +224,34 @@ class OpenCalls:
     def attach(self, call: OpenCall, answers: Mapping[str, Answer]) -> None:
         """Go on with a call, its questions answered; its state is used up."""
         del self._calls[call.call.call_id]
-        self.hand_on(call.ticket)
+        self.used.note(call.ticket, self.sealing.seconds)
         call.answer(answers)
 
-    def resume(self, state: str) -> Checkpoint | None:
+    async def resume(self, state: str) -> Checkpoint | None:
         """Use up a state of another process; return where its call waited, None for a call that cannot be resumed.
 
         The state is good again if the call is not admitted.
 
         Raises:
-            LookupError: this process knows that the state was used.
+            LookupError: the state was used.
         """
         _, call_id, ticket, checkpoint = state.split(".", 3)
         if not checkpoint:
             return None
-        if ticket in self._spent:
+        if not await self.used.use(ticket, self.sealing.seconds):
             raise LookupError(ticket)
-        self.note_spent(ticket)
         self._unadmitted.add(ticket)
         return Checkpoint(call_id, ticket, checkpoint)
 
     def admit(self, ticket: str) -> None:
-        """Note that a resumed call has its place: its state is used up in all processes."""
+        """Note that a resumed call has its place: its state is used up."""
         self._unadmitted.discard(ticket)
-        self.hand_on(ticket)
 
     def give_back(self, ticket: str) -> None:
         """Accept a state once more if the call that it resumes was not admitted."""
         if ticket in self._unadmitted:
             self._unadmitted.discard(ticket)
-            self._spent.discard(ticket)
-
-    def note_spent(self, ticket: str) -> None:
-        """Accept the state with this ticket no more; it is forgotten when the state has expired."""
-        self._spent.add(ticket)
-        asyncio.get_running_loop().call_later(self.sealing.seconds, self._spent.discard, ticket)
+            self.used.give_back(ticket)
 
     def is_elsewhere(self, state: str | None) -> bool:
         """Return whether a state is one of another process."""

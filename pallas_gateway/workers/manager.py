@@ -12,6 +12,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pallas_gateway.calls.used_states import UsedStates
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
@@ -21,12 +22,14 @@ from pallas_gateway.workers.messages import (
     Cancelled,
     Close,
     Closed,
+    GivenBack,
     Lost,
     NotReloaded,
     Passed,
     Ready,
-    Spent,
     Stopped,
+    Used,
+    UsedBefore,
 )
 from pallas_gateway.workers.process import Ended, WorkerProcess
 from pallas_gateway.workers.restarts import restart_seconds
@@ -86,6 +89,7 @@ class WorkerManager:
         self._hang_seconds = hang_seconds
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
+        self._used_states = UsedStates()
         self._uncounted_restarts = 0
         self._stop = asyncio.Event()
         self._failure: WorkersError | None = None
@@ -219,8 +223,10 @@ class WorkerManager:
         match message:
             case Ready(announcement):
                 self._note_ready(worker, announcement)
-            case Cancelled() | Answered() | Spent():
+            case Cancelled() | Answered():
                 self._tell_others(worker, message)
+            case Used() | GivenBack():
+                self._note_state(worker, message)
             case Passed(to):
                 receiver = next((one for one in self._workers.values() if one.name == to), None)
                 (receiver or worker).send(message if receiver else Lost(to))
@@ -230,6 +236,13 @@ class WorkerManager:
                 self._close_together()
             case Closed():
                 self._close_together()
+
+    def _note_state(self, worker: WorkerProcess, message: Used | GivenBack) -> None:
+        if isinstance(message, GivenBack):
+            self._used_states.give_back(message.ticket)
+        else:
+            is_first = self._used_states.note(message.ticket, message.seconds)
+            worker.send(UsedBefore(message.ticket, before=not is_first))
 
     def _tell_others(self, worker: WorkerProcess, message: Message) -> None:
         for other in self._workers.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.calls.exchanges import Part
@@ -91,8 +91,24 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """From the worker that accepted it, and on to the others: the state with this ticket was used."""
+class Used:
+    """From a worker: it uses the state with this ticket, which expires within so many seconds."""
+
+    ticket: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class UsedBefore:
+    """To a worker that uses a state: another request has used it, or none has."""
+
+    ticket: str
+    before: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """From a worker: it has not used a state after all."""
 
     ticket: str
 
@@ -140,14 +156,24 @@ class Unreadable:
 
 
 type Message = (
-    Ready | Alive | Failed | Cancelled | Answered | Spent | Passed | Lost | NotReloaded | Stopped | Close | Closed
+    Ready
+    | Alive
+    | Failed
+    | Cancelled
+    | Answered
+    | Used
+    | UsedBefore
+    | GivenBack
+    | Passed
+    | Lost
+    | NotReloaded
+    | Stopped
+    | Close
+    | Closed
 )
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (Ready, Alive, Failed, Cancelled, Answered, Spent, Passed, Lost, NotReloaded, Stopped, Close, Closed)
-}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message.__value__)}
 
-_MAY_BE_LOST = (Alive, Cancelled, Answered, Spent, NotReloaded)
+_MAY_BE_LOST = (Alive, Cancelled, Answered, NotReloaded)
 
 
 def line_of(message: Message) -> bytes:

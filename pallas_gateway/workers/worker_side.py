@@ -24,11 +24,12 @@ from pallas_gateway.workers.messages import (
     NotReloaded,
     Passed,
     Sender,
-    Spent,
     Stopped,
     Unreadable,
+    UsedBefore,
     messages_on,
 )
+from pallas_gateway.workers.shared_states import SharedStates
 
 if TYPE_CHECKING:
     from pallas_gateway.hosting.gateway import Gateway
@@ -62,7 +63,7 @@ class WorkerSide:
             os.set_inheritable(descriptor, False)
         self._running.cancellations.hand_on = lambda key: self.send(Cancelled.of(key))
         self._running.answers.hand_on = lambda key, response: self.send(Answered.of(key, response))
-        self._running.open_calls.hand_on = lambda ticket: self.send(Spent(ticket))
+        self._states = self._running.open_calls.used = SharedStates(self.send)
         self._running.exchanges.send = lambda part: self.send(Passed.of(part))
         self._tasks = TaskOwner(close_seconds=0)
 
@@ -118,6 +119,7 @@ class WorkerSide:
         message = None
         async for message in messages_on(self._reader):
             self._take(message)
+        self._states.end()
         self.is_orphan = not isinstance(message, Unreadable)
         self._stop.set()
         self._may_close.set()
@@ -128,8 +130,8 @@ class WorkerSide:
                 end_cancelled(self._running.cancellations, message.key)
             case Answered():
                 self._running.answers.deliver(message.key, json.loads(message.response))
-            case Spent(ticket):
-                self._running.open_calls.note_spent(ticket)
+            case UsedBefore(ticket, before):
+                self._states.answered(ticket, is_first=not before)
             case Passed():
                 self._running.exchanges.take(message)
             case Lost(process):

@@ -331,7 +331,7 @@ async def test_a_crashed_worker_is_replaced_its_questions_are_kept_and_nothing_i
     entered = len(served.gate.entered)
     with served.only(dying):
         async with raw_client(served.url("peer"), protocol_version=MODERN_VERSION) as client:
-            again = await asked_of(client)
+            again, twice = await asked_of(client), await asked_of(client)
         await ask(served.url("peer"), "counted")
         lost = asyncio.create_task(ask(served.url("peer"), "hang for ever"))
         await served.gate.wait_for_entered(entered + 1)
@@ -358,6 +358,15 @@ async def test_a_crashed_worker_is_replaced_its_questions_are_kept_and_nothing_i
     assert (record["signal"], record["level"]) == ("SIGKILL", "ERROR")
     with served.only(max(served.pids - {staying})):
         assert (await ask(served.url("peer"), "new")).text == "said new"
+    async with AsyncExitStack() as stack:  # the new worker knows no less of used states than the other one
+        clients = await _clients_of_each(served, stack)
+        repeats = [(client, params) for params in (again, twice) for client in clients]
+        replies = await asyncio.gather(
+            *(one.request("tools/call", params, meta=CAN_BE_ASKED) for one, params in repeats)
+        )
+    assert [
+        sum("result" in message for one in pair for message in one.messages) for pair in (replies[:2], replies[2:])
+    ] == [0, 1]
 
 
 async def test_every_log_line_is_whole_and_says_its_worker(served: WorkerManager) -> None:
