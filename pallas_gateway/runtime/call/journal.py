@@ -41,6 +41,7 @@ RELIED_ON: ReliedOn = (
     (ToolAgent, "_tool_runner_llm_step", ("self", "messages", "request_params", "tools")),
     (ClientSession, "call_tool", ("self", "name", "arguments")),
 )
+_PACKED_AT_ONCE = 16 * 1024
 _VERSION = 1
 _INPUT = "input "
 _LOST = (
@@ -179,8 +180,8 @@ class Journal:
             "runs": [*ended, *present],
             "all_approved": self._questions.approvals is not None and self._questions.approvals.all_allowed,
         }
-        text = base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
-        return text if len(text) <= LONGEST_CHECKPOINT else None
+        packed = packed_within(LONGEST_CHECKPOINT // 4 * 3, json.dumps(document).encode())
+        return base64.b64encode(packed).decode() if packed is not None else None
 
     def _load(self, document: Mapping[str, Any]) -> None:
         if document["version"] != _VERSION:
@@ -189,6 +190,17 @@ class Journal:
         self._runs = {(turn, id_): _run_of(recorded) for turn, id_, recorded in document["runs"]}
         if document["all_approved"] and self._questions.approvals is not None:
             self._questions.approvals.all_allowed = True
+
+
+def packed_within(most: int, data: bytes) -> bytes | None:
+    """Return `data` compressed; None as soon as that is longer than `most` bytes, so that long data costs little."""
+    packing, packed = zlib.compressobj(), b""
+    for begin in range(0, len(data), _PACKED_AT_ONCE):
+        packed += packing.compress(data[begin : begin + _PACKED_AT_ONCE])
+        if len(packed) > most:
+            return None
+    packed += packing.flush()
+    return packed if len(packed) <= most else None
 
 
 def prepare() -> None:
