@@ -162,6 +162,8 @@ export class RunningCall {
    */
   _ask(requests, origins) {
     const before = new Map(this.questions.value.map((/** @type {Question} */ one) => [one.id, one]));
+    // One that was answered and is asked again, because its answer did not fit, takes another answer.
+    for (const [id, question] of before) question.sent.value = id in this._answers;
     this.questions.value = Object.entries(requests).map(
       ([id, request]) => before.get(id) ?? { id, params: request?.params ?? {}, origin: origins[id], error: signal(''), sent: signal(false) },
     );
