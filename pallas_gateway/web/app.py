@@ -145,7 +145,7 @@ def _console(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
         return None
     from pallas_gateway.web.console.files import console  # noqa: PLC0415  imported only when enabled
 
-    return host_and_origin_guard(console(gateway.configuration), gateway.configuration)
+    return console(gateway.configuration)
 
 
 def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:

@@ -39,7 +39,10 @@ def open_endpoints(gateway: Gateway, routes: PortRoutes) -> dict[str, Endpoint]:
 
 async def _front_page(gateway: Gateway, routes: PortRoutes, request: Request) -> Response:
     if routes.registry and gateway.configuration.serves_console and not front_page.wants_json(request):
-        return RedirectResponse(CONSOLE[1:], headers={"Vary": "Accept"})  # relative: a proxy may add a prefix
+        from pallas_gateway.web.console.files import security_headers  # noqa: PLC0415  imported only when enabled
+
+        headers = {**security_headers(gateway.configuration), "Vary": "Accept"}
+        return RedirectResponse(CONSOLE[1:], headers=headers)  # relative: a proxy may add a prefix
     return front_page.respond(gateway, routes, request, await viewer_of(gateway, request.scope))
 
 

@@ -21,6 +21,7 @@ from tests.support.listener import reserved_port
 
 AGENTS = {"echo": Agent()}
 ROOT = Path(__file__).parents[2]
+FOREIGN = {"Origin": "https://foreign.example"}
 HTML = {"Accept": "text/html,*/*;q=0.8"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src {connect}; "
@@ -52,6 +53,9 @@ async def test_the_page_and_its_files_have_the_headers_of_the_contract(tmp_path:
         files = [path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.suffix in TYPES]
         answers = [page, *[await http.get(f"/console/{base}{name}") for name in files]]
         known = await http.get("/console/", headers={"If-None-Match": page.headers["etag"]})
+        others = [await http.get(path) for path in ("/", "/console", "/console/none")]
+        others.append(await http.post("/console/"))
+        others += [await http.get("/console/", headers=one) for one in ({"Host": "rebound.example"}, FOREIGN)]
     expected = {
         "content-security-policy": POLICY.format(connect="'self' https://other.example http://localhost:8000"),
         "x-content-type-options": "nosniff",
@@ -59,7 +63,8 @@ async def test_the_page_and_its_files_have_the_headers_of_the_contract(tmp_path:
         "cross-origin-opener-policy": "same-origin",
     }
     assert {answer.status_code for answer in answers} == {200}
-    for answer in [*answers, known]:
+    assert [one.status_code for one in others] == [307, 307, 404, 405, 421, 403]
+    for answer in [*answers, known, *others]:
         assert gateway_headers(answer.headers) == expected
         assert "set-cookie" not in answer.headers
     assert (page.headers["content-type"], page.headers["cache-control"]) == ("text/html; charset=utf-8", "no-cache")

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from pallas_gateway.config.model.values import authority
 from pallas_gateway.urls import CONSOLE
 from pallas_gateway.web import refusals
+from pallas_gateway.web.guards import host_and_origin_guard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pallas_gateway.config.loading.configuration import Configuration
 
@@ -59,15 +60,23 @@ def security_headers(configuration: Configuration) -> dict[str, str]:
 
 
 def console(configuration: Configuration) -> ASGIApp:
-    """Return the app of all paths below `/console`."""
+    """Return the app of all paths below `/console`, with its guard."""
     headers = security_headers(configuration)
+    guarded = host_and_origin_guard(_serve, configuration)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        response = _response(scope)
-        response.headers.update(headers)
-        await response(scope, receive, send)
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(headers)
+            await send(message)
+
+        await guarded(scope, receive, send_with_headers)
 
     return app
+
+
+async def _serve(scope: Scope, receive: Receive, send: Send) -> None:
+    await _response(scope)(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)
