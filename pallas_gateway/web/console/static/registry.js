@@ -42,7 +42,7 @@ function agentOf(server, registry) {
   const known = name ?? server.name.replace(/^.*\//, '');
   const base = registry || '..';
   return {
-    id: registry ? `${new URL(registry).host}~${known}` : known,
+    id: registry ? `${registry.replace(/^https?:\/\//, '')}~${known}` : known,
     name: known,
     ...textsOf(server, known),
     url: name ? `${base}/agents/${name}/mcp` : remote.url,
