@@ -10,11 +10,12 @@ import pytest
 from mcp_types import CallToolResult, InputRequiredResult
 
 from tests.e2e.certificates import TLS_FILES, write_certificate
-from tests.e2e.test_questions import EACH_ERA, Person, accept, client_of, gateway_of, told
+from tests.e2e.test_questions import DECLINE, EACH_ERA, Person, accept, client_of, gateway_of, told
 from tests.support.asking import FORM, URL_MESSAGE, asking_downstream, stdio_settings
 from tests.support.clients import MODERN_VERSION, text_of
 from tests.support.gateway import Agent
 from tests.support.listener import reserved_port
+from tests.support_programs import require_program
 
 if TYPE_CHECKING:
     from mcp_types import InputResponses
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("patience")
 ROOT = Path(__file__).parents[2]
+OLDER_SDK = ROOT / "tests/older_sdk"
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
@@ -66,6 +68,19 @@ async def test_a_program_asks_the_caller_as_well(era: Era, tmp_path: Path) -> No
         answer = await told(client, "name pay")
     assert answer.count('"action": "accept"') == 2
     assert {one.message for one in person.asked} == {f"asking: {FORM}", f"asking: {URL_MESSAGE}"}
+
+
+@pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
+async def test_a_server_of_release_1_of_the_sdk_asks_the_caller(mode: str, tmp_path: Path) -> None:
+    python = OLDER_SDK / ".venv/bin/python"
+    found = python if python.exists() else None
+    require_program(found, "release 1 of the MCP SDK is not installed (make programs)")
+    server = {"command": str(python), "args": [str(OLDER_SDK / "server.py")]}
+    person = Person(accept(name="Ada", people=None), DECLINE)
+    async with gateway_of(tmp_path, server) as served, client_of(served.url("user"), person, mode) as client:
+        assert "accept: Details(name='Ada', people=None)" in await told(client, "name")
+        assert "decline" in await told(client, "name")
+    assert {one.message for one in person.asked} == {"asking: Who books?"}
 
 
 async def test_a_client_may_repeat_its_call_itself_and_on_another_connection(tmp_path: Path) -> None:
