@@ -38,6 +38,7 @@ async def hand_over(exchanges: Exchanges, agent: str, request: ToolRequest) -> T
         exchange.send(
             {
                 "agent": agent,
+                "ends": request.round.ends,
                 "params": {"name": agent, "requestState": state, "inputResponses": responses},
                 "headers": {name: request.headers[name] for name in _TRACE_HEADERS if name in request.headers},
                 "options": {"progress": request.options.progress, "deltas": request.options.deltas},

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from mcp import MCPError
 from mcp_types import (
     LOG_LEVEL_META_KEY,
     LoggingMessageNotification,
@@ -24,6 +25,7 @@ from pallas_gateway.agent_server.rounds import (
     Continued,
     Round,
     call_of,
+    gone,
     questions_result,
     resumption_of,
 )
@@ -151,6 +153,19 @@ async def answer_message(
 
 
 async def _continued(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> ToolResult | Continued:
+    """Return what a request goes on with or ends, or the result of a call that waits in another process."""
+    if not request.round.ends:
+        return await _found(agent, running, request)
+    try:
+        found = await _found(agent, running, request)
+    except MCPError:
+        return gone(running.open_calls, request.round, None)
+    if isinstance(found, Continued) and found.waiting is None:
+        return gone(running.open_calls, request.round, found.resumed)
+    return found
+
+
+async def _found(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> ToolResult | Continued:
     """Return what a request goes on with, or the result of a call that waits in another process of this gateway."""
     calls, resumed = running.open_calls, None
     if calls.is_elsewhere(request.round.state):
@@ -179,7 +194,7 @@ async def _reply(
     else:
         open_call.attach(channel)
         work = open_call.work = open_call.work or agent.begin(call, open_call)
-        until = open_call.until_asked(work)
+        until = work if request.round.ends else open_call.until_asked(work)
     with running.cancellations.listening(request.key, call, work.cancel):
         try:
             await channel.send_until(until)

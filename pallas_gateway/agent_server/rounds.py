@@ -20,6 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.agent_server.asking import OUTCOMES, elicitation, modes_in
 from pallas_gateway.agent_server.requests import caller_of, request_bearer
+from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.open_calls import OpenCall
 from pallas_gateway.calls.questions import ORIGINS_META_KEY, Answer
 from pallas_gateway.errors import CallRefusedError
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.open_calls import Checkpoint, OpenCalls
     from pallas_gateway.calls.questions import Mode
+
+END_META_KEY = "pallas/end"
+"""True in `_meta` of a repeated request that ends its call and answers no question."""
 
 
 def sealing(calls: OpenCalls, endpoint: str) -> RequestStateBoundary:
@@ -57,19 +61,28 @@ class Round:
         modes: in which the client can be asked; empty in the initialize era.
         state: of the call that the request goes on with; None in the first request.
         responses: answers to the questions of that call.
+        ends: the request ends that call.
     """
 
     modes: Collection[Mode] = ()
     state: str | None = None
     responses: InputResponses = field(default_factory=dict, repr=False)
+    ends: bool = False
 
     @classmethod
     def of(cls, context: Context, params: CallToolRequestParams) -> Self:
-        """Return the round that a request is."""
+        """Return the round that a request is.
+
+        Raises:
+            MCPError: the request would end a call and has no state, or has answers.
+        """
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return cls()
-        modes = modes_in((context.meta or {}).get(CLIENT_CAPABILITIES_META_KEY))
-        return cls(modes, params.request_state, params.input_responses or {})
+        meta = context.meta or {}
+        modes, ends = modes_in(meta.get(CLIENT_CAPABILITIES_META_KEY)), meta.get(END_META_KEY) is True
+        if ends and (params.request_state is None or params.input_responses):
+            raise MCPError(INVALID_PARAMS, f"_meta: '{END_META_KEY}' requires requestState, without inputResponses.")
+        return cls(modes, params.request_state, params.input_responses or {}, ends)
 
 
 FIRST_ROUND = Round()
@@ -87,19 +100,21 @@ class Resumption:
 class Continued:
     """The call that a request goes on with: one that waits in this process, or one to resume; none for a new call.
 
-    `is_lost` if the call has ended with its process and cannot be resumed.
+    `is_lost` if the call has ended with its process and cannot be resumed. `gone` is the id of a call that the request
+    would end and that does not wait in this gateway.
     """
 
     waiting: OpenCall | None = None
     resumed: Resumption | None = None
     is_lost: bool = False
+    gone: str | None = None
 
     @property
     def call_id(self) -> str | None:
         """Return the id of the call; None for a new one."""
         if self.waiting is not None:
             return self.waiting.call.call_id
-        return self.resumed.at.call_id if self.resumed is not None else None
+        return self.resumed.at.call_id if self.resumed is not None else self.gone
 
     @property
     def checkpoint(self) -> str | None:
@@ -107,11 +122,14 @@ class Continued:
         return self.resumed.at.checkpoint if self.resumed is not None else None
 
     def refuse_lost(self) -> None:
-        """Refuse the request if its call is lost.
+        """Refuse the request if its call is lost, or gone.
 
         Raises:
             CallRefusedError: `call_again`.
+            CallFailedError: `cancelled`.
         """
+        if self.gone is not None:
+            raise cut_off(stopping=False)
         if self.is_lost:
             message = "The call that asked has ended with its process. Call the tool again, without requestState."
             raise CallRefusedError(message, reason="call_again")
@@ -151,12 +169,21 @@ def call_of(calls: OpenCalls, round_: Round, agent: str) -> OpenCall | None:
     if call is None or call.call.agent != agent:
         raise no_such_call()
     calls.attach(call, _answers(call, round_.responses))
+    if round_.ends:
+        call.end()
     return call
 
 
 def no_such_call() -> MCPError:
     """Return the protocol's error for a state that was used, or whose call has ended."""
     return MCPError(INVALID_PARAMS, "Invalid or expired requestState", {"reason": "invalid_request_state"})
+
+
+def gone(calls: OpenCalls, round_: Round, resumed: Resumption | None) -> Continued:
+    """Return a call to end that is in no process of this gateway; its state is used up."""
+    if resumed is not None:
+        calls.admit(resumed.at.ticket)
+    return Continued(gone=(round_.state or "").split(".", 3)[1])
 
 
 async def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:

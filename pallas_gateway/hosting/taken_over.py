@@ -60,7 +60,7 @@ class TakenOver:
             asked["headers"],
             _Sender(exchange),
             StreamOptions(**asked["options"]),
-            round=Round(call.modes, params.request_state, params.input_responses or {}),
+            round=Round(call.modes, params.request_state, params.input_responses or {}, asked["ends"]),
         )
         return await server.answer({}, request)
 

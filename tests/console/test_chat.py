@@ -218,6 +218,33 @@ async def test_stop_ends_a_call_that_waits_for_an_answer(talk: Talking, pages: P
     assert len(talk.served.gateway.running.open_calls) == 0
 
 
+async def test_stop_at_an_approval_answers_nothing_and_asks_no_model(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "wipe /tmp")
+    await expect(page.get_by_role("form", name="May the tool asking/wipe run")).to_be_visible()
+    before = len(talk.llm.requests)
+    async with page.expect_request(lambda one: "requestState" in (one.post_data or "")) as ending:
+        await page.get_by_role("button", name="Stop").click()
+    params = json.loads((await ending.value).post_data or "")["params"]
+    assert params["_meta"]["pallas/end"] is True
+    assert "inputResponses" not in params
+    await expect(page.get_by_text("Stopped.")).to_be_visible()
+    await until_idle(talk.served)
+    assert len(talk.llm.requests) == before
+
+
+@pytest.mark.parametrize("leaves", ["reload", "close"])
+async def test_a_page_that_goes_while_a_question_is_open_ends_the_call(
+    leaves: str, talk: Talking, pages: Pages
+) -> None:
+    page = await chat(pages, talk, "user", "wipe /tmp")
+    await expect(page.get_by_role("form", name="May the tool asking/wipe run")).to_be_visible()
+    before = len(talk.llm.requests)
+    await (page.reload() if leaves == "reload" else page.close())
+    await until_idle(talk.served)
+    assert len(talk.llm.requests) == before
+    assert len(talk.served.gateway.running.open_calls) == 0
+
+
 async def test_a_question_that_has_expired_ends_the_call_with_the_reason(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "user", "name")
     form = page.get_by_role("form", name="What is your name?")

@@ -5,6 +5,7 @@
 
 const VERSION = '2026-07-28';
 const META = 'io.modelcontextprotocol';
+const KEEPALIVE_BYTES = 60_000; // browsers refuse longer bodies
 const CLIENT = { name: 'pallas-console', version: '1' };
 
 /** A request that has no result. `status` is that of HTTP; `code` is JSON-RPC's, if the answer has one. */
@@ -28,6 +29,7 @@ export class McpError extends Error {
  * @property {AbortSignal} [signal] cancels the request, and on the gateway the call
  * @property {Record<string, unknown>} [meta] more keys of `_meta`
  * @property {Record<string, unknown>} [capabilities] of this client, such as `{elicitation: {}}`
+ * @property {boolean} [keepalive] the browser sends the request even if the page is closed meanwhile
  * @property {(notification: {method: string, params?: any}) => void} [onNotification]
  * @property {(request: object) => void} [onRequest] receives the JSON-RPC request as it is sent
  */
@@ -45,7 +47,7 @@ let lastId = 0;
  * @throws {McpError} for every answer without a result
  */
 export async function request(url, method, params, options = {}) {
-  const { token, signal, meta, capabilities = {}, onNotification = () => {}, onRequest = () => {} } = options;
+  const { token, signal, meta, keepalive, capabilities = {}, onNotification = () => {}, onRequest = () => {} } = options;
   const id = ++lastId;
   const message = {
     jsonrpc: '2.0',
@@ -71,7 +73,9 @@ export async function request(url, method, params, options = {}) {
   };
   if (typeof params.name === 'string') headers['Mcp-Name'] = params.name;
   if (token) headers.Authorization = `Bearer ${token}`;
-  const response = await send(url, { method: 'POST', headers, body: JSON.stringify(message), signal });
+  const body = JSON.stringify(message);
+  const init = { method: 'POST', headers, body, signal, keepalive: keepalive && new Blob([body]).size <= KEEPALIVE_BYTES };
+  const response = await send(url, init);
   const type = response.headers.get('Content-Type') ?? '';
   if (!response.body || !type.startsWith('text/event-stream')) return resultOf(await jsonOf(response), response.status);
   for await (const data of events(response.body)) {
@@ -93,6 +97,20 @@ export async function request(url, method, params, options = {}) {
  */
 export function callTool(url, name, args, { params = {}, ...options } = {}) {
   return request(url, 'tools/call', { name, arguments: args, ...params }, options);
+}
+
+/**
+ * End a call that waits for answers, without an answer; also when the page is being closed.
+ *
+ * @param {string} url
+ * @param {string} name
+ * @param {Record<string, unknown>} args those of the call
+ * @param {string} requestState its last one
+ * @param {RequestOptions} [options]
+ */
+export function endCall(url, name, args, requestState, options) {
+  const ending = { ...options, keepalive: true, meta: { 'pallas/end': true } };
+  return callTool(url, name, args, { ...ending, params: { requestState } });
 }
 
 /**

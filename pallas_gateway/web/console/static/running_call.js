@@ -8,14 +8,13 @@
 import { batch, signal } from './html.js';
 import { CallTree } from './calls.js';
 import { answerOf, keepEvent } from './conversations.js';
-import { McpError, callTool } from './mcp.js';
+import { McpError, callTool, endCall } from './mcp.js';
 import { outcomeOf } from './outcome.js';
 
 const EVENTS_OF_A_FRAME = 10;
 const HIDDEN_MS = 250;
 const INVALID_PARAMS = -32602;
 const CAPABILITIES = { elicitation: { form: {}, url: {} } };
-const CANCEL = { action: 'cancel' };
 
 /**
  * @typedef {import('./conversations.js').Turn} Turn
@@ -74,6 +73,7 @@ export class RunningCall {
    * @param {{url: string, token: string, args: Record<string, any>}} call
    */
   async run({ url, token, args }) {
+    this._call = { url, token, args };
     const send = (/** @type {Record<string, any>} */ params) =>
       callTool(url, 'send_message', args, { ...this._options(token), params });
     try {
@@ -84,7 +84,7 @@ export class RunningCall {
       await this._drawn();
       if (this._controller.signal.aborted) {
         this._end('stopped', {});
-        await this._leave(url, token, args);
+        await this._left;
       } else this._end('error', { error: sentence(error) });
     }
   }
@@ -92,7 +92,20 @@ export class RunningCall {
   /** End the call on the gateway. */
   stop() {
     this._controller.abort();
+    this._left = this.leave();
+    this.questions.value = [];
     this._wake();
+  }
+
+  /** End the call on the gateway if it may wait for answers; it ends a call whose client leaves during a request itself. */
+  async leave() {
+    if (!this._call || !this._state) return;
+    const { url, token, args } = this._call;
+    try {
+      await endCall(url, 'send_message', args, this._state, { token });
+    } catch {
+      // It ends by itself when the state expires.
+    }
   }
 
   /**
@@ -129,13 +142,11 @@ export class RunningCall {
       const inputResponses = this._answers;
       const requestState = this._state;
       this._answers = {};
-      this._state = null; // used up, unless the answers are refused
       try {
         return await send({ inputResponses, requestState });
       } catch (error) {
         const refused = error instanceof McpError && error.code === INVALID_PARAMS && error.message.startsWith('inputResponses');
         if (!refused) throw error;
-        this._state = requestState;
         for (const question of this.questions.value.filter((/** @type {Question} */ one) => one.id in inputResponses)) {
           question.sent.value = false;
           question.error.value = /** @type {Error} */ (error).message;
@@ -178,27 +189,6 @@ export class RunningCall {
       meta: { progressToken: this.turn.id, 'io.modelcontextprotocol/logLevel': 'info', 'pallas/stream': 'delta' },
       onNotification: (/** @type {any} */ message) => this._take(message),
     };
-  }
-
-  /**
-   * End a call that waits for answers: the gateway ends a call whose client leaves during a request.
-   * @param {string} url
-   * @param {string} token
-   * @param {Record<string, any>} args
-   */
-  async _leave(url, token, args) {
-    const requestState = this._state;
-    const open = this.questions.value;
-    this.questions.value = [];
-    if (!requestState || open.length === 0) return;
-    const inputResponses = Object.fromEntries(open.map((/** @type {Question} */ one) => [one.id, CANCEL]));
-    const leaving = new AbortController();
-    const options = { ...this._options(token), signal: leaving.signal, onNotification: () => leaving.abort() };
-    try {
-      await callTool(url, 'send_message', args, { ...options, params: { inputResponses, requestState } });
-    } catch {
-      // It has ended, by this or by itself.
-    }
   }
 
   /** @param {any} message */
@@ -254,6 +244,10 @@ export class RunningCall {
   _allDrawn = undefined;
   /** @type {string | null} */
   _state = null;
+  /** @type {{url: string, token: string, args: Record<string, any>} | null} */
+  _call = null;
+  /** @type {Promise<void> | undefined} */
+  _left = undefined;
 }
 
 /** @param {unknown} error */

@@ -49,7 +49,10 @@ export class Session {
     this.problem = signal('');
     this._load(true);
     window.addEventListener('focus', () => this._load(false));
-    window.addEventListener('pagehide', () => this.isRunning && this._save(this.open.value));
+    window.addEventListener('pagehide', () => {
+      for (const call of this._running.values()) call.leave();
+      if (this.isRunning) this._save(this.open.value);
+    });
   }
 
   /**

@@ -1,0 +1,138 @@
+"""Calls of 2026-07-28 that wait for an answer, and that their client ends without one."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.calling import answer_of
+from tests.e2e.test_questions import (
+    CAN_BE_ASKED,
+    INVALID_PARAMS,
+    asked_at,
+    calls_the_tool_it_is_told,
+    project_of,
+    questions,
+)
+from tests.e2e.test_resumed_calls import neighbours, resumed
+from tests.support.asking import asking_downstream
+from tests.support.clients import MODERN_VERSION, raw_client
+from tests.support.gateway import Agent, running, until_idle
+from tests.support.scripted_llm import call_tools, say, scripted_llm
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.e2e.test_questions import Asked
+    from tests.support.clients import RawReply
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+
+BOOKS = """
+from pathlib import Path
+
+from fast_agent import FastAgent
+
+fast = FastAgent("user", parse_cli_args=False)
+
+
+def wipe() -> str:
+    return "wiped"
+
+
+def book() -> str:
+    Path(__file__).with_name("booked").touch()
+    return "booked"
+
+
+@fast.agent(name="user", function_tools=[wipe, book], default=True)
+async def agent() -> None: ...
+"""
+END = {**CAN_BE_ASKED, "pallas/end": True}
+ANSWER = {"action": "cancel"}
+
+
+def wipes_then_books(request: LlmRequest) -> Turn:
+    if (made := len(request.tool_results)) < 2:
+        return call_tools([(("wipe", "book")[made], {})])
+    return say("done")
+
+
+@asynccontextmanager
+async def booking(path: Path) -> AsyncIterator[tuple[Running, ScriptedLlm]]:
+    """Serve an agent that books after an approval, whatever the answer to that is."""
+    agent = Agent(source=BOOKS, settings={"approve": ["local/wipe"]})
+    async with (
+        scripted_llm(wipes_then_books) as llm,
+        running(project_of(path, llm, {"url": "http://x"}, agent)) as served,
+    ):
+        yield served, llm
+
+
+async def ended(asked: Asked, *, bearer: str = "mine", url: str | None = None, **changed: Any) -> RawReply:
+    """Repeat a call in order to end it."""
+    params = {key: value for key, value in asked.params().items() if key != "inputResponses"} | changed
+    async with raw_client(url or asked.url, protocol_version=MODERN_VERSION, bearer=bearer) as client:
+        return await client.request("tools/call", params, meta=END)
+
+
+def assert_cancelled(reply: RawReply) -> None:
+    result = answer_of(reply)
+    assert result.is_error
+    assert result.text == "The call was cancelled."
+    assert result.meta["stop_reason"] == "cancelled"
+
+
+async def test_a_call_that_is_ended_at_an_approval_calls_no_tool_and_no_model(tmp_path: Path) -> None:
+    async with booking(tmp_path) as (served, llm):
+        asked = await asked_at(served.url("user"), "go")
+        first = await ended(asked)
+        assert_cancelled(first)
+        await until_idle(served)
+        assert len(llm.requests) == 1
+        assert not list(tmp_path.rglob("booked"))
+        assert served.metric("pallas_send_message_total", agent="user", outcome="error") == 1
+        assert len(served.gateway.running.open_calls) == 0
+
+        again = await ended(asked)
+        assert_cancelled(again)
+        assert answer_of(again).meta["call_id"] == answer_of(first).meta["call_id"]
+        assert (await asked.repeat(ANSWER)).error["code"] == INVALID_PARAMS
+        assert served.metric("pallas_send_message_total", agent="user", outcome="error") == 1
+
+
+async def test_only_the_caller_of_a_call_ends_it_with_its_arguments_and_without_an_answer(tmp_path: Path) -> None:
+    async with booking(tmp_path) as (served, llm):
+        asked = await asked_at(served.url("user"), "go")
+        refused = [
+            await ended(asked, bearer="other"),
+            await ended(asked, arguments={"message": "other"}),
+            await ended(asked, requestState=None),
+            await ended(asked, inputResponses={asked.id: ANSWER}),
+        ]
+        assert [one.error["code"] for one in refused] == [INVALID_PARAMS] * 4
+        assert len(served.gateway.running.open_calls) == len(llm.requests) == 1
+        assert_cancelled(await ended(asked))
+
+
+async def test_a_call_is_ended_whichever_process_gets_the_request(tmp_path: Path) -> None:
+    async with (
+        asking_downstream("modern") as downstream,
+        neighbours(tmp_path, downstream.url, calls_the_tool_it_is_told) as (one, two),
+    ):
+        asked = await asked_at(one.url("user"))
+        assert_cancelled(await ended(asked, url=two.url("user")))
+        await until_idle(one)
+        assert_cancelled(await ended(asked, url=two.url("user")))
+        assert (await asked.repeat(ANSWER, url=two.url("user"))).error["code"] == INVALID_PARAMS
+        assert not downstream.answers
+
+
+async def test_a_call_that_is_ended_after_a_restart_is_not_resumed(tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream, resumed(tmp_path, downstream.url, "name") as call:
+        assert_cancelled(await ended(call.asked))
+        assert (await call.asked.repeat()).error["code"] == INVALID_PARAMS
+        assert_cancelled(await ended(call.asked))
+        assert not call.llm.requests
+        assert questions(call.served, "form", "accepted") == 0
