@@ -134,8 +134,8 @@ async def serve_call[T](
 
 
 async def _answered(call: Call, answer: Callable[[Call], Awaitable[Reply]]) -> Answered:
-    started, reply = monotonic(), None
     outcome: Reply | GatewayError
+    reply: Reply | None = None
     try:
         outcome = reply = await answer(call)
         if reply.failure is not None:
@@ -147,7 +147,7 @@ async def _answered(call: Call, answer: Callable[[Call], Awaitable[Reply]]) -> A
         _log.exception("call failed")
         sentence = f"The gateway failed to answer; its log has the reason under {call.call_id}."
         outcome = CallFailedError(sentence, reason="internal_error")
-    return Answered(call, outcome, reply, monotonic() - started)
+    return Answered(call, outcome, reply, monotonic() - call.began)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters
@@ -50,7 +51,7 @@ class Call:
     `history` is chronological and holds only well-formed turns; `message` is the new user turn. `nesting` counts the
     calls of this gateway above this one: 0 for a client's own call; `parent_call_id` is the nearest of them.
     `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
-    where another process has left off, for a call that is resumed.
+    where another process has left off, for a call that is resumed. `began` is when, by the monotonic clock.
     """
 
     agent: str
@@ -64,6 +65,7 @@ class Call:
     trace_id: str | None = None
     call_id: str = field(default_factory=new_call_id)
     checkpoint: str | None = field(default=None, repr=False)
+    began: float = field(default_factory=monotonic, repr=False, compare=False)
 
     @property
     def is_nested(self) -> bool:

@@ -700,6 +700,17 @@ def asked_in(result: Any, url: str, message: str = "name") -> Asked:
     return Asked(url, result["requestState"], min(result["inputRequests"]), message)
 
 
+async def test_the_duration_of_a_call_of_2026_counts_all_its_requests(tmp_path: Path) -> None:
+    with logged(tmp_path / "log") as log:
+        async with (
+            asking_downstream("modern") as downstream,
+            gateway_of(tmp_path / "project", {"url": downstream.url}) as served,
+        ):
+            reply = await (await asked_at(served.url("user"))).repeat()
+        [line] = [one for one in log.records("pallas.calls") if one["message"] == "call ended"]
+    assert line["duration_seconds"] <= reply.result["_meta"]["pallas/call"]["duration_seconds"]
+
+
 @EACH_ERA
 async def test_a_result_that_asks_says_which_questions_are_approvals(era: Era, tmp_path: Path) -> None:
     agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
