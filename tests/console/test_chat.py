@@ -207,6 +207,9 @@ async def test_a_tool_runs_after_its_approval(talk: Talking, pages: Pages) -> No
     await expect(form.get_by_role("button", name="Allow for this call")).to_be_visible()
     await form.get_by_role("button", name="Decline").click()
     await expect(log(page)).to_contain_text("the caller did not give it")
+    await page.get_by_role("button", name="Inspect").last.click()
+    row = page.get_by_role("dialog").get_by_role("row").filter(has_text="waited for you")
+    await expect(row).to_have_count(1)
 
 
 async def test_stop_ends_a_call_that_waits_for_an_answer(talk: Talking, pages: Pages) -> None:

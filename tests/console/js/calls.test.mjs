@@ -122,6 +122,20 @@ test('answers that the gateway ended are partial', () => {
   assert.equal(partial(text('[Stopped: x] is a title')), '');
 });
 
+test('a waterfall shows the wait for a person apart, and not as time of the model', () => {
+  const asked = (kind) => message({ kind, schema_version: 2, id: 'q1' });
+  const tree = treeOf(chunk('root', 1, '', [['c1', 's']]), asked('question'), asked('answer'), results('root', 1, ['c1']), chunk('root', 2, 'done'));
+  assert.deepEqual(waterfall(tree.root).map((row) => [row.label, row.began, row.ended]), [
+    ['root turn 1', 0, 0],
+    ['s/send_message', 0, 500],
+    ['waited for you', 1000, 2000],
+    ['root turn 2', 2000, 4000],
+  ]);
+  const stopped = treeOf(chunk('root', 1, '', [['c1', 's']]), asked('question'));
+  stopped.stop(3000);
+  assert.equal(waterfall(stopped.root).at(-1).ended, 3000);
+});
+
 test('a waterfall lists turns and tools with their times', () => {
   const tree = treeOf(chunk('root', 1, '', [['c1', 'peer']]), chunk('peer', 1, 'x', [], under('c1')), results('root', 1, ['c1']), chunk('root', 2, 'done'));
   assert.deepEqual(waterfall(tree.root).map((row) => [row.depth, row.label, row.began, row.ended]), [

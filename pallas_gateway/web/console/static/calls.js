@@ -18,10 +18,11 @@ export const DEEPEST = 64;
  * @typedef {{kind: 'tool', key: string, id: string, server: string | null, name: string, args: unknown,
  *   state: 'running' | 'completed' | 'failed' | 'unknown', result: string | null, truncated: boolean,
  *   seconds: number | null, began: number, ended: number | null, entries: Entry[], calls: Map<string, Tool>,
- *   version: number}} Tool
+ *   waits: Wait[], version: number}} Tool
+ * @typedef {{kind: 'wait', id: unknown, began: number, ended: number | null}} Wait a question that waits for its answer
  * @typedef {{kind: 'raw', key: string, event: unknown, why: string, version: number}} Raw
  * @typedef {Turn | Raw} Entry
- * @typedef {{kind: 'call', key: string, entries: Entry[], calls: Map<string, Tool>, version: number}} Root
+ * @typedef {{kind: 'call', key: string, entries: Entry[], calls: Map<string, Tool>, waits: Wait[], version: number}} Root
  * @typedef {import('./outcome.js').Outcome} Outcome
  */
 
@@ -29,7 +30,7 @@ export const DEEPEST = 64;
 export class CallTree {
   constructor() {
     /** @type {Root} */
-    this.root = { kind: 'call', key: 'call', entries: [], calls: new Map(), version: 0 };
+    this.root = { kind: 'call', key: 'call', entries: [], calls: new Map(), waits: [], version: 0 };
     this.now = '';
     /** @type {Outcome | null} */
     this.outcome = null;
@@ -96,7 +97,10 @@ export class CallTree {
     }
     const take = { assistant_chunk: this._chunk, assistant_chunk_results: this._results, assistant_delta: this._delta };
     const known = /** @type {any} */ (take)[String(payload.kind)];
-    if (payload.kind === 'question' || payload.kind === 'answer') return; // drawn as forms, kept as raw events
+    if (payload.kind === 'question' || payload.kind === 'answer') { // drawn as forms, kept as raw events
+      wait(place, payload, at);
+      return;
+    }
     if (!Object.hasOwn(take, String(payload.kind)) || !known.call(this, place, payload, at)) {
       this._raw(place, data, Object.hasOwn(take, String(payload.kind)) ? 'malformed' : 'unknown kind');
     }
@@ -223,7 +227,7 @@ export class CallTree {
     return {
       kind: 'tool', key: this._key(), id: call.id, server: typeof call.server === 'string' ? call.server : null,
       name: call.name, args: call.arguments ?? {}, state: 'running', result: null, truncated: false, seconds: null,
-      began: at, ended: null, entries: [], calls: new Map(), version: 0,
+      began: at, ended: null, entries: [], calls: new Map(), waits: [], version: 0,
     };
   }
 
@@ -243,6 +247,7 @@ export class CallTree {
    * @param {number} at
    */
   _end(place, at) {
+    for (const one of place.waits) one.ended ??= at;
     for (const entry of place.entries) {
       if (entry.kind !== 'turn') continue;
       if (entry.live) {
@@ -281,7 +286,7 @@ export function nameOf(tool) {
 }
 
 /**
- * Return when a turn of an agent began: with the call, or when the tools of its last turn ended.
+ * Return when a turn of an agent began: with the call, or when the tools of its last turn, and the person's answers, had ended.
  * @param {Root | Tool} place
  * @param {string} agent
  * @param {number} at
@@ -290,7 +295,19 @@ function beginOf(place, agent, at) {
   const before = place.entries.findLast((entry) => entry.kind === 'turn' && entry.agent === agent);
   if (before?.kind !== 'turn') return place.kind === 'tool' ? place.began : Math.min(at, 0);
   const ends = before.tools.map((tool) => tool.ended ?? at);
-  return Math.min(at, Math.max(before.ended ?? 0, ...ends));
+  return Math.min(at, Math.max(before.ended ?? 0, ...ends, ...place.waits.map((one) => one.ended ?? 0)));
+}
+
+/**
+ * Note that a question was asked, or closed.
+ * @param {Root | Tool} place
+ * @param {Record<string, any>} payload
+ * @param {number} at
+ */
+function wait(place, payload, at) {
+  const asked = place.waits.find((one) => one.id === payload.id);
+  if (payload.kind === 'question') place.waits.push({ kind: 'wait', id: payload.id, began: at, ended: null });
+  else if (asked) asked.ended = at;
 }
 
 /** @param {Record<string, any>} payload */

@@ -3,14 +3,22 @@
 import { DEEPEST, nameOf } from './calls.js';
 
 /**
- * Return the rows of a waterfall: turns and tools with begin and end in milliseconds, depth first.
+ * Return the rows of a waterfall: turns, tools and waits for a person with begin and end in milliseconds, depth first.
  * @param {import('./calls.js').Root | import('./calls.js').Tool} place
- * @returns {{node: import('./calls.js').Turn | import('./calls.js').Tool, depth: number, label: string, began: number, ended: number | null}[]}
+ * @returns {{node: import('./calls.js').Turn | import('./calls.js').Tool | import('./calls.js').Wait, depth: number, label: string, began: number, ended: number | null}[]}
  */
 export function waterfall(place, depth = 0) {
   const rows = [];
+  const waits = [...place.waits];
+  const waited = (/** @type {number} */ until) => {
+    while (waits.length && waits[0].began < until) {
+      const node = /** @type {import('./calls.js').Wait} */ (waits.shift());
+      rows.push({ node, depth: depth + 1, label: 'waited for you', began: node.began, ended: node.ended });
+    }
+  };
   for (const entry of place.entries) {
     if (entry.kind !== 'turn') continue;
+    waited(entry.began);
     const label = `${entry.agent} turn ${entry.iteration}`;
     rows.push({ node: entry, depth, label, began: entry.began, ended: entry.ended });
     for (const tool of entry.tools) {
@@ -18,5 +26,6 @@ export function waterfall(place, depth = 0) {
       if (depth < DEEPEST) rows.push(...waterfall(tool, depth + 2));
     }
   }
+  waited(Infinity);
   return rows;
 }
