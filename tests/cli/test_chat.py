@@ -154,6 +154,7 @@ def test_what_the_model_cannot_read_any_more_is_left_out_and_told(run: Command) 
     [
         (["nobody", "-m", "hi"], "No agent 'nobody'. There are: echo, tech_research, broken."),
         (["echo", "hi"], "To say one thing: -m 'hi'. To go on with the thread of that name: --resume hi."),
+        (["echo", "a b"], "To say one thing: -m 'a b'. To go on with the thread of that name: --resume 'a b'."),
         (["echo"], "A chat needs a terminal. To say one thing: -m TEXT, or -m - to read standard input."),
         (
             ["echo", "-m", "hi", "--resume", "--thread", "a"],
@@ -370,6 +371,8 @@ async def test_threads_are_named_listed_left_and_resumed(capsys: pytest.CaptureF
             assert await says("/threads") == "No threads with echo yet."
             assert await says("/export") == "Nothing has been said yet."
             assert await says("/resume") == "There is no thread with echo to resume."
+            named = "This thread is 'my cats'; `--resume 'my cats'` goes on with it."
+            assert await says("/save my cats") == named
             assert await says("/save cats") == "This thread is 'cats'; `--resume cats` goes on with it."
             assert await says("about cats") == "done"
             kept = "A new thread begins with your next message. The one before is kept: /resume cats"

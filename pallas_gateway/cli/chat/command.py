@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +67,8 @@ def chat(
 ) -> None:
     """Talk to an agent of a running gateway; the conversation is kept on this machine."""
     if name is not None and not resume:
-        raise UsageError(f"To say one thing: -m '{name}'. To go on with the thread of that name: --resume {name}.")
+        resumed = f"--resume {shlex.quote(name)}"
+        raise UsageError(f"To say one thing: -m '{name}'. To go on with the thread of that name: {resumed}.")
     if resume and thread is not None:
         raise UsageError("--resume and --thread both name a thread; give one of them.")
     if message is None and not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -179,7 +179,7 @@ async def _save(conversation: Conversation, rest: str) -> None:
         raise UsageError(NAME_TAKEN.format(name))
     else:
         conversation.name = name
-    conversation.screen.note(f"This thread is '{name}'; `--resume {name}` goes on with it.")
+    conversation.screen.note(f"This thread is '{name}'; `--resume {shlex.quote(name)}` goes on with it.")
 
 
 @_command("/threads", "list the threads with this agent")
