@@ -35,7 +35,7 @@ def misfit(schema: Mapping[str, Any], content: Mapping[str, Any] | None) -> str 
     for name, value in content.items():
         if name not in fields:
             return f"{quoted(name)} is not asked for"
-        if (why := _misfit(_mapping(fields[name]), value)) is not None:
+        if (why := misfit_of_field(_mapping(fields[name]), value)) is not None:
             return f"{quoted(name)} {why}"
     return None
 
@@ -85,7 +85,8 @@ def without_null(field: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**rest[0], **{key: value for key, value in field.items() if key != "anyOf"}}
 
 
-def _misfit(field: Mapping[str, Any], value: Any) -> str | None:
+def misfit_of_field(field: Mapping[str, Any], value: Any) -> str | None:
+    """Return why a value does not fit a field, as a clause without its subject; None if it fits."""
     plain = without_null(field)
     if value is None and plain is not field:
         return None

@@ -56,7 +56,8 @@ def call(
         arguments["history"] = _history(history)
     if conversation_id is not None:
         arguments["conversation_id"] = conversation_id
-    client = AgentClient(gateway_url(url), agent, bearer, person_by(answer or (), approve or (), asks=not no_ask))
+    person = person_by(answer or (), approve or (), asks=not no_ask)
+    client = AgentClient(gateway_url(url), agent, bearer, person)
     opening: AbstractContextManager[EventView | TerminalView] = (
         nullcontext(EventView()) if as_json else terminal_view(f"{agent} …", verbose=verbose, stream=stream)
     )
@@ -70,6 +71,8 @@ def call(
         view.result(called)
     else:
         _print(Answer.of(called), view.last_live_text)
+    if person is not None:
+        person.finish()
     if called.is_error:
         raise typer.Exit(1)
 

@@ -10,11 +10,14 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.forms import choices_of, fields_of, misfit, required_in, without_null
+from pallas_gateway.calls.forms import choices_of, fields_of, misfit_of_field, required_in, without_null
 from pallas_gateway.config.loading.secret_values import is_secret_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+type Choice = tuple[str | int | float, str]
+"""A value, and its label."""
 
 LONGEST_TEXT, LONGEST_LABEL, MOST_CHOICES = 20_000, 500, 50
 _WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
@@ -25,6 +28,11 @@ _HINTS = {
     "uri": "an address",
     "date": "such as 2026-01-31",
     "date-time": "such as 2026-01-31T18:00:00Z",
+}
+_PLAIN = {
+    "must be of type boolean": "must be y or n",
+    "must be of type integer": "must be a whole number",
+    "must be of type number": "must be a number",
 }
 
 
@@ -43,6 +51,11 @@ class FormField:
     is_required: bool
 
     @property
+    def title(self) -> str:
+        """Return its title, on one line; without one, its key."""
+        return _line(self.schema.get("title") or self.name)
+
+    @property
     def is_hidden(self) -> bool:
         """Return whether its value is not shown while it is typed."""
         return self.schema.get("format") == "password" or is_secret_name(self.name)
@@ -51,11 +64,18 @@ class FormField:
     def default(self) -> Any:
         """Return its default; None if it has none that fits."""
         value = self.schema.get("default")
-        return None if value is None or self.misfit(value) is not None else value
+        return None if value is None or misfit_of_field(self.schema, value) is not None else value
 
     def misfit(self, value: Any) -> str | None:
-        """Return why a value does not fit, as a clause that names the field; None if it fits."""
-        return misfit({"properties": {self.name: self.schema}}, {self.name: value})
+        """Return why a value does not fit, as a clause that names the field by its title; None if it fits."""
+        why = misfit_of_field(self.schema, value)
+        if why is None:
+            return None
+        if why == "is not one of the choices":
+            labels = [label for _, label in self._choices()]
+            more = [f"… and {len(labels) - MOST_CHOICES} more"] if len(labels) > MOST_CHOICES else []
+            why = f"must be one of: {_line(', '.join([*labels[:MOST_CHOICES], *more]))}"
+        return f"{self.title} {_PLAIN.get(why, why)}"
 
     def value_of(self, text: str) -> Any:
         """Return typed text as a value of the field's type: choices by value, number or title; else the text itself."""
@@ -68,20 +88,60 @@ class FormField:
         return _number(text, kind) if chosen is text and kind in ("integer", "number") else chosen
 
     def prompt(self) -> str:
-        """Return its prompt: the title, the description, hints on the form of the value, the choices, the default."""
+        """Return its prompt: the title, the description, hints on the form of the value, the default.
+
+        The choices of a field follow its description, and the prompt itself is a line of its own after them.
+        """
         kind, wanted = self.schema.get("type"), self.schema.get("format")
         hints = [self.schema.get("description"), *(_HINTS.get(one) for one in (kind, wanted) if isinstance(one, str))]
         if isinstance(pattern := self.schema.get("pattern"), str):
             hints.append(f"pattern {pattern}")
-        about = "; ".join(_line(one) for one in hints if one)
-        title = _line(self.schema.get("title") or self.name)
-        lines = [f"{title} ({about})" if about else title]
+        about = "; ".join(_line(one) for one in (*hints, *self._limits()) if one)
+        title = f"{self.title} ({about})" if about else self.title
         choices = self._choices()
+        if not choices:
+            return f"{title}{self._default_hint()}: "
+        return "\n".join([title, *self._lines_of(choices), self._prompt_after(choices)])
+
+    def _limits(self) -> list[str]:
+        limits = [("minimum", "maximum", ""), ("minLength", "maxLength", " characters"), ("minItems", "maxItems", "")]
+        return [text for least, most, unit in limits if (text := self._limit(least, most, unit))]
+
+    def _limit(self, least_key: str, most_key: str, unit: str) -> str:
+        least, most = (
+            value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+            for value in (self.schema.get(least_key), self.schema.get(most_key))
+        )
+        if least is not None and most is not None:
+            return f"{least} to {most}{unit}"
+        if least is not None:
+            return f"at least {least}{unit}"
+        return f"at most {most}{unit}" if most is not None else ""
+
+    def _lines_of(self, choices: Sequence[Choice]) -> Iterator[str]:
+        defaults = self._defaults()
         for number, (value, label) in enumerate(choices[:MOST_CHOICES], 1):
-            lines.append(f"  {number}. {_line(label)}" + ("" if label == str(value) else f" ({_line(value)})"))
+            same = "" if label == str(value) else f" ({_line(value)})"
+            yield f"  {number}. {_line(label)}{same}{' [default]' if value in defaults else ''}"
         if len(choices) > MOST_CHOICES:
-            lines.append(f"  … and {len(choices) - MOST_CHOICES} more")
-        return "\n".join(lines) + self._default_hint() + ": "
+            yield f"  … and {len(choices) - MOST_CHOICES} more"
+
+    def _prompt_after(self, choices: Sequence[Choice]) -> str:
+        """Return the line after the choices; it offers their numbers, unless one of them is another choice's value."""
+        numbers = {str(value): number for number, (value, _) in enumerate(choices, 1)}
+        last = len(choices)
+        if any(numbers.get(str(number), number) != number for number in range(1, last + 1)):
+            return f"{self.title}{self._default_hint()}: "
+        defaults = self._defaults()
+        default = ",".join(str(number) for number, (value, _) in enumerate(choices, 1) if value in defaults)
+        hint = f" [{_line(default)}]" if default else self._default_hint()
+        return f"{self.title} ({f'1-{last}' if last > 1 else last}){hint}: "
+
+    def _defaults(self) -> set[str | int | float]:
+        """Return its default choices; none if it is hidden."""
+        default = None if self.is_hidden else self.default
+        values = default if isinstance(default, list) else [default]
+        return {value for value in values if isinstance(value, (str, int, float))}
 
     def _default_hint(self) -> str:
         default = self.default
@@ -92,7 +152,7 @@ class FormField:
         values = default if isinstance(default, list) else [default]
         return f" [{_line(', '.join(_word(value) for value in values))}]"
 
-    def _choices(self) -> list[tuple[str | int | float, str]]:
+    def _choices(self) -> list[Choice]:
         items = self.schema.get("items")
         source = items if self.schema.get("type") == "array" and isinstance(items, dict) else self.schema
         titles = source.get("enumNames") if "enum" in source else source.get("oneOf") or source.get("anyOf")

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from pallas_gateway.cli.questions import Person
 
 AnswersOption = Annotated[
-    list[str] | None, typer.Option("--answer", help="FIELD=VALUE for forms of the agent; may be repeated.")
+    list[str] | None,
+    typer.Option("--answer", help="FIELD=VALUE for forms of the agent, by key or title; may be repeated."),
 ]
 ApproveOption = Annotated[
-    list[str] | None, typer.Option("--approve", help="Approve tools: a glob over server/tool; may be repeated.")
+    list[str] | None, typer.Option("--approve", help="Approve tools: a glob over SERVER/TOOL; may be repeated.")
 ]
 NoAskOption = Annotated[bool, typer.Option("--no-ask", help="Decline what the agent asks, ask nothing.")]
 
@@ -24,7 +25,7 @@ def person_by(answers: Sequence[str], approve: Sequence[str], *, asks: bool) -> 
     """Return who answers the questions of calls; None declares that this client cannot be asked.
 
     Raises:
-        UsageError: an answer is not `FIELD=VALUE`.
+        UsageError: the options cannot be used.
     """
     from pallas_gateway.cli.questions import person_for  # noqa: PLC0415  most commands ask nothing
 

@@ -6,6 +6,7 @@ The text of servers is shown without control characters and in limited length. A
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 import unicodedata
 import webbrowser
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 
 from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
+from pallas_gateway.cli.form_answers import GivenAnswers
 from pallas_gateway.cli.form_fields import fields_in, harmless
 from pallas_gateway.cli.output import problem
 from pallas_gateway.cli.remote import RefusedError
@@ -41,13 +43,13 @@ class Person:
     """Answers questions: by `answers` (fields) and `approve` (globs over tools), else by what is read at a terminal.
 
     Questions that are open together are asked one after the other. Without `read`, a question that the options do not
-    answer is declined.
+    answer, or answer by a value that does not fit, is declined. `answers` approve no tool.
     """
 
     def __init__(self, answers: Mapping[str, str], approve: Sequence[str], read: Read | None) -> None:
         self.pause: Callable[[], AbstractContextManager[object]] = nullcontext
         self.open_page: Callable[[str], object] = webbrowser.open
-        self._answers = answers
+        self._given = GivenAnswers(answers)
         self._approve = approve
         self._read = read
         self._asking = asyncio.Lock()
@@ -74,6 +76,14 @@ class Person:
             raise RefusedError("The agent's endpoint requires input of a kind that this client does not offer.")
         return responses
 
+    def finish(self) -> None:
+        """Print, at the end of a command, a warning for each of `answers` that no question had.
+
+        Raises:
+            UnfitAnswerError: a question was declined because one of `answers` does not fit.
+        """
+        self._given.finish()
+
     async def answer(self, params: ElicitRequestParams, origin: object = None) -> ElicitResult:
         """Return the answer to an elicitation; `origin` is what the gateway says of it, which no server can write."""
         from mcp_types import ElicitRequestURLParams, ElicitResult  # noqa: PLC0415  other commands need no MCP
@@ -81,26 +91,26 @@ class Person:
         answering: Callable[[], Awaitable[dict[str, Any] | None]]
         if isinstance(params, ElicitRequestURLParams):
             answering = partial(self._open, params.url)
-        elif self._approves(origin, params.requested_schema):
+        elif (tool := _tool_under_approval(origin)) is None:
+            answering = partial(self._fill_in, list(fields_in(params.requested_schema)), self._given)
+        elif self._approves(tool, params.requested_schema):
             return ElicitResult(action="accept", content={**_APPROVED})
         else:
-            answering = partial(self._fill_in, list(fields_in(params.requested_schema)))
+            answering = partial(self._decide, list(fields_in(params.requested_schema)), tool)
         async with self._asking:
             with self.pause():
                 problem(f"\n{harmless(params.message)}")
                 try:
                     return ElicitResult(action="accept", content=await answering())
-                except _DeclinedError:
-                    problem("(declined)")
+                except _DeclinedError as declined:
+                    problem(f"(declined{harmless(f': {why}') if (why := str(declined)) else ''})")
                     return ElicitResult(action="decline")
                 except (EOFError, KeyboardInterrupt):
                     problem("(cancelled)")
                     return ElicitResult(action="cancel")
 
-    def _approves(self, origin: object, schema: Mapping[str, Any]) -> bool:
-        if not isinstance(origin, Mapping) or origin.get("kind") != "approval" or misfit(schema, _APPROVED) is not None:
-            return False
-        return any(fnmatchcase(str(origin.get("tool")), glob) for glob in self._approve)
+    def _approves(self, tool: str, schema: Mapping[str, Any]) -> bool:
+        return misfit(schema, _APPROVED) is None and any(fnmatchcase(tool, glob) for glob in self._approve)
 
     async def _open(self, url: str) -> None:
         """Open a page.
@@ -116,17 +126,35 @@ class Person:
         if not self.open_page(url):
             problem("(no browser was found: open the page yourself)")
 
-    async def _fill_in(self, fields: Sequence[FormField]) -> dict[str, Any]:
+    async def _decide(self, fields: Sequence[FormField], tool: str) -> dict[str, Any]:
+        """Return a person's decision on a tool.
+
+        Raises:
+            _DeclinedError: there is no terminal.
+        """
+        if self._read is None:
+            raise _DeclinedError(f"--approve {shlex.quote(tool)} approves this tool")
+        return await self._fill_in(fields, GivenAnswers({}))
+
+    async def _fill_in(self, fields: Sequence[FormField], given: GivenAnswers) -> dict[str, Any]:
         """Return the values of a form.
 
         Raises:
-            _DeclinedError: neither a person nor `--answer` answers it.
+            _DeclinedError: neither a person nor `given` answers it.
         """
+        values, unfit = given.values_for(fields)
         if not fields:  # the message is the question
             await self._consent("Accept? [y/N] ")
-        elif self._read is None and not any(field.name in self._answers for field in fields):
+        elif self._read is None and unfit:
+            given.note_declined(unfit)
+            raise _DeclinedError("; ".join(unfit))
+        elif self._read is None and not values:
             raise _DeclinedError
-        content = {field.name: await self._value(field) for field in fields}
+        for why in unfit:
+            problem(f"({harmless(why)})")
+        content = {
+            field.name: values[field.name] if field.name in values else await self._value(field) for field in fields
+        }
         return {name: value for name, value in content.items() if value is not None}
 
     async def _consent(self, prompt: str) -> None:
@@ -140,11 +168,6 @@ class Person:
             EOFError: the person has ended the input.
             _DeclinedError: the options give no value, and the form cannot be sent without it.
         """
-        if field.name in self._answers:
-            value = field.value_of(self._answers[field.name])
-            if (why := field.misfit(value)) is None:
-                return value
-            problem(f"(--answer: {harmless(why)})")
         default = field.default
         while self._read is not None:
             text = (await self._read(field.prompt(), field.is_hidden)).strip()
@@ -155,20 +178,33 @@ class Person:
                 return value
             problem(f"({harmless(why)})")
         if default is None and field.is_required:
-            raise _DeclinedError
+            raise _DeclinedError(f"{field.title} has no --answer and no default")
         return default
 
 
 class _DeclinedError(Exception):
-    """The question is not accepted."""
+    """The question is not accepted; the text is the reason, if it is not the person's decision."""
+
+
+def _tool_under_approval(origin: object) -> str | None:
+    if not isinstance(origin, Mapping) or origin.get("kind") != "approval":
+        return None
+    return str(origin.get("tool"))
 
 
 def person_for(answers: Sequence[str], approve: Sequence[str], *, asks: bool) -> Person | None:
     """Return who answers the questions of a call; None declares that this client cannot be asked.
 
     Raises:
-        UsageError: an answer is not `FIELD=VALUE`.
+        UsageError: an answer is not `FIELD=VALUE`, a tool not `SERVER/TOOL`, or one is given although nothing is asked.
     """
+    if not asks and (answers or approve):
+        raise UsageError("--no-ask declines every question: give it without --answer and --approve.")
+    for glob in approve:
+        if "/" not in glob:
+            raise UsageError(
+                f"--approve {glob}: write SERVER/TOOL, such as '*/{glob}'; '*' and '?' match any characters."
+            )
     given = dict(_pair(one) for one in answers)
     read = _read_line if sys.stdin.isatty() and sys.stderr.isatty() else None
     if not asks or (read is None and not given and not approve):

@@ -10,9 +10,11 @@ import pytest
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, InputRequiredResult, ListRootsRequest
 
 from pallas_gateway.cli.agent_client import AgentClient, Answer
+from pallas_gateway.cli.form_answers import UnfitAnswerError
 from pallas_gateway.cli.questions import Person, person_for
 from pallas_gateway.cli.remote import RefusedError
 from pallas_gateway.cli.usage import UsageError
+from tests.cli.program import Ran
 from tests.e2e.test_questions import calls_the_tool_it_is_told, gateway_of
 from tests.support import asking
 from tests.support.asking import FORM, URL, URL_MESSAGE, asking_downstream
@@ -100,6 +102,74 @@ async def test_questions_that_come_at_once_are_asked_one_after_the_other() -> No
     assert [(await one).content for one in both] == [{"one": "Ada"}, {"two": "Ada"}]
 
 
+ROOM = {
+    "name": {"type": "string"},
+    "room": {"type": "string", "title": "Room", "enum": ["garden", "library"], "default": "garden"},
+    "people": {"type": "integer", "title": "People", "maximum": 8, "default": 2},
+}
+
+
+async def test_without_a_terminal_a_value_that_does_not_fit_declines_the_question(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    person = Person({"name": "Ada", "room": "libary", "people": "99"}, (), None)
+    assert (await person.answer(form(ROOM, "name"))).action == "decline"
+    why = "--answer room: Room must be one of: garden, library; --answer people: People must be at most 8"
+    assert capsys.readouterr().err.endswith(f"(declined: {why})\n")
+    with pytest.raises(UnfitAnswerError, match=r"A question was declined: --answer room: Room must be"):
+        person.finish()
+
+
+async def test_at_a_terminal_a_field_whose_given_value_does_not_fit_is_asked_for_with_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    person = Person({"name": "Ada", "room": "libary"}, (), typing("2", ""))
+    content = {"name": "Ada", "room": "library", "people": 2}
+    assert (await person.answer(form(ROOM, "name"))).content == content
+    assert "(--answer room: Room must be one of: garden, library)\n" in capsys.readouterr().err
+    person.finish()
+
+
+@pytest.mark.parametrize(
+    ("given", "content"),
+    [
+        ({"Room": "library"}, {"room": "library", "people": 2}),
+        ({"ROOM": "2", "pEOPLE": "3"}, {"room": "library", "people": 3}),
+        ({"Room": "garden", "room": "library"}, {"room": "library", "people": 2}),  # the key goes first
+    ],
+)
+async def test_a_field_is_named_by_its_key_or_its_title(given: dict[str, str], content: dict[str, Any]) -> None:
+    assert (await Person(given, (), None).answer(form(ROOM))).content == content
+
+
+async def test_a_name_in_other_case_that_two_fields_have_is_for_none(capsys: pytest.CaptureFixture[str]) -> None:
+    both = {"a": {"type": "string", "title": "Size"}, "SIZE": {"type": "string"}}
+    person = Person({"size": "x"}, (), None)
+    assert (await person.answer(form(both))).action == "decline"
+    person.finish()
+    assert "--answer size: no question had this field (asked: a, SIZE)\n" in capsys.readouterr().err
+
+
+async def test_names_that_no_question_had_are_shown_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    person = Person({"name": "Ada", "nam": "Ada"}, (), None)
+    await person.answer(form(ROOM))
+    assert "nam:" not in capsys.readouterr().err
+    person.finish()
+    assert capsys.readouterr().err == "--answer nam: no question had this field (asked: name, room, people)\n"
+    Person({"name": "Ada"}, (), None).finish()
+    assert capsys.readouterr().err == "--answer name: no question had this field (no form was asked)\n"
+
+
+async def test_answers_for_forms_approve_no_tool(capsys: pytest.CaptureFixture[str]) -> None:
+    origin = {"kind": "approval", "agent": "user", "tool": "files/delete_all"}
+    asked = form(DECISION, "decision")
+    assert (await Person({"decision": "once"}, (), None).answer(asked, origin)).action == "decline"
+    assert "(declined: --approve files/delete_all approves this tool)" in capsys.readouterr().err
+    assert (await Person({"decision": "once"}, (), typing("deny")).answer(asked, origin)).content == {
+        "decision": "deny"
+    }
+
+
 SIZE = {"size": {"type": "string", "default": "m"}}
 
 
@@ -184,10 +254,25 @@ async def test_a_default_that_does_not_fit_is_not_sent() -> None:
 def test_a_client_without_terminal_and_options_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
     assert person_for((), (), asks=True) is None
-    assert person_for(("a=b",), (), asks=False) is None
+    assert person_for((), (), asks=False) is None
     assert person_for(("a=b",), (), asks=True) is not None
-    with pytest.raises(UsageError, match="FIELD=VALUE"):
-        person_for(("a",), (), asks=True)
+
+
+@pytest.mark.parametrize(
+    ("answers", "approve", "asks", "why"),
+    [
+        (("a",), (), True, "--answer a: write FIELD=VALUE."),
+        ((), ("cancel",), True, "--approve cancel: write SERVER/TOOL, such as '*/cancel'"),
+        (("a=b",), (), False, "--no-ask declines every question: give it without --answer and --approve."),
+        ((), ("a/b",), False, "--no-ask declines every question"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(
+    answers: Sequence[str], approve: Sequence[str], asks: bool, why: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        person_for(answers, approve, asks=asks)
+    assert str(refused.value).startswith(why)
 
 
 async def test_call_asks_at_its_terminal(tmp_path: Path) -> None:
@@ -199,7 +284,7 @@ async def test_call_asks_at_its_terminal(tmp_path: Path) -> None:
         arguments = ["call", "user", "name wipe", "--url", served.base_url, "--approve", "asking/*"]
         async with at_terminal(arguments, tmp_path) as terminal:
             await terminal.shows(f"asking: {FORM}")
-            await terminal.shows("name:")
+            await terminal.shows("name (at most 20 characters):")
             await terminal.enter("Ada")
             await terminal.shows("age [7]:")
             await terminal.enter("")
@@ -209,7 +294,7 @@ async def test_call_asks_at_its_terminal(tmp_path: Path) -> None:
 
         async with at_terminal(["call", "user", "name", "--url", served.base_url], tmp_path) as terminal:
             await terminal.shows(FORM)
-            await terminal.shows("name:")
+            await terminal.shows("name (at most 20 characters):")
             await terminal.press(CTRL_D)
             assert await terminal.ends() == 0
         assert downstream.answers[-1]["action"] == "cancel"
@@ -235,7 +320,7 @@ async def test_chat_asks_at_its_terminal(tmp_path: Path) -> None:
             for _ in range(3):  # in the order in which they arrive
                 match await terminal.shows_one_of(FORM, APPROVAL, URL_MESSAGE):
                     case asking.FORM:
-                        await terminal.shows("name:")
+                        await terminal.shows("name (at most 20 characters):")
                         await terminal.enter("Ada")
                         await terminal.shows("age [7]:")
                         await terminal.enter("")
@@ -243,7 +328,7 @@ async def test_chat_asks_at_its_terminal(tmp_path: Path) -> None:
                         await terminal.shows("Open pay.example in the browser? [y/N]")
                         await terminal.enter("n")
                     case _:
-                        await terminal.shows("3. deny:")
+                        await terminal.shows("Decision (1-3):")
                         await terminal.enter("2")
             await terminal.shows("wiped /")
             await terminal.shows("user>")
@@ -255,7 +340,7 @@ async def test_chat_asks_at_its_terminal(tmp_path: Path) -> None:
             await terminal.enter("name name")
             for key in (CTRL_C, CTRL_D):
                 await terminal.shows(FORM)
-                await terminal.shows("name:")
+                await terminal.shows("name (at most 20 characters):")
                 await terminal.press(key)
                 await terminal.shows("(cancelled)")
             await gate.wait_for_entered()
@@ -304,12 +389,30 @@ async def test_call_in_a_script_answers_by_its_options(tmp_path: Path) -> None:
             assert shown in await output_of(["call", "user", "name", "--url", served.base_url, *options])
 
 
+@pytest.mark.parametrize("command", [["call", "user", "name"], ["chat", "user", "--db", ":memory:", "-m", "name"]])
+async def test_a_command_fails_if_a_given_value_does_not_fit(command: Sequence[str], tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        options = ["--url", served.base_url, "--answer", "name=Ada", "--answer", "age=old", "--answer", "nam=A"]
+        ran = await ran_without_terminal([*command, *options])
+    assert ran.code == 1
+    assert ran.err.splitlines()[-2:] == [
+        "--answer nam: no question had this field (asked: name, age)",
+        "A question was declined: --answer age: age must be a whole number.",
+    ]
+    assert [one["action"] for one in downstream.answers] == ["decline"]
+
+
 async def output_of(arguments: Sequence[str]) -> str:
     """The standard output of a command that has no terminal."""
+    return (await ran_without_terminal(arguments)).out
+
+
+async def ran_without_terminal(arguments: Sequence[str]) -> Ran:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pallas_gateway", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
-    out, _ = await asyncio.wait_for(process.communicate(), 120)
-    return out.decode()
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    return Ran(process.returncode or 0, out.decode(), err.decode())

@@ -42,7 +42,8 @@ async def run(options: ChatOptions) -> None:
     """The whole chat.
 
     Raises:
-        GatewayError: the agent cannot be reached, the options do not fit it, or the only message got no answer.
+        GatewayError: the agent cannot be reached, the options do not fit it or its questions, or the only message got
+            no answer.
         asyncio.CancelledError: Ctrl-C cancelled the only message.
     """
     path = options.db or str(default_path(os.environ, Path.home()))
@@ -53,6 +54,8 @@ async def run(options: ChatOptions) -> None:
         else:
             with _interruptible():
                 await conversation.send(options.message)
+        if conversation.client.person is not None:
+            conversation.client.person.finish()
 
 
 async def start_conversation(options: ChatOptions, store: Store) -> Conversation:
