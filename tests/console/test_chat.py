@@ -34,6 +34,15 @@ STORED = """(text) => new Promise((resolve) => {
     all.onsuccess = () => { database.close(); resolve(JSON.stringify(all.result).includes(text)); };
   };
 })"""
+OVERFLOWING = """() => {
+  const page = document.documentElement;
+  const sideways = ['.conversations', '.log', '.composer'].filter((name) => {
+    const { scrollWidth, clientWidth } = document.querySelector(name);
+    return scrollWidth > clientWidth;
+  });
+  const grows = page.scrollHeight > page.clientHeight || page.scrollWidth > page.clientWidth;
+  return grows ? ['page', ...sideways] : sideways;
+}"""
 TRANSFER = """(box, [type, key]) => {
   const transfer = new DataTransfer();
   transfer.items.add(new File(['x'], 'dot.png', {type: 'image/png'}));
@@ -159,7 +168,23 @@ async def test_a_form_is_checked_and_answered(talk: Talking, pages: Pages) -> No
     await form.get_by_label("name").fill("Ada")
     await form.get_by_role("button", name="Submit").click()
     await answered(page, "Ada")
+    await expect(page.get_by_role("textbox", name="Message")).to_be_focused()
+    await expect(log(page)).to_contain_text("You submitted name: Ada, age: 7.")
     assert talk.asking.answers[-1] == {"action": "accept", "content": {"name": "Ada", "age": 7}}
+
+
+async def test_a_question_takes_the_focus_unless_the_reader_writes(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "name")
+    form = page.get_by_role("form", name="asking: What is your name?")
+    await expect(form).to_be_focused()
+    await form.get_by_role("button", name="Decline").click()
+    await answered(page, "You declined “asking: What is your name?”.")
+    async with page.expect_response("**/agents/user/mcp"):
+        await send(page, "name")
+        await page.get_by_role("textbox", name="Message").press_sequentially("next")
+    await expect(form).to_be_visible()
+    await expect(page.get_by_role("textbox", name="Message")).to_be_focused()
+    await form.get_by_role("button", name="Decline").click()
 
 
 async def test_an_answer_that_the_gateway_refuses_may_be_given_again(talk: Talking, pages: Pages) -> None:
@@ -201,8 +226,20 @@ async def test_a_tool_runs_after_its_approval(talk: Talking, pages: Pages) -> No
     page = await chat(pages, talk, "boss", "wipe /tmp")
     form = page.get_by_role("form", name="user: May the tool asking/wipe run")
     await expect(form).to_contain_text('"path": "/tmp"')
+    wipe = tool(log(page), "asking/wipe")
+    await expect(wipe).to_contain_text("waiting for you")
     await form.get_by_role("button", name="Allow once").click()
     await answered(page, "wiped /tmp")
+    await expect(wipe).to_contain_text("completed")
+    line = page.get_by_text("You allowed asking/wipe once.")
+    await expect(line).to_be_visible()
+    await page.get_by_role("button", name="Inspect").click()
+    await expect(page.get_by_role("dialog").get_by_text("You allowed asking/wipe once.", exact=True)).to_be_visible()
+    await page.keyboard.press("Escape")
+    while not await page.evaluate(STORED, "You allowed asking/wipe once."):
+        await tick()
+    await page.reload()
+    await expect(line).to_be_visible()
     await send(page, "wipe /home")
     await expect(form.get_by_role("button", name="Allow for this call")).to_be_visible()
     await form.get_by_role("button", name="Decline").click()
@@ -458,3 +495,22 @@ async def test_the_chat_is_accessible_in_the_dark_and_fits_a_narrow_screen(talk:
     await answered(page, "root told go")
     assert await findings(page) == []
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+async def test_only_the_conversation_scrolls_and_a_long_title_is_cut(talk: Talking, pages: Pages) -> None:
+    title = "A conversation about " + "x" * 100
+    for narrow in (False, True):
+        page = await chat(pages, talk, "user", title, narrow=narrow)
+        await answered(page, "as number 1")
+        for number in (2, 3):
+            await send(page, "long 300")
+            await expect(page.get_by_role("button", name="Inspect")).to_have_count(number)
+        conversations = page.get_by_role("group").filter(has_text="New conversation")
+        entry = page.get_by_role("button", name=title, exact=True)
+        if narrow:
+            await expect(entry).to_be_hidden()
+            await page.get_by_text("Conversations (1)").click()
+        await expect(entry).to_have_attribute("title", title)
+        assert await page.evaluate(OVERFLOWING) == []
+        assert await findings(page) == []
+        await expect(conversations).to_be_visible()

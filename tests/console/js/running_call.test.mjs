@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
+import { answersOf } from '../../../pallas_gateway/web/console/static/asked.js';
 import { newTurn } from '../../../pallas_gateway/web/console/static/conversations.js';
 import { RunningCall } from '../../../pallas_gateway/web/console/static/running_call.js';
+
+globalThis.document = { hidden: false };
+globalThis.requestAnimationFrame = setImmediate;
 
 const asks = (...ids) => ({ resultType: 'input_required', requestState: 's', inputRequests: Object.fromEntries(ids.map((id) => [id, {}])) });
 
@@ -25,4 +29,5 @@ test('a question that is asked again after its answer takes another one', async 
   }
   await running;
   assert.deepEqual(sent, [undefined, { a: answer }, { a: answer }]);
+  assert.deepEqual(answersOf(call.turn), ['You submitted “”.']);
 });

@@ -63,9 +63,11 @@ function App() {
   const first = useRef(true);
   useEffect(() => {
     document.title = titleOf();
+  }, [place, agents.value]);
+  useEffect(() => {
     if (!first.current) main.current?.focus({ preventScroll: true });
     first.current = false;
-  }, [place, agents.value]);
+  }, [place]);
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Header} />

@@ -7,6 +7,7 @@
  * as raw entries and change nothing else.
  */
 
+import { ANSWERED } from './asked.js';
 import { outcomeOf } from './outcome.js';
 
 export const LOGGER = 'pallas.assistant_stream';
@@ -18,10 +19,11 @@ export const DEEPEST = 64;
  * @typedef {{kind: 'tool', key: string, id: string, server: string | null, name: string, args: unknown,
  *   state: 'running' | 'completed' | 'failed' | 'unknown', result: string | null, truncated: boolean,
  *   seconds: number | null, began: number, ended: number | null, entries: Entry[], calls: Map<string, Tool>,
- *   waits: Wait[], version: number}} Tool
+ *   waits: Wait[], isAsking: boolean, version: number}} Tool
  * @typedef {{kind: 'wait', id: unknown, began: number, ended: number | null}} Wait a question that waits for its answer
  * @typedef {{kind: 'raw', key: string, event: unknown, why: string, version: number}} Raw
- * @typedef {Turn | Raw} Entry
+ * @typedef {{kind: 'answer', key: string, text: string}} Answered an answer of the caller
+ * @typedef {Turn | Raw | Answered} Entry
  * @typedef {{kind: 'call', key: string, entries: Entry[], calls: Map<string, Tool>, waits: Wait[], version: number}} Root
  * @typedef {import('./outcome.js').Outcome} Outcome
  */
@@ -37,6 +39,8 @@ export class CallTree {
     this.count = 0;
     /** @type {Set<Root | Turn | Tool>} */
     this.changed = new Set();
+    /** @type {Set<Tool>} */
+    this._asking = new Set();
     this._keys = 0;
   }
 
@@ -54,6 +58,11 @@ export class CallTree {
     }
     if (message?.method === 'notifications/message' && params?.logger === LOGGER) {
       this._payload(params.data, at);
+      return;
+    }
+    if (message?.method === ANSWERED && typeof params?.text === 'string') {
+      this.root.entries.push({ kind: 'answer', key: this._key(), text: params.text });
+      this._touch(this.root);
       return;
     }
     this._raw(this.root, message, 'unknown message');
@@ -75,6 +84,18 @@ export class CallTree {
    */
   stop(at = 0) {
     this._end(this.root, at);
+  }
+
+  /**
+   * Mark the tool calls that wait for answers of the caller, and no others.
+   * @param {Set<Tool>} waiting
+   */
+  wait(waiting) {
+    for (const tool of new Set([...this._asking, ...waiting])) {
+      tool.isAsking = waiting.has(tool);
+      this._touch(tool);
+    }
+    this._asking = waiting;
   }
 
   /** Return the nodes that have changed since the last time. */
@@ -227,7 +248,7 @@ export class CallTree {
     return {
       kind: 'tool', key: this._key(), id: call.id, server: typeof call.server === 'string' ? call.server : null,
       name: call.name, args: call.arguments ?? {}, state: 'running', result: null, truncated: false, seconds: null,
-      began: at, ended: null, entries: [], calls: new Map(), waits: [], version: 0,
+      began: at, ended: null, entries: [], calls: new Map(), waits: [], isAsking: false, version: 0,
     };
   }
 

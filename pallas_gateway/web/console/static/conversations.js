@@ -4,9 +4,12 @@
  * The gateway keeps nothing: each call gets the earlier turns as `history`. A conversation holds no token.
  */
 
+import { ANSWERED, answersOf } from './asked.js';
+import { cut } from './text.js';
+
 /**
  * @typedef {{data: string, mime_type: string}} Image
- * @typedef {{at: number, message: any}} Event one notification, and the milliseconds since the call began
+ * @typedef {{at: number, message: any}} Event one notification or answer of the caller, and the milliseconds since the call began
  * @typedef {'running' | 'complete' | 'error' | 'stopped' | 'interrupted'} TurnState
  * @typedef {{id: string, message: string, images: Image[], params: Record<string, any>, began: number, state: TurnState,
  *   error: string, result: any, events: Event[], leftOut: number}} Turn
@@ -15,6 +18,7 @@
 
 const FORMAT = 'pallas-gateway-conversation';
 const LONGEST_TITLE = 60;
+const LONGEST_NAME = 1000;
 const DELTA = 'assistant_delta';
 const MOST_EVENTS = 2000;
 const STATES = ['complete', 'error', 'stopped', 'interrupted'];
@@ -56,7 +60,7 @@ export function keepEvent(turn, event) {
     turn.events.push(data.kind === DELTA ? { at: event.at, message: joined } : event);
     return;
   }
-  if (turn.events.length < MOST_EVENTS) turn.events.push(event);
+  if (turn.events.length < MOST_EVENTS || event.message?.method === ANSWERED) turn.events.push(event);
   else turn.leftOut += 1;
 }
 
@@ -71,12 +75,20 @@ function isText(data) {
 }
 
 /**
- * Return a conversation's title: its name, or the begin of its first message.
+ * Return a conversation's name: the given one, or the first line of its first message.
+ * @param {Conversation} conversation
+ */
+export function nameOf(conversation) {
+  const text = conversation.title || conversation.turns[0]?.message.trim().split('\n')[0] || 'New conversation';
+  return cut(text, LONGEST_NAME);
+}
+
+/**
+ * Return a conversation's title: the begin of its name.
  * @param {Conversation} conversation
  */
 export function titleOf(conversation) {
-  const text = conversation.title || conversation.turns[0]?.message.trim().split('\n')[0] || 'New conversation';
-  return text.length > LONGEST_TITLE ? `${text.slice(0, LONGEST_TITLE - 1)}…` : text;
+  return cut(nameOf(conversation), LONGEST_TITLE);
 }
 
 /**
@@ -112,7 +124,8 @@ export function asMarkdown(conversation) {
   const turns = conversation.turns.map((turn) => {
     const images = turn.images.length ? `\n\n(${turn.images.length} images)` : '';
     const answer = turn.state === 'complete' ? answerOf(turn) : `(${turn.state}${turn.error ? `: ${turn.error}` : ''})`;
-    return `## You\n\n${turn.message}${images}\n\n## Agent\n\n${answer}\n`;
+    const given = answersOf(turn).map((text) => `${text}\n\n`).join('');
+    return `## You\n\n${turn.message}${images}\n\n${given}## Agent\n\n${answer}\n`;
   });
   return `# ${titleOf(conversation)}\n\n${turns.join('\n')}`;
 }

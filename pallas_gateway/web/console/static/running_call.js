@@ -6,6 +6,7 @@
  */
 
 import { batch, signal } from './html.js';
+import { ANSWERED, answerText, waitingTools } from './asked.js';
 import { CallTree } from './calls.js';
 import { answerOf, keepEvent } from './conversations.js';
 import { McpError, callTool, endCall } from './mcp.js';
@@ -18,7 +19,7 @@ const CAPABILITIES = { elicitation: { form: {}, url: {} } };
 
 /**
  * @typedef {import('./conversations.js').Turn} Turn
- * @typedef {{id: string, params: any, origin: any, error: import('./vendor/preact-signals.js').Signal<string>, sent: import('./vendor/preact-signals.js').Signal<boolean>}} Question
+ * @typedef {{id: string, params: any, origin: any, answer?: any, error: import('./vendor/preact-signals.js').Signal<string>, sent: import('./vendor/preact-signals.js').Signal<boolean>}} Question
  */
 
 /** @type {WeakMap<object, any>} */
@@ -116,7 +117,9 @@ export class RunningCall {
   answer(question, answer) {
     question.sent.value = true;
     question.error.value = '';
+    question.answer = answer;
     this._answers[question.id] = answer;
+    this._mark();
     this._wake();
   }
 
@@ -128,8 +131,11 @@ export class RunningCall {
     let result = await send({});
     while (result?.resultType === 'input_required') {
       this._state = result.requestState;
+      await this._drawn();
       this._ask(result.inputRequests ?? {}, result._meta?.['pallas/questions'] ?? {});
       result = await this._withAnswers(send);
+      const open = result?.resultType === 'input_required' ? (result.inputRequests ?? {}) : {};
+      for (const question of this.questions.value) if (!Object.hasOwn(open, question.id)) this._close(question);
     }
     this.questions.value = [];
     return result;
@@ -151,6 +157,7 @@ export class RunningCall {
           question.sent.value = false;
           question.error.value = /** @type {Error} */ (error).message;
         }
+        this._mark();
       }
     }
   }
@@ -178,6 +185,25 @@ export class RunningCall {
     this.questions.value = Object.entries(requests).map(
       ([id, request]) => before.get(id) ?? { id, params: request?.params ?? {}, origin: origins[id], error: signal(''), sent: signal(false) },
     );
+    this._mark();
+  }
+
+  /** Mark the tool calls that wait for an answer. */
+  _mark() {
+    const open = this.questions.value.filter((/** @type {Question} */ one) => !one.sent.value);
+    this.tree.wait(waitingTools(this.tree.root, open.map((/** @type {Question} */ one) => one.origin)));
+    this._redraw();
+  }
+
+  /**
+   * Replace an answered question by a line in the conversation.
+   * @param {Question} question
+   */
+  _close(question) {
+    if (!question.sent.value) return;
+    this.questions.value = this.questions.value.filter((/** @type {Question} */ one) => one !== question);
+    const text = answerText(question.params, question.origin, question.answer);
+    this._take({ method: ANSWERED, params: { id: question.id, text } });
   }
 
   /** @param {string} token */
@@ -198,6 +224,8 @@ export class RunningCall {
     this.lastEvent.value = performance.now();
     this._waiting.push(() => this.tree.apply(message, at));
     if (this._waiting.length === 1) nextFrame(() => this._draw());
+    const data = message?.params?.data;
+    if (data?.kind === 'answer') for (const one of this.questions.value) if (one.id === data.id) this._close(one);
   }
 
   _draw() {

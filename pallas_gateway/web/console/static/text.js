@@ -71,6 +71,15 @@ export function shown(value) {
 }
 
 /**
+ * Return a text; of a longer one, the begin with an ellipsis.
+ * @param {string} text
+ * @param {number} most characters
+ */
+export function cut(text, most) {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+/**
  * Return seconds as a short text.
  * @param {number | null | undefined} seconds
  * @returns {string}

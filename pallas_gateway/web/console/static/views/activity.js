@@ -6,7 +6,7 @@
 import { html, useSignal } from '../html.js';
 import { nameOf } from '../calls.js';
 import { versionOf } from '../running_call.js';
-import { duration, harmless, shown } from '../text.js';
+import { cut, duration, harmless, shown } from '../text.js';
 import { Markdown, Plain } from './text.js';
 
 /**
@@ -47,6 +47,7 @@ export function Entries({ place, whole = true }) {
       once(entry, () =>
         entry.kind === 'turn'
           ? html`<${TurnCard} key=${entry.key} turn=${entry} />`
+          : entry.kind === 'answer' ? html`<p key=${entry.key} class="answered">${harmless(entry.text)}</p>`
           : html`<${RawEntry} key=${entry.key} entry=${entry} />`,
       ),
     )}
@@ -81,11 +82,12 @@ function ToolCard({ tool }) {
   void versionOf(tool).value;
   const name = harmless(nameOf(tool));
   const args = shown(tool.args);
+  const waits = tool.isAsking && tool.state === 'running';
   return html`
     <div class="tool" role="group" aria-label=${name}>
       <p class="tool-head">
         <code>${name}</code>
-        <span class=${`badge ${STATES[tool.state]}`}>${WORDS[tool.state]}</span>
+        <span class=${`badge ${waits ? 'degraded' : STATES[tool.state]}`}>${waits ? 'waiting for you' : WORDS[tool.state]}</span>
         <span>${duration(tool.seconds)}</span>
       </p>
       ${args !== '{}' &&
@@ -109,7 +111,7 @@ function RawEntry({ entry }) {
   return html`
     <details class="raw">
       <summary>Event that the console does not know (${entry.why})</summary>
-      <${Plain} text=${shown(entry.event).slice(0, LONGEST_RAW)} label="Event" />
+      <${Plain} text=${cut(shown(entry.event), LONGEST_RAW)} label="Event" />
     </details>
   `;
 }
@@ -120,5 +122,5 @@ function RawEntry({ entry }) {
  */
 function preview(value) {
   const text = typeof value === 'string' ? value.slice(0, 10 * LONGEST_PREVIEW) : JSON.stringify(value).slice(0, 10 * LONGEST_PREVIEW);
-  return harmless(text.replace(/\s+/g, ' ').trim().slice(0, LONGEST_PREVIEW));
+  return harmless(cut(text.replace(/\s+/g, ' ').trim(), LONGEST_PREVIEW));
 }

@@ -89,7 +89,7 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
           Add images
           <input class="hidden" type="file" multiple accept=${TYPES.join(',')} disabled=${!mayPickImages} onChange=${(/** @type {any} */ event) => (add([...event.target.files]), (event.target.value = ''))} />
         </label>
-        <span class="hint keys">Enter sends, Shift+Enter begins a line</span>
+        <span class="hint keys">Enter sends, Shift+Enter starts a new line</span>
       </div>
     </form>
   `;

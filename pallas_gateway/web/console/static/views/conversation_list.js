@@ -2,7 +2,7 @@
 
 import { Dialog } from '../dialog.js';
 import { html, useId, useSignal } from '../html.js';
-import { asJson, asMarkdown, fromJson, titleOf } from '../conversations.js';
+import { asJson, asMarkdown, fromJson, nameOf, titleOf } from '../conversations.js';
 import { download } from '../download.js';
 
 /** @typedef {import('../conversations.js').Conversation} Conversation */
@@ -37,7 +37,7 @@ export function ConversationList({ session }) {
       ${kept === null && html`<p class="hint" role="status">Reading the conversations…</p>`}
       ${kept?.length === 0 && html`<p class="hint">None yet. They are kept in this browser only.</p>`}
       <ul>
-        ${(kept ?? []).map((/** @type {Conversation} */ one) => html`<li key=${one.id}><button type="button" class="conversation" aria-current=${one.id === session.open.value.id ? 'true' : undefined} onClick=${() => session.show(one)}>${titleOf(one)}</button></li>`)}
+        ${(kept ?? []).map((/** @type {Conversation} */ one) => html`<li key=${one.id}><button type="button" class="conversation" title=${nameOf(one)} aria-current=${one.id === session.open.value.id ? 'true' : undefined} onClick=${() => session.show(one)}>${nameOf(one)}</button></li>`)}
       </ul>
     </details>
   `;
@@ -68,7 +68,7 @@ export function ConversationActions({ session }) {
 /** @param {{session: import('../session.js').Session, onClose: () => void}} props */
 function Rename({ session, onClose }) {
   const id = useId();
-  const title = useSignal(titleOf(session.open.value));
+  const title = useSignal(nameOf(session.open.value));
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     session.rename(session.open.value, title.value.trim());

@@ -1,6 +1,7 @@
 /** A call, inspected: its ids, a waterfall of turns and tools, the raw events, the request for other clients. */
 
 import { Dialog } from '../dialog.js';
+import { answersOf } from '../asked.js';
 import { html, useMemo, useSignal } from '../html.js';
 import { download } from '../download.js';
 import { snippets } from '../snippets.js';
@@ -17,6 +18,7 @@ const MOST_ROWS = 500;
 export function CallInspector({ call, agent, args, onClose }) {
   const { turn } = call;
   const facts = call.outcome.value?.facts ?? {};
+  const answers = answersOf(turn);
   const whole = () => ({
     agent: { name: agent.name, url: agent.publicUrl, version: agent.version },
     request: { name: 'send_message', arguments: args },
@@ -35,6 +37,7 @@ export function CallInspector({ call, agent, args, onClose }) {
           .map(([name, value]) => html`<div><dt>${name}</dt><dd>${harmless(value)}</dd></div>`)}
       </dl>
       <${Waterfall} call=${call} />
+      ${answers.map((text) => html`<p class="answered">${harmless(text)}</p>`)}
       <${CopyRow} agent=${agent} args=${args} />
       <details>
         <summary>Raw events (${turn.events.length})</summary>

@@ -1,6 +1,6 @@
 /** A question of a call: a form, a page to open, or the approval of a tool. */
 
-import { html, useEffect, useMemo, useRef, useSignal } from '../html.js';
+import { html, useLayoutEffect, useMemo, useRef, useSignal } from '../html.js';
 import { approvalIn, fieldsOf, read } from '../forms.js';
 import { harmless, safeLink } from '../text.js';
 import { Fields, initialValues } from './fields.js';
@@ -17,22 +17,42 @@ export function QuestionForm({ question, answer }) {
   const approval = approvalIn(params, question.origin);
   const Body = approval ? ApprovalBody : params.url !== undefined ? PageBody : FormBody;
   const form = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => form.current?.scrollIntoView({ block: 'nearest' }), []);
+  useLayoutEffect(() => {
+    const element = /** @type {HTMLElement} */ (form.current);
+    element.scrollIntoView({ block: 'nearest' });
+    if (!isReaderBusy()) element.focus({ preventScroll: true });
+    return () => {
+      const box = /** @type {HTMLElement | null | undefined} */ (element.closest('.talk')?.querySelector('.composer textarea'));
+      if (element.contains(document.activeElement)) box?.focus();
+    };
+  }, []);
+  const give = (/** @type {{action: string, content?: any}} */ one) => {
+    form.current?.focus({ preventScroll: true }); // the button that was used is disabled
+    answer(one);
+  };
   return html`
     <form
       ref=${form}
       class="question"
       role="form"
+      tabindex="-1"
       aria-label=${message.slice(0, LONGEST_NAME)}
       aria-busy=${question.sent.value}
       noValidate
       onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}
     >
-      <${Body} params=${params} message=${message} approval=${approval} answer=${answer} sent=${question.sent.value} />
+      <${Body} params=${params} message=${message} approval=${approval} answer=${give} sent=${question.sent.value} />
       ${question.error.value && html`<p class="notice error" role="alert">${harmless(question.error.value)}</p>`}
       ${question.sent.value && html`<p class="hint" role="status">Answer sent.</p>`}
     </form>
   `;
+}
+
+/** True while the reader writes, answers a question or reads a dialog: a new question must not take the focus. */
+function isReaderBusy() {
+  const active = document.activeElement;
+  if (document.querySelector('dialog[open]') || active?.closest('.question')) return true;
+  return (active instanceof HTMLInputElement || active instanceof HTMLTextAreaElement) && active.value !== '';
 }
 
 /** @typedef {{params: any, message: string, approval: any, answer: (answer: any) => void, sent: boolean}} BodyProps */

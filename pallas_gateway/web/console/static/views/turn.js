@@ -1,8 +1,9 @@
 /** One turn of a conversation: the message, what the agent does, its questions, and its answer. */
 
 import { html, useEffect, useSignal } from '../html.js';
+import { answersOf } from '../asked.js';
 import { partial } from '../outcome.js';
-import { duration, harmless } from '../text.js';
+import { cut, duration, harmless } from '../text.js';
 import { Entries } from './activity.js';
 import { Thumbnails } from './composer.js';
 import { CallInspector } from './inspect.js';
@@ -60,7 +61,8 @@ function Steps({ call }) {
 function StoredSteps({ call }) {
   const opened = useSignal(call.turn.state !== 'complete');
   const count = call.turn.events.filter(({ message }) => message?.params?.data?.kind === 'assistant_chunk').length;
-  if (count <= 1 && call.turn.state === 'complete') return null;
+  const answers = answersOf(call.turn);
+  if (count <= 1 && call.turn.state === 'complete' && answers.length === 0) return null;
   if (call.turn.events.length === 0) return null;
   return html`
     <details class="steps" open=${opened.value} onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
@@ -68,6 +70,7 @@ function StoredSteps({ call }) {
       ${opened.value && html`<${Entries} place=${call.tree.root} whole=${false} />`}
       ${call.turn.leftOut > 0 && html`<p class="hint">${call.turn.leftOut} later events were not kept.</p>`}
     </details>
+    ${!opened.value && answers.map((text) => html`<p class="answered">${harmless(text)}</p>`)}
   `;
 }
 
@@ -81,7 +84,7 @@ function Pulse({ call }) {
   }, []);
   const asks = call.questions.value.some((/** @type {any} */ question) => !question.sent.value);
   const seconds = Math.max(0, Math.round((now.value - call.lastEvent.value) / 1000));
-  const what = asks ? 'Waits for your answer' : harmless(call.now.value).slice(0, LONGEST_NOW) || 'Waits for the agent';
+  const what = asks ? 'Waits for your answer' : cut(harmless(call.now.value), LONGEST_NOW) || 'Waits for the agent';
   return html`<p class="pulse"><span class="dot" aria-hidden="true"></span><span>${what}</span><span class="since">last event ${seconds} s ago</span></p>`;
 }
 
