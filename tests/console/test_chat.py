@@ -514,3 +514,5 @@ async def test_only_the_conversation_scrolls_and_a_long_title_is_cut(talk: Talki
         assert await page.evaluate(OVERFLOWING) == []
         assert await findings(page) == []
         await expect(conversations).to_be_visible()
+        await page.set_viewport_size({"width": 360 if not narrow else 1280, "height": 740})
+        await expect(entry).to_be_visible(visible=narrow)

@@ -1,18 +1,23 @@
 /** The conversations with an agent: open, begin, rename, delete, export and import. */
 
 import { Dialog } from '../dialog.js';
-import { html, useId, useSignal } from '../html.js';
+import { html, useEffect, useId, useSignal } from '../html.js';
 import { asJson, asMarkdown, fromJson, nameOf, titleOf } from '../conversations.js';
 import { download } from '../download.js';
 
 /** @typedef {import('../conversations.js').Conversation} Conversation */
 
-const isWide = () => window.matchMedia('(min-width: 56rem)').matches;
+const wide = window.matchMedia('(min-width: 56rem)');
 
 /** @param {{session: import('../session.js').Session}} props */
 export function ConversationList({ session }) {
   const kept = session.conversations.value;
-  const opened = useSignal(isWide());
+  const opened = useSignal(wide.matches);
+  useEffect(() => {
+    const fit = () => (opened.value = wide.matches);
+    wide.addEventListener('change', fit);
+    return () => wide.removeEventListener('change', fit);
+  }, []);
   const problem = useSignal('');
   const choose = async (/** @type {any} */ event) => {
     const file = event.target.files[0];
