@@ -22,8 +22,8 @@ $(READY): requirements-dev.lock pyproject.toml .ci/setup.sh .ci/python.sh
 	@sh .ci/setup.sh
 	@touch $@
 
-serve: $(READY) ## run the gateway with the example agents
-	@$(BIN)/pallas-gateway serve --config agents.example.yaml
+serve: $(READY) ## run the gateway with the example agents (on another port: make serve FLAGS='--port 24300')
+	@$(BIN)/pallas-gateway serve --config agents.example.yaml $(FLAGS)
 
 # Where the environment tells Python to keep no compiled modules, each of the many processes that tests start compiled
 # everything it imports: 3 s more.
