@@ -210,14 +210,23 @@ async def test_parallel_questions_are_answered_apart_and_a_page_shows_its_host(t
     page = await chat(pages, talk, "user", "both")
     form = page.get_by_role("form", name="What is your name?")
     payment = page.get_by_role("form", name="Consent to paying 100 EUR")
-    link = payment.get_by_role("link", name="Open pay.example in a new tab")
-    await expect(link).to_have_attribute("href", "https://pay.example/consent?token=url-secret")
-    assert await findings(page) == []
-    await form.get_by_label("name").fill("Bob")
-    await payment.get_by_role("button", name="Decline").click()
-    await expect(payment).to_have_count(0)
-    await expect(form.get_by_label("name")).to_have_value("Bob")
-    await form.get_by_role("button", name="Submit").click()
+
+    async def submit() -> None:
+        await form.get_by_label("name").fill("Bob")
+        await form.get_by_role("button", name="Submit").click()
+        await expect(form).to_have_count(0)
+
+    async def decline() -> None:
+        link = payment.get_by_role("link", name="Open pay.example in a new tab")
+        await expect(link).to_have_attribute("href", "https://pay.example/consent?token=url-secret")
+        assert await findings(page) == []
+        await payment.get_by_role("button", name="Decline").click()
+        await expect(payment).to_have_count(0)
+
+    await expect(form.or_(payment).first).to_be_visible()
+    is_payment_open = await payment.count() > 0  # the tool that asks later may ask only once the other was answered
+    for answer in (decline, submit) if is_payment_open else (submit, decline):
+        await answer()
     await answered(page, "Bob")
     assert sorted(one["action"] for one in talk.asking.answers[-2:]) == ["accept", "decline"]
 
