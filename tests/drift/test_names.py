@@ -40,15 +40,15 @@ def test_every_misfit_is_one_line() -> None:
         for kind, rest in (
             (
                 "required",
+                "agent_server.stateless_call: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'",
+            ),
+            (
+                "required",
                 "runtime.downstreams.connecting: fast_agent.mcp.client_gateway._http_timeout is missing or has changed",
             ),
             ("required", "runtime.llm.responses: ResponsesLLM._default_transport_setting is missing or has changed"),
             ("required", "runtime.patches: ToolRunner._advance_iteration does not read _request_params"),
             ("required", "serving.http_connections.inbox: TaskGroup.spawn_app is missing"),
-            (
-                "fast path off",
-                "agent_server.stateless_call: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'",
-            ),
             (
                 "fast path off",
                 "runtime.fast_paths.model_factories: FastAgent._build_model_factory_func is missing or has changed",

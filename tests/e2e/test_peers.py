@@ -63,6 +63,7 @@ def family(
     gateway: Mapping[str, object] | None = None,
     peer: Mapping[str, object] | None = None,
     forwards: bool = False,
+    deployment: Mapping[str, object] | None = None,
 ) -> Project:
     """`parent` with `peer` as its downstream at `url`, whose documented port is `port`."""
     agents = {
@@ -71,7 +72,12 @@ def family(
     }
     servers = {"peer": {"transport": "http", "url": url, "forward_inbound_auth": forwards}}
     return write_project(
-        path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway, deployment={"host": HOST}
+        path,
+        agents,
+        llm_url=llm.base_url,
+        servers=servers,
+        gateway=gateway,
+        deployment={"host": HOST, **(deployment or {})},
     )
 
 
@@ -248,9 +254,9 @@ async def test_peer_is_called_without_a_request(mode: str, tmp_path: Path, monke
     with reserved_port() as documented, reserved_port() as own, reserved_port() as parents:
         async with scripted_llm(relay) as llm:
             tls = write_certificate(tmp_path) if mode == "tls" else None
-            ports = {"per_port": True, "registry_port": own} if mode == "per port" else {"port": own}
-            gateway = {**ports, **({"tls": TLS_FILES} if tls else {})}
-            project = family(tmp_path, llm, f"http://localhost:{documented}/mcp", port=documented, gateway=gateway)
+            gateway = {"port": own, "per_port": mode == "per port", **({"tls": TLS_FILES} if tls else {})}
+            url, ports = f"http://localhost:{documented}/mcp", {"registry_port": own}
+            project = family(tmp_path, llm, url, port=documented, gateway=gateway, deployment=ports)
             project.edit(lambda document: document["agents"]["parent"].update(port=parents))
             async with running(project):
                 base = f"http://127.0.0.1:{parents}" if mode == "per port" else f"http://127.0.0.1:{own}/agents/parent"

@@ -262,7 +262,12 @@ async def test_a_client_that_aborts_in_the_middle_of_a_slow_write_locks_nothing(
         finally:
             gc.enable()
         last = await api.chat("again", threadId=thread_id)
-        [only] = (await api.get("/agents/solo/threads")).json()["threads"]
+
+        async def the_only_thread() -> list[Any]:
+            threads = list((await api.get("/agents/solo/threads")).json()["threads"])
+            return threads if len(threads) == 1 else []
+
+        [only] = await eventually(the_only_thread, what="the end of the aborted message's thread")
         told = await api.messages(thread_id)
     assert last.status_code == 200
     assert only["id"] == thread_id
