@@ -75,7 +75,7 @@ lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions
 	@$(LOCK) $(OLDER)/requirements.in $(FLAGS) --output-file $(OLDER)/requirements.lock
 
 docs: $(READY) ## write docs/configuration.md from the schema, docs/providers.md from the tables of the tests, docs/connect.md
-	@$(BIN)/python -m pallas_gateway.config.reference > .venv/configuration.md
+	@$(BIN)/python -m tests.unit.config.configuration_page > .venv/configuration.md
 	@mv .venv/configuration.md docs/configuration.md
 	@$(BIN)/python -m tests.e2e.provider_page > .venv/providers.md
 	@mv .venv/providers.md docs/providers.md

@@ -7,11 +7,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.auth import AuthSettings, JwtSettings
 from pallas_gateway.config.model.schema import Deployment, GatewaySettings
-from pallas_gateway.config.reference import SECTIONS
+from tests.support.configuration import load_deployment
+from tests.unit.config.configuration_page import SECTIONS
 
 TEMPLATE = Path(__file__).parents[2] / "agents.example.yaml"
 KEY = re.compile(r"^ *(?:# *)?(?:- )?([a-z_0-9]+):", re.MULTILINE)

@@ -1,6 +1,6 @@
-"""Generates `docs/configuration.md` and the JSON Schema from the models; meanings are their docstrings.
+"""Writes docs/configuration.md from the models: `python -m tests.unit.config.configuration_page`.
 
-`make docs` writes the page.
+The meanings of keys are the docstrings of the models.
 """
 
 import json
@@ -9,12 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pallas_gateway.config.loading.rules import AGENT_NAME
 from pallas_gateway.config.model.agents import AgentSettings, IconSettings, ModelCapabilities
 from pallas_gateway.config.model.auth import AuthSettings, JwtSettings, StaticKeySettings
 from pallas_gateway.config.model.parameters import DefaultParameters
 from pallas_gateway.config.model.schema import Deployment, GatewaySettings, TlsSettings
-from pallas_gateway.config.yaml.source import FREE_PREFIX
 
 type JsonObject = dict[str, Any]
 
@@ -31,13 +29,11 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`gateway.auth.jwt`", JwtSettings),
 )
 TYPE_NAMES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
-TYPED_SCALARS = ("integer", "number", "boolean")
-PLACEHOLDER_SCHEMA = {"type": "string", "pattern": r"^\$\{[^}]+\}$"}
 
 INTRODUCTION = """\
 # Configuration
 
-<!-- Made by `python -m pallas_gateway.config.reference`; the meanings are docstrings in `config/model/`. -->
+<!-- Made by `python -m tests.unit.config.configuration_page`; the meanings are docstrings in `config/model/`. -->
 
 The gateway reads `agents.yaml` from the working directory, or the file that `--config` or the variable
 `PALLAS_AGENTS_CONFIG` names. `pallas-gateway check` prints all its problems, with file and line; `pallas-gateway
@@ -117,52 +113,10 @@ to the peer as well. The gateway calls the peer in the process, whatever listens
 """
 
 
-def json_schema() -> JsonObject:
-    """Return the JSON Schema (2020-12) of `agents.yaml`; it accepts placeholders and bare keys like the loader."""
-    schema = Deployment.model_json_schema()
-    sections = [schema, *schema["$defs"].values()]
-    for section in sections:
-        section["patternProperties"] = {f"^{FREE_PREFIX}": {}}
-        required = section.get("required", ())
-        for key, value in section["properties"].items():
-            section["properties"][key] = _lenient(value, optional=key not in required)
-    agents = schema["properties"]["agents"]
-    agents["patternProperties"] = {f"^{FREE_PREFIX}": {}}
-    agents["propertyNames"] = {"pattern": f"^({FREE_PREFIX}.*|{AGENT_NAME.pattern})$"}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **schema,
-        "title": "agents.yaml of Pallas Gateway",
-    }
-
-
 def markdown() -> str:
     """Return the page `docs/configuration.md`."""
     tables = [f"## {title}\n\n{_table(model)}" for title, model in SECTIONS]
     return "\n".join([INTRODUCTION, *tables, ENVIRONMENT, FASTAGENT, PEERS])
-
-
-def _lenient(value: JsonObject, *, optional: bool) -> JsonObject:
-    alternatives = _alternatives(value)
-    more: list[JsonObject] = []
-    if any(one.get("type") in TYPED_SCALARS for one in alternatives):
-        more.append(PLACEHOLDER_SCHEMA)
-    if (
-        optional
-        and {"type": "null"} not in alternatives
-        and any("$ref" in one or "items" in one for one in alternatives)
-    ):
-        more.append({"type": "null"})
-    if not more:
-        return value
-    kept: JsonObject = {key: value[key] for key in ("title", "description", "default") if key in value}
-    bare = [{key: part for key, part in one.items() if key not in kept} for one in alternatives]
-    return {**kept, "anyOf": [*bare, *more]}
-
-
-def _alternatives(value: JsonObject) -> list[JsonObject]:
-    found: list[JsonObject] = value.get("anyOf", [value])
-    return found
 
 
 def _table(model: type[BaseModel]) -> str:
@@ -172,6 +126,11 @@ def _table(model: type[BaseModel]) -> str:
         default = "required" if key in schema.get("required", ()) else _default(value)
         rows.append(f"| `{key}` | {_type_name(value)} | {default} | {value['description']} |")
     return "\n".join(rows) + "\n"
+
+
+def _alternatives(value: JsonObject) -> list[JsonObject]:
+    found: list[JsonObject] = value.get("anyOf", [value])
+    return found
 
 
 def _default(value: JsonObject) -> str:

@@ -9,7 +9,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from pallas_gateway.config.reference import SECTIONS, json_schema, markdown
+from pallas_gateway.cli.schema import json_schema
+from tests.unit.config.configuration_page import SECTIONS, markdown
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -51,7 +52,7 @@ def test_the_page_in_docs_is_up_to_date() -> None:
 
 
 def test_the_module_prints_the_page() -> None:
-    command = [sys.executable, "-W", "error", "-m", "pallas_gateway.config.reference"]
+    command = [sys.executable, "-W", "error", "-m", "tests.unit.config.configuration_page"]
     done = subprocess.run(command, capture_output=True, check=True, cwd=PAGE.parents[1])
     assert done.stdout.decode() == markdown()
 
