@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.cli import workers
-from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.serving.hypercorn_server import TlsError
 from tests.cli.program import Command, Program, started
 from tests.support import fake_worker
+from tests.support.configuration import load_deployment
 from tests.support.gateway import Agent, write_project
 
 WITH_FAKES = """

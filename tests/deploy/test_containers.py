@@ -18,10 +18,10 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.config.model.schema import GatewaySettings
 from tests.cli.program import Program
 from tests.deploy.adapting import DEPLOY, ROOT, shipped
+from tests.support.configuration import load_deployment
 from tests.support_programs import program
 
 LEAVING_SECONDS = 30  # what agents get to leave in

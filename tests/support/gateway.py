@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pallas_gateway.config.loading.loader import Overrides, load_deployment
+from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.limits import GatewayLimits, RuntimeLimits
 from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.serving.reload import Reloads
 from pallas_gateway.serving.server import serve
+from tests.support.configuration import load_deployment
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from pallas_gateway.config.loading.configuration import EVERYWHERE
-from pallas_gateway.config.loading.loader import Overrides, load_deployment
+from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.urls import ALL_AGENTS, Addresses
+from tests.support.configuration import load_deployment
 
 AGENTS = {"search": {"module": "agents.search", "port": 24201}, "tech_research": {"module": "agents.tech"}}
 

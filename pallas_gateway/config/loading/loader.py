@@ -80,15 +80,6 @@ def read_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overri
     return _loaded(document, path, environ, overrides)
 
 
-def load_deployment(path: Path, *, environ: Mapping[str, str], overrides: Overrides = NO_OVERRIDES) -> Configuration:
-    """Return the configuration that `read_deployment` reads.
-
-    Raises:
-        ConfigurationError: With every problem of all files.
-    """
-    return read_deployment(path, environ=environ, overrides=overrides).usable()
-
-
 def check_deployment(text: str, path: Path, *, environ: Mapping[str, str]) -> None:
     """Check a text that will be written to `path`.
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway.config.loading.loader import Overrides, load_deployment, read_deployment
+from pallas_gateway.config.loading.loader import Overrides, read_deployment
 from pallas_gateway.config.model.parameters import PARAMETERS
 from pallas_gateway.config.problems import ConfigurationError
+from tests.support.configuration import load_deployment
 
 ONE = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"  # four lines; what follows starts on line 5
 TWO = ONE + "  research:\n    module: agents.research\n"  # six lines

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.runtime.protocols import Downstream
 from pallas_gateway.urls import Addresses
+from tests.support.configuration import load_deployment
 from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, a_channel, text_of
 from tests.support.waiting import Gate, eventually, tick
 

@@ -16,7 +16,6 @@ from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.events import Updated
 
-from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.limits import ConnectionLimits
 from pallas_gateway.serving.http_connections.connection import Connection, Settings
@@ -25,6 +24,7 @@ from pallas_gateway.serving.hypercorn_server import HypercornServer
 from pallas_gateway.serving.sockets import bind
 from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.asgi import plain_lifespan, respond_json, until_disconnect
+from tests.support.configuration import load_deployment
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import HOST
 from tests.support.waiting import Gate, eventually

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from pallas_gateway.config.loading.loader import Overrides, load_deployment
+from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.urls import Addresses
 from pallas_gateway.web import registry
 from pallas_gateway.web.registry import clamped
+from tests.support.configuration import load_deployment
 from tests.support.memory_runtime import MemoryRuntime
 
 CAPABILITIES = {"vision": True, "context_window": 32768, "max_output_tokens": 2048}

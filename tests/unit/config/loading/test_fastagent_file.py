@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.config.loading.fastagent_file import BaseUrl, FastAgentFile
-from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.config.model.agents import ModelCapabilities
 from pallas_gateway.config.model.forwarding import TokenExchangeSettings
 from pallas_gateway.config.problems import ConfigurationError
+from tests.support.configuration import load_deployment
 
 AGENTS = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"
 CONFIG = Path("fastagent.config.yaml")

@@ -7,7 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from pallas_gateway.config.loading.configuration import Configuration
-from pallas_gateway.config.loading.loader import Overrides, load_deployment
+from pallas_gateway.config.loading.loader import Overrides
+from tests.support.configuration import load_deployment
 
 SMALL = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"
 

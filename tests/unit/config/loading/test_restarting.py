@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from pallas_gateway.config.loading.loader import load_deployment
 from pallas_gateway.config.loading.restarting import needing_a_restart
+from tests.support.configuration import load_deployment
 
 if TYPE_CHECKING:
     from pathlib import Path
