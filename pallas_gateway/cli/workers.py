@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.cli.output import print_stop_hint
 from pallas_gateway.cli.project import load_project
-from pallas_gateway.config.loading.restarting import applicable
+from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving.service_manager import ServiceManager

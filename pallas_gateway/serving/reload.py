@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.loading.environment import DOTENV
 from pallas_gateway.config.loading.fastagent_file import settings_files
-from pallas_gateway.config.loading.restarting import applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.runtime.files import stamps

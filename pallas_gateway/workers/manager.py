@@ -31,8 +31,7 @@ from pallas_gateway.workers.messages import (
     Used,
     UsedBefore,
 )
-from pallas_gateway.workers.process import Ended, WorkerProcess
-from pallas_gateway.workers.restarts import restart_seconds
+from pallas_gateway.workers.process import Ended, WorkerProcess, restart_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

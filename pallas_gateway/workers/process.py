@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 LAST_LINES_SECONDS = 2.0
 """How long the log pipe of an ended worker is read; its own child processes may hold it open."""
+SETTLED_SECONDS = 60.0
+"""A worker that ran this long did not fail because of its start."""
+FIRST_PAUSE_SECONDS = 1.0
+LAST_PAUSE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +193,15 @@ class WorkerProcess:
             await write_lines(lines)
         finally:
             transport.close()
+
+
+def restart_seconds(deaths: int, lived_seconds: float) -> tuple[int, float]:
+    """Return the number of early ends in a row, this one included, and the pause in seconds before a new start.
+
+    There is none at first, and a longer one after each early end.
+    """
+    if lived_seconds >= SETTLED_SECONDS:
+        deaths = 0
+    if deaths == 0:
+        return 1, 0.0
+    return deaths + 1, min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(deaths - 1, 10))

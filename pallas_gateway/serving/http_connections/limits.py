@@ -1,15 +1,23 @@
-"""Time limits of connections. Those of requests are in `web/guards.py`."""
+"""The time limit of unread answers, and the log of failed connections; all connections of a listener share them.
+
+Limits of requests are in `web/guards.py`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Literal
+
+from pallas_gateway.telemetry.rate_limit import RateLimit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 LEAST_READ_BYTES = 64 * 1024
 """Bytes that a client must read in each period. Systems buffer some for a client that reads nothing."""
+_log = logging.getLogger("pallas.server.http")
+_EVENTS = {"connection": "connection failed", "stream": "HTTP/2 stream failed", "request": "request failed"}
 
 
 class UnreadLimit:
@@ -51,3 +59,16 @@ class UnreadLimit:
         for period in self._waiting:
             if not period.expired():
                 period.reschedule(min(latest, period.when() or latest))
+
+
+class Faults:
+    """The faults of the connections of one listener; each kind is logged once a minute."""
+
+    def __init__(self) -> None:
+        self._limit = RateLimit()
+
+    def log(self, failed: Literal["connection", "stream", "request"], error: Exception) -> None:
+        """Log an error that ended a connection, a stream of an HTTP/2 connection, or a request's app."""
+        left_out = self._limit.passes((failed, type(error)))
+        if left_out is not None:
+            _log.error(_EVENTS[failed], extra={"more_since_last": left_out} if left_out else {}, exc_info=error)

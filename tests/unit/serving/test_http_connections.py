@@ -13,10 +13,9 @@ from hypercorn.protocol.h2 import BUFFER_HIGH_WATER
 
 from pallas_gateway.serving.http_connections import limits
 from pallas_gateway.serving.http_connections.connection import Connection, Settings
-from pallas_gateway.serving.http_connections.faults import Faults
 from pallas_gateway.serving.http_connections.http2 import _Buffer
 from pallas_gateway.serving.http_connections.inbox import Apps, Inbox
-from pallas_gateway.serving.http_connections.limits import UnreadLimit
+from pallas_gateway.serving.http_connections.limits import Faults, UnreadLimit
 from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, RateLimit
 from tests.support.waiting import Gate, eventually
 

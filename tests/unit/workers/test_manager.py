@@ -22,8 +22,7 @@ from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.telemetry import logs
 from pallas_gateway.workers.manager import WorkerManager, WorkersError
 from pallas_gateway.workers.messages import MOST_UNREAD
-from pallas_gateway.workers.process import WorkerProcess
-from pallas_gateway.workers.restarts import LAST_PAUSE_SECONDS, SETTLED_SECONDS, restart_seconds
+from pallas_gateway.workers.process import LAST_PAUSE_SECONDS, SETTLED_SECONDS, WorkerProcess, restart_seconds
 from pallas_gateway.workers.start import Plan, Rereading, Start
 from tests.support import fake_worker
 from tests.support.leaks import assert_nothing_left, snapshot

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from pallas_gateway.config.loading.restarting import needing_a_restart
+from pallas_gateway.config.loading.configuration import needing_a_restart
 from tests.support.configuration import load_deployment
 
 if TYPE_CHECKING:
