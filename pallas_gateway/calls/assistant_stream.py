@@ -1,7 +1,11 @@
-"""What clients see of the assistant while a call runs: payloads of `notifications/message`. Pure.
+"""The assistant's work as clients see it while a call runs: payloads of `notifications/message`. Pure.
 
 `assistant_chunk` and `assistant_chunk_results` are version 2 of the format Pallas' clients know; `assistant_delta` is
 the live text. `iteration` counts LLM turns of the emitting agent from 1.
+
+Payloads of a peer are passed on. Each gateway on the way appends one element to `via_agent` (the name under which it
+called the peer) and one to `call_path` (the id of the tool call that made the call). So a reader can rebuild the tree
+from payloads alone, also with parallel calls of one peer at any depth.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ LONGEST_RESULT = 4000
 """Characters of a tool result that go into a payload."""
 
 type Payload = dict[str, Any]
+RELAY_VERSION = 3
+OLDEST_VERSION = 2
+_KINDS = (CHUNK, RESULTS, QUESTION, ANSWER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +161,45 @@ def _result(outcome: ToolResult) -> dict[str, Any]:
         "truncated": len(outcome.text) > LONGEST_RESULT,
         "duration_seconds": round(outcome.duration_seconds, 3),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCall:
+    """The tool call behind which a peer is working now."""
+
+    server: str
+    tool: str
+    tool_call_id: str
+
+
+def relayed(logger: str | None, data: object, call: PeerCall | None, *, max_depth: int) -> Payload | None:
+    """The payload to pass on, None for what is not passed on.
+
+    Args:
+        logger: the notification's logger.
+        data: its data, as received.
+        call: the tool call it belongs to; None if that is not known.
+        max_depth: a payload that already came through this many agents is dropped.
+    """
+    if call is None or logger != LOGGER or not isinstance(data, dict) or not _is_relayable(data):
+        return None
+    via, path = _strings(data, "via_agent"), _strings(data, "call_path")
+    if len(via) >= max_depth:
+        return None
+    return {
+        **data,
+        "via_agent": [*via, call.server],
+        "call_path": [*path, call.tool_call_id],
+        "parent_call_id": call.tool_call_id,
+        "schema_version": RELAY_VERSION,
+    }
+
+
+def _is_relayable(data: Mapping[str, Any]) -> bool:
+    version = data.get("schema_version")
+    return data.get("kind") in _KINDS and isinstance(version, int) and version >= OLDEST_VERSION
+
+
+def _strings(data: Mapping[str, Any], key: str) -> list[str]:
+    value = data.get(key)
+    return [str(one) for one in value] if isinstance(value, list) else []

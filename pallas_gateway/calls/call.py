@@ -1,6 +1,7 @@
 """The values of one call: what the client asked (`Call`) and what came back (`Reply`).
 
-All frozen. A `Call` holds everything that may influence the answer, so nothing else has to travel beside it.
+All are frozen. A `Call` holds everything that may influence the answer, except its `Credentials`: these exist only as
+long as the call, and are in no store in which another call could find them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from mcp_types import ContentBlock
 
+    from pallas_gateway.identity.secret import Secret
 
 Role = Literal["user", "assistant"]
 
@@ -147,3 +149,15 @@ class Reply:
     def usage(self) -> Usage:
         """Tokens over all turns."""
         return sum((turn.usage for turn in self.turns), Usage())
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The credentials that one call may present.
+
+    The caller's `bearer` where a downstream opted in, and `llm_bearer` to LLM providers that pass a caller's token
+    through.
+    """
+
+    bearer: Secret | None
+    llm_bearer: Secret | None = None

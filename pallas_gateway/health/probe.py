@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from pallas_gateway.health import http_errors
-from pallas_gateway.health.greeting import DISCOVER, ID, INITIALIZE, MODERN, message
-from pallas_gateway.health.program import LONGEST_LINE, ask_program
+from pallas_gateway.health.program import DISCOVER, ID, INITIALIZE, LONGEST_LINE, MODERN, ask_program, message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

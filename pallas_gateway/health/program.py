@@ -1,4 +1,4 @@
-"""Probe of a stdio downstream: starts its program, sends one request and ends it.
+"""Probe of a stdio downstream: starts its program, sends one request and ends it; and the requests of all probes.
 
 The program runs without a shell, in the environment that it has in a call. Its stderr is discarded, because it may show
 configured secrets.
@@ -13,7 +13,7 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.health.greeting import DISCOVER, ID, INITIALIZE, MODERN, message
+from pallas_gateway import __version__
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -22,6 +22,27 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
 
 LONGEST_LINE = 4 * 2**20  # bytes of one message; a server's instructions may be long
+ID = 1
+MODERN = "2026-07-28"
+_CLIENT = {"name": "pallas-gateway-health", "version": __version__}
+INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": ID,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _CLIENT},
+}
+DISCOVER: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": ID,
+    "method": "server/discover",
+    "params": {
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientInfo": _CLIENT,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+    },
+}
 
 
 async def ask_program(
@@ -115,3 +136,12 @@ async def _is_gone(process: Process, seconds: float) -> bool:
 def _signal_all(process: Process, number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def message(body: bytes | str) -> dict[str, Any]:
+    """A JSON-RPC message, {} if the body is not a JSON object."""
+    try:
+        decoded = json.loads(body)
+    except (ValueError, RecursionError):  # the latter: thousands of brackets
+        return {}
+    return decoded if isinstance(decoded, dict) else {}

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from fast_agent.core.harness import AgentHarness, HarnessSession
 
     from pallas_gateway.calls.asking import Questions
-    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.call import Call, Credentials
     from pallas_gateway.calls.channel import EventSink
-    from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.files import Files

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
     from pallas_gateway.calls.asking import Questions
-    from pallas_gateway.calls.credentials import Credentials
-    from pallas_gateway.calls.relay import PeerCall
+    from pallas_gateway.calls.assistant_stream import PeerCall
+    from pallas_gateway.calls.call import Credentials
     from pallas_gateway.errors import TokenExchangeError
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.runtime.protocols import Downstream, OnOperation

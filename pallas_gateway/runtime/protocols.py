@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
 
     from pallas_gateway.calls.asking import Questions
-    from pallas_gateway.calls.call import Call, Reply, TurnUsage
+    from pallas_gateway.calls.call import Call, Credentials, Reply, TurnUsage
     from pallas_gateway.calls.channel import EventSink
-    from pallas_gateway.calls.credentials import Credentials
     from pallas_gateway.calls.nesting import NestedRequest
     from pallas_gateway.config.model.agents import ModelCapabilities
     from pallas_gateway.identity.caller import Caller

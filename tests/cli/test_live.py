@@ -8,8 +8,17 @@ import pytest
 from mcp_types import CallToolResult, LoggingMessageNotificationParams, TextContent
 from rich.console import Console
 
-from pallas_gateway.calls.assistant_stream import LOGGER, Emitter, ToolCall, ToolResult, ToolsEnded, TurnEnded, delta
-from pallas_gateway.calls.relay import PeerCall, relayed
+from pallas_gateway.calls.assistant_stream import (
+    LOGGER,
+    Emitter,
+    PeerCall,
+    ToolCall,
+    ToolResult,
+    ToolsEnded,
+    TurnEnded,
+    delta,
+    relayed,
+)
 from pallas_gateway.cli.live import EventView, TerminalView, stream_payload, terminal_view, tree_lines
 
 HARPER, SCOUT = Emitter("harper", None), Emitter("scout", None)

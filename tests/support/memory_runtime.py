@@ -12,9 +12,8 @@ from mcp_types import ContentBlock, TextContent
 
 from pallas_gateway.calls.asking import NO_QUESTIONS, Questions
 from pallas_gateway.calls.assistant_stream import Emitter, Payload, TurnEnded
-from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
+from pallas_gateway.calls.call import Call, Credentials, Message, Reply, TurnUsage, Usage
 from pallas_gateway.calls.channel import Channel, EventSink, StreamOptions
-from pallas_gateway.calls.credentials import Credentials
 from pallas_gateway.calls.progress import ProgressEvent, agent_step
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.files import Files

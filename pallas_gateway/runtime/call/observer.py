@@ -21,8 +21,17 @@ from fast_agent.types import RequestParams
 from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import LoggingMessageNotification, TextContent
 
-from pallas_gateway.calls import progress, relay
-from pallas_gateway.calls.assistant_stream import LOGGER, Emitter, FromPeer, ToolCall, ToolResult, ToolsEnded, TurnEnded
+from pallas_gateway.calls import progress
+from pallas_gateway.calls.assistant_stream import (
+    LOGGER,
+    Emitter,
+    FromPeer,
+    ToolCall,
+    ToolResult,
+    ToolsEnded,
+    TurnEnded,
+    relayed,
+)
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.messages import STOPPED_AT_LIMIT, is_failure
@@ -146,12 +155,13 @@ class Observer:
         if loop.halted is not None:
             # fast-agent made this message from the last tool results instead of asking the model again.
             reason, outcome = loop.halted
-            text = explanation(reason, outcome, self._rounds_of(reason))
+            threshold = self._spec.loop_repeat_threshold
+            text = explanation(reason, outcome, threshold if reason == "repeat" else 2 * threshold)
             message.content = [TextContent(type="text", text=text)]
             message.stop_reason = LlmStopReason.END_TURN
             return
         text = message.all_text()
-        if not _is_clone(loop.agent):
+        if "[" not in str(getattr(loop.agent, "name", "")):  # else a clone, a tool of another agent: a tool error
             self._note_turn(loop, message, text)
         calls = [_tool_call(loop.agent, id_, request) for id_, request in (message.tool_calls or {}).items()]
         stop_reason = message.stop_reason.value if message.stop_reason else None
@@ -216,10 +226,6 @@ class Observer:
             },
         )
 
-    def _rounds_of(self, reason: Reason) -> int:
-        threshold = self._spec.loop_repeat_threshold
-        return threshold if reason == "repeat" else 2 * threshold
-
     def _loop_of(self, runner: ToolRunner) -> _Loop:
         loop = self._loops.get(runner)
         if loop is None:
@@ -267,7 +273,7 @@ class Observer:
             return
         params = notification.params
         behind = current_scope.get().peer_call
-        payload = relay.relayed(params.logger, params.data, behind, max_depth=self._spec.max_relay_depth)
+        payload = relayed(params.logger, params.data, behind, max_depth=self._spec.max_relay_depth)
         if payload is not None:
             self._channel.event(FromPeer(payload))
         elif params.logger == LOGGER:
@@ -278,11 +284,6 @@ async def _say_if_partial(_: ToolRunner, message: PromptMessageExtended) -> None
     """Say in the answer of an agent that reached its limit that it is partial, for the user or the next agent."""
     if message.stop_reason is LlmStopReason.MAX_ITERATIONS:
         message.content = [*message.content, TextContent(type="text", text=STOPPED_AT_LIMIT)]
-
-
-def _is_clone(agent: object) -> bool:
-    """True if the agent is a copy that works as another agent's tool; its failure is a tool error."""
-    return "[" in str(getattr(agent, "name", ""))
 
 
 def _tool_call(agent: Any, id_: str, request: CallToolRequest) -> ToolCall:

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from fast_agent.agents.agent_types import AgentType
 from fast_agent.agents.tool_runner import ToolRunnerHooks
+from mcp_types import CallToolResult, ListToolsResult, TextContent
 
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.provider_parameters import ParameterMapping, parameter_mapping_of
-from pallas_gateway.runtime.call.tool_narrowing import narrow_tools
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.llm.anthropic import has_stopped_thinking
 from pallas_gateway.runtime.llm.requests import seen_in, sent_max_tokens, watch_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from fast_agent.agents.tool_runner import ToolRunner
     from fast_agent.types import PromptMessageExtended, RequestParams
@@ -107,3 +107,41 @@ def _concerned(agents: Mapping[str, Any], served: str) -> list[Any]:
     whole = agents[served]
     found = [whole] if whole.agent_type not in _WORKFLOWS else [one for one in agents.values() if one is not whole]
     return [one for one in found if hasattr(one, "tool_runner_hooks") and getattr(one, "llm", None) is not None]
+
+
+def narrow_tools(agent: Any, lists: Sequence[Collection[str]]) -> None:
+    """Make the agent list and run only tools that are in all `lists`.
+
+    A list has tools as `{server}/{tool}` or by the name that the model sees, and `{server}/*` for all of a server.
+    """
+    # On the instance: fast-agent's own filter is part of the configuration, which all calls share. Both methods are
+    # replaced, because fast-agent runs tools that it does not list if a model guesses their names.
+    list_tools, call_tool = agent.list_tools, agent.call_tool
+
+    async def narrowed() -> ListToolsResult:
+        tools = (await list_tools()).tools
+        return ListToolsResult(tools=[one for one in tools if all(_is_on(agent, one.name, each) for each in lists)])
+
+    async def call_if_listed(name: str, *arguments: Any, **options: Any) -> CallToolResult:
+        listed = {_identity(agent, one.name): one.name for one in (await narrowed()).tools}
+        if _identity(agent, name) not in listed:
+            text = f"Tool '{name}' is not allowed in this call. Allowed are: {', '.join(listed.values()) or 'none'}."
+            return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+        result: CallToolResult = await call_tool(name, *arguments, **options)
+        return result
+
+    agent.list_tools, agent.call_tool = narrowed, call_if_listed
+
+
+def _is_on(agent: Any, name: str, names: Collection[str]) -> bool:
+    server, tool = _identity(agent, name)
+    return name in names or (server is not None and (f"{server}/{tool}" in names or f"{server}/*" in names))
+
+
+def _identity(agent: Any, name: str) -> tuple[str | None, str]:
+    """The server of a tool, None if it has none, and the tool's name at the server."""
+    aggregator = getattr(agent, "aggregator", None)
+    if aggregator is None or name not in aggregator.tool_catalog().routable_tool_names():
+        return None, name
+    resolved = aggregator.resolve_tool_name(name)
+    return resolved.server_name, resolved.local_name

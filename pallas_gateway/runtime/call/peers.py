@@ -10,9 +10,8 @@ from fast_agent.mcp.common import create_namespaced_name
 from fast_agent.mcp.mcp_aggregator import NamespacedTool
 from mcp_types import ListToolsResult, ServerCapabilities, TextContent, ToolsCapability
 
-from pallas_gateway.calls import relay
 from pallas_gateway.calls.asking import Questions
-from pallas_gateway.calls.assistant_stream import LOGGER, FromPeer
+from pallas_gateway.calls.assistant_stream import LOGGER, FromPeer, relayed
 from pallas_gateway.calls.conversation import is_text
 from pallas_gateway.calls.nesting import NestedRequest
 from pallas_gateway.calls.pauses import PausableDeadline
@@ -29,10 +28,9 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, ContentBlock, Tool
 
-    from pallas_gateway.calls.assistant_stream import Payload
+    from pallas_gateway.calls.assistant_stream import Payload, PeerCall
     from pallas_gateway.calls.nesting import Parent
     from pallas_gateway.calls.progress import ProgressEvent
-    from pallas_gateway.calls.relay import PeerCall
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream, Peers
@@ -153,5 +151,5 @@ class _ToParent:
 
     async def send_payload(self, payload: Payload) -> None:
         """Relay a payload of the peer's assistant stream."""
-        if (relayed := relay.relayed(LOGGER, payload, self.call, max_depth=self.max_depth)) is not None:
-            self.parent.sink.event(FromPeer(relayed))
+        if (passed_on := relayed(LOGGER, payload, self.call, max_depth=self.max_depth)) is not None:
+            self.parent.sink.event(FromPeer(passed_on))

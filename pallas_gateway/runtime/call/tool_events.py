@@ -12,7 +12,7 @@ from fast_agent.mcp.tool_execution_handler import NoOpToolExecutionHandler
 from mcp_types import TextContent
 
 from pallas_gateway.calls import progress
-from pallas_gateway.calls.relay import PeerCall
+from pallas_gateway.calls.assistant_stream import PeerCall
 from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.credentials import why_without_token
 

@@ -24,7 +24,7 @@ from pallas_gateway.telemetry.redaction import hide_in_this_call
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
-    from pallas_gateway.calls.credentials import Credentials
+    from pallas_gateway.calls.call import Credentials
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.identity.token_exchange import TokenExchange
     from pallas_gateway.runtime.call_scope import Presented

@@ -1,6 +1,7 @@
-"""Streamed answers without their last event: failures of the provider, which fast-agent treats as complete.
+"""Repairs of streamed answers: their tool calls, and answers without their last event.
 
-A proxy whose server dies ends the body normally. The pieces before that have already reached the client.
+The latter are failures of the provider, which fast-agent treats as complete: a proxy whose server dies ends the body
+normally. The pieces before that have already reached the client.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 from functools import wraps
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.runtime.compat.requirements import check_names
@@ -140,7 +142,7 @@ def note_ends() -> None:
 
 def _chat_completions() -> Callable[[Any], bool]:
     """Of chat completions: `finish_reason` or `[DONE]`; some servers send only one. Tool calls are corrected."""
-    from pallas_gateway.runtime.llm.tool_calls import ToolCalls  # noqa: PLC0415  not before an LLM is used
+    from pallas_gateway.runtime.llm.endings import ToolCalls  # noqa: PLC0415  not before an LLM is used
 
     calls = ToolCalls()
 
@@ -184,3 +186,41 @@ _READERS = {
 }
 """By class of fast-agent, a function that makes, for each stream, a predicate for the last event."""
 _ASKED_AGAIN = ("OpenAILLM",)
+
+
+class ToolCalls:
+    """Corrects the tool calls of a streamed chat completion to OpenAI's form.
+
+    In that form, each call has an index, which its pieces repeat, and the finish reason is `tool_calls`. Some
+    compatible servers send no index or 0 for every call, no ids, a new id with each piece, or the finish reason `stop`.
+    fast-agent then drops calls or merges them, without an error.
+    """
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+        self._numbers: dict[int | None, int] = {}  # by the server's index, None for the latest call
+
+    def settle(self, choice: Any) -> None:
+        """Correct a chunk's first choice in place."""
+        for piece in choice.delta.tool_calls or ():
+            self._settle(piece)
+        if choice.finish_reason == "stop" and self._ids:
+            choice.finish_reason = "tool_calls"
+
+    def _settle(self, piece: Any) -> None:
+        index = piece.index
+        if self._begins(index, piece.id, getattr(piece.function, "name", None)):
+            self._numbers[index] = self._numbers[None] = len(self._ids)
+            piece.id = piece.id or f"call_{uuid4().hex}"
+            self._ids.append(piece.id)
+        else:
+            piece.id = None
+        piece.index = self._numbers[index]
+
+    def _begins(self, index: int | None, call_id: str | None, name: str | None) -> bool:
+        number = self._numbers.get(index)
+        if number is None:
+            return True
+        if not name:
+            return False  # a new call has a name; a new id alone is no new call
+        return call_id != self._ids[number] if call_id else index is None

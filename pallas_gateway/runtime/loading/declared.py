@@ -6,8 +6,9 @@ with its key in `agents.yaml`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fast_agent.config import MCPSettings
 from fast_agent.core.agent_card_paths import is_agent_card_path
 from fast_agent.core.fastagent import FastAgent
 from fast_agent.mcp.common import SEP, create_namespaced_name
@@ -16,7 +17,6 @@ from fast_agent.skills import SKILLS_DEFAULT
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.failures import start_reason
-from pallas_gateway.runtime.loading.cards import read_card
 from pallas_gateway.runtime.loading.served import served_agent
 from pallas_gateway.runtime.settings.hosting import declare_peers, settings_of
 from pallas_gateway.runtime.settings.model_names import (
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from fast_agent.config import Settings
+    from fast_agent.agents.agent_types import AgentConfig
+    from fast_agent.config import MCPServerSettings, Settings
 
     from pallas_gateway.runtime.protocols import AgentSpec, Declared
 
@@ -184,3 +185,46 @@ def _why_unknown(server: str, settings: Settings, spec: AgentSpec) -> str | None
 
 def _server_names(settings: Settings) -> Iterable[str]:
     return settings.mcp.servers if settings.mcp else ()
+
+
+def read_card(fast: FastAgent, card: Path, settings: Settings) -> Iterator[str]:
+    """Add the agents of a card, or of all cards in a folder, to `fast`, and their servers to `settings`.
+
+    Yields problems of the cards, but not of the servers and models that they name.
+    """
+    if not card.exists():
+        yield f"no such file or folder: {card}"
+        return
+    try:
+        fast.load_agents(card)
+    except Exception as error:  # noqa: BLE001  cards and the files that they name may raise anything
+        yield start_reason(error)
+        return
+    for data in fast.agents.values():
+        yield from _declare_servers(data["config"], settings)
+
+
+def _declare_servers(config: AgentConfig, settings: Settings) -> Iterator[str]:
+    """Add the servers that a card declares itself (`mcp_connect`) to those of the project.
+
+    fast-agent would make them when the agent starts, under generated names: without limits, health checks and metrics,
+    and with a login in the browser after a 401. Connectors of a provider are left to fast-agent.
+    """
+    mcp = settings.mcp = settings.mcp or MCPSettings()
+    defaults = mcp.defaults.model_dump()
+    own = [entry for entry in config.mcp_connect if entry.connector_id is None]
+    config.mcp_connect = [entry for entry in config.mcp_connect if entry.connector_id is not None]
+    for index, entry in enumerate(own):
+        try:
+            server = entry.materialize(source_path=f"mcp_connect[{index}]", defaults=defaults)
+        except Exception as error:  # noqa: BLE001  reported like other problems of a card
+            yield f"agent '{config.name}': mcp_connect: {start_reason(error)}"
+            continue
+        name = server.name or f"server-{index + 1}"
+        if _settings(mcp.servers.setdefault(name, server)) != _settings(server):
+            yield f"agent '{config.name}': mcp_connect: there is another server '{name}'; give this one another name"
+        config.servers = [*dict.fromkeys((*config.servers, name))]
+
+
+def _settings(server: MCPServerSettings) -> dict[str, Any]:
+    return server.model_dump(exclude={"name"})

@@ -15,7 +15,7 @@ from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime.files import have_changed, stamps
 from pallas_gateway.runtime.loading.declared import files_of, make, missing_files
 from pallas_gateway.runtime.loading.importer import Imports, in_thread
-from pallas_gateway.runtime.loading.shared_modules import SharedModules
+from pallas_gateway.runtime.loading.served import SharedModules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

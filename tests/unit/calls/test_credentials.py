@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.credentials import Credentials
+from pallas_gateway.calls.call import Call, Credentials, Message
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.secret import Secret, bearer_of
 from pallas_gateway.telemetry.logs import HumanFormatter, JsonFormatter

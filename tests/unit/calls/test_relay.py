@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.calls.assistant_stream import LOGGER
-from pallas_gateway.calls.relay import PeerCall, relayed
+from pallas_gateway.calls.assistant_stream import LOGGER, PeerCall, relayed
 
 DEPTH = 3
 CALL = PeerCall("search", "send_message", "call_7")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pallas_gateway
-from pallas_gateway.calls.relay import PeerCall
+from pallas_gateway.calls.assistant_stream import PeerCall
 from pallas_gateway.runtime.call_scope import CallScope, current_scope, entered
 
 PACKAGE = Path(pallas_gateway.__file__).parent
@@ -15,7 +15,7 @@ PACKAGE = Path(pallas_gateway.__file__).parent
 def test_context_variables_are_the_scope_of_a_call_its_log_ids_and_the_import_under_way() -> None:
     sources = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
     found = [name for name, source in sources.items() for _ in re.findall(r"ContextVar\(", source)]
-    expected = ["runtime/call_scope.py", "runtime/loading/import_statements.py", "telemetry/current_call.py"]
+    expected = ["runtime/call_scope.py", "runtime/loading/module_graph.py", "telemetry/current_call.py"]
     assert sorted(found) == expected
 
 

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 import respx
 
-from pallas_gateway.calls.credentials import Credentials
+from pallas_gateway.calls.call import Credentials
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
-from pallas_gateway.runtime.llm.tool_calls import ToolCalls
+from pallas_gateway.runtime.llm.endings import ToolCalls
 
 type Piece = tuple[int | None, str | None, str | None, str]  # index, id, name, arguments
 MERGED = [("echo", '{"text":"Ann"}'), ("add", "{}")]

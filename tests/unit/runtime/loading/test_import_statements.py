@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.runtime.loading.import_statements import recording
+from pallas_gateway.runtime.loading.module_graph import recording
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
