@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.asking import Asker
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.channel import EventSink, NotificationSender, StreamOptions
+    from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.protocols import Instance, ModelFacts
 
 _log = logging.getLogger("pallas.agents")
@@ -59,7 +60,7 @@ class HostedAgent(AgentState):
             self._refuse_too_deep(call)
             version = await self.version_for_call()
             sent = fitted(call, version)
-            questions = self._questions(version, channel)
+            questions = self._questions(version, channel, call.caller)
             with version.uses.one_more():
                 async with (
                     version.admission.slot(nested=call.is_nested) as slots,
@@ -110,10 +111,12 @@ class HostedAgent(AgentState):
                 with account.of(instance):
                     yield instance
 
-    def _questions(self, version: AgentVersion, channel: EventSink) -> Questions:
+    def _questions(self, version: AgentVersion, channel: EventSink, caller: Caller) -> Questions:
         asker = channel.asker if version.settings.ask_caller else CANNOT_ASK
         watch = QuestionEvents(self.name, channel, self._around.metrics, self.open_questions)
-        questions = Questions(self.name, asker, self._around.ask_rules, watch)
+        known = (caller.owner or caller.name) if caller.authenticated else None
+        rules = replace(self._around.ask_rules, caller=known, client_may_leave=isinstance(asker, OpenCall))
+        questions = Questions(self.name, asker, rules, watch)
         allow = version.settings.approve_unasked == "allow"
         questions.approvals = Approvals(version.settings.approve, allow_unasked=allow)
         return questions

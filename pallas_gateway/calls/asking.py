@@ -7,8 +7,10 @@ question is open, its call holds no slot and its deadline is suspended.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.calls.pauses import Pauses
@@ -50,20 +52,46 @@ CANNOT_ASK: Asker = _CannotAsk()
 
 
 class WaitingCalls:
-    """The number of calls of this process that wait for answers of their clients."""
+    """The number of calls of this process that wait for answers of their clients, in all and by caller."""
 
     def __init__(self) -> None:
         self.count = 0
+        self._of: Counter[str] = Counter()
+
+    def refusal(self, caller: str | None, most: int) -> str | None:
+        """Return why no further call of a caller may wait, as a clause: a known one has half of the places."""
+        if self.count >= most:
+            return "too many calls wait for answers"
+        is_over = caller is not None and self._of[caller] >= (most + 1) // 2
+        return "too many calls of this caller wait for answers" if is_over else None
+
+    def add(self, caller: str | None, number: int) -> None:
+        """Count one more call, or one less."""
+        self.count += number
+        if caller is not None:
+            self._of[caller] += number
+            self._of += Counter()  # without callers that have none
 
 
 @dataclass(frozen=True, slots=True)
 class AskRules:
-    """The limits of questions: seconds for an answer, the calls of this process that may wait for one, and sizes."""
+    """The limits of the questions of one call.
+
+    Attributes:
+        seconds: for an answer.
+        most_waiting: calls of this process that may wait for answers.
+        waiting: those that wait.
+        limits: sizes and numbers of questions.
+        caller: identifies the caller; None if it is not known.
+        client_may_leave: the asker itself ends questions that are too old, when its client returns.
+    """
 
     seconds: float = 300.0
     most_waiting: int = 256
     waiting: WaitingCalls = field(default_factory=WaitingCalls)
     limits: QuestionLimits = field(default_factory=QuestionLimits)
+    caller: str | None = None
+    client_may_leave: bool = False
 
 
 class QuestionWatch(Protocol):
@@ -119,17 +147,23 @@ class Questions:
     @property
     def longest_wait(self) -> float:
         """Return the seconds that an answer can take: 0 if the caller cannot be asked."""
-        return self._rules.seconds if self.modes else 0.0
+        if isinstance(self._asker, Questions):
+            return self._asker.longest_wait
+        # A client may leave again, for the full time, just before a question is too old.
+        return self._rules.seconds * (2 if self._rules.client_may_leave else 1) if self.modes else 0.0
 
     async def ask(self, question: Question) -> Answer:
         """Return the caller's answer to a question that has arisen in this call."""
         question = replace(question, agent=question.agent or self.agent)
-        answer, refusal = Answer("cancelled"), self.refusal(question)
+        answer, refusal, began = Answer("cancelled"), self.refusal(question), monotonic()
         if refusal is None:
             question = question.with_visible_surrogates()
             self._watch.asked(question)
         try:
             answer = refusal or (await self.put(question)).checked_for(question)
+        except asyncio.CancelledError:
+            answer = EXPIRED if monotonic() - began >= self._rules.seconds else answer
+            raise
         finally:  # also when the call ends meanwhile
             self._watch.answered(question, answer)
         return answer
@@ -143,23 +177,23 @@ class Questions:
         return self._asker.refusal(question) if isinstance(self._asker, Questions) else None
 
     def _limit_reached(self, question: Question) -> str | None:
-        limits, waiting = self._rules.limits, self._rules.waiting
+        rules, limits = self._rules, self._rules.limits
         if self.pauses.questions >= limits.at_once:
             return "too many questions of this call are open"
         if not self._is_outermost:
             return None
         if self._put >= limits.of_one_call:
             return f"this call has asked {self._put} questions already"
-        if self.pauses.questions == 0 and waiting.count >= self._rules.most_waiting:
-            return "too many calls wait for answers"
-        return question.too_large(limits)
+        too_many = rules.waiting.refusal(rules.caller, rules.most_waiting) if self.pauses.questions == 0 else None
+        return too_many or question.too_large(limits)
 
     async def put(self, question: Question) -> Answer:
         """Return the caller's answer to a question of this call, or of a nested one; there was no `refusal` of it."""
         self._put += 1
         with self._waiting(), self.pauses.paused():
             try:
-                async with asyncio.timeout(self._rules.seconds if self._is_outermost else None):
+                has_deadline = self._is_outermost and not self._rules.client_may_leave
+                async with asyncio.timeout(self._rules.seconds if has_deadline else None):
                     return await self._asker.put(self._named(question))
             except TimeoutError:
                 return EXPIRED
@@ -180,11 +214,14 @@ class Questions:
     @contextmanager
     def _waiting(self) -> Iterator[None]:
         """Count a call as one that waits, from its first open question to its last."""
-        self._rules.waiting.count += self._is_outermost and self.pauses.questions == 0
+        rules = self._rules
+        if self._is_outermost and self.pauses.questions == 0:
+            rules.waiting.add(rules.caller, 1)
         try:
             yield
         finally:
-            self._rules.waiting.count -= self._is_outermost and self.pauses.questions == 0
+            if self._is_outermost and self.pauses.questions == 0:
+                rules.waiting.add(rules.caller, -1)
 
 
 NO_QUESTIONS = Questions("")

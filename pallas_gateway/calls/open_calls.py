@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.calls.questions import EXPIRED
 from pallas_gateway.calls.used_states import UsedStates
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 
 LONGEST_BACKLOG = 1000
 """Events that are kept for a client between two of its requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    question: Question
+    answer: asyncio.Future[Answer]
+    since: float = field(default_factory=monotonic)
 
 
 class OpenCall:
@@ -43,7 +52,7 @@ class OpenCall:
         self._given = dict(given or {})
         self.work: asyncio.Task[Reply] | None = None
         self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._open: dict[str, tuple[Question, asyncio.Future[Answer]]] = {}
+        self._open: dict[str, _Open] = {}
         self._client: EventSink | None = None
         self._missed: list[AssistantEvent] = []
         self._ending: asyncio.TimerHandle | None = None
@@ -56,7 +65,7 @@ class OpenCall:
         if given is not None and question.misfit(given) is None:
             return given
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._open[question.id] = (question, answer)
+        self._open[question.id] = _Open(question, answer)
         if not self.asked.done():
             self.asked.set_result(None)
         try:
@@ -67,18 +76,19 @@ class OpenCall:
     @property
     def questions(self) -> Mapping[str, Question]:
         """Return the open questions by their ids."""
-        return {id_: question for id_, (question, _) in self._open.items()}
+        return {id_: one.question for id_, one in self._open.items()}
 
     @property
     def can_be_resumed(self) -> bool:
         """Return whether another process can go on with the call from where it waits."""
         return self.checkpoint(self.questions.keys()) is not None
 
-    def answer(self, answers: Mapping[str, Answer]) -> None:
-        """Close the questions with these ids."""
+    def answer(self, answers: Mapping[str, Answer], seconds: float) -> None:
+        """Close the questions with these ids, and those that have been open for more than `seconds`."""
         self.asked = asyncio.get_running_loop().create_future()
-        for id_, answer in answers.items():
-            _, waiting = self._open.pop(id_)
+        expired = {id_: EXPIRED for id_, one in self._open.items() if monotonic() - one.since > seconds}
+        for id_, answer in {**answers, **expired}.items():
+            waiting = self._open.pop(id_).answer
             if not waiting.done():
                 waiting.set_result(answer)
         if self._open:
@@ -225,7 +235,7 @@ class OpenCalls:
         """Go on with a call, its questions answered; its state is used up."""
         del self._calls[call.call.call_id]
         self.used.note(call.ticket, self.sealing.seconds)
-        call.answer(answers)
+        call.answer(answers, self.sealing.seconds)
 
     async def resume(self, state: str) -> Checkpoint | None:
         """Use up a state of another process; return where its call waited, None for a call that cannot be resumed.

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult, TextContent
 
-from pallas_gateway.calls.open_calls import OpenCalls
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
 from pallas_gateway.limits import QuestionLimits
 from tests.e2e.calling import answer_of, ask, health
+from tests.e2e.guarded import static_key
 from tests.e2e.test_logs import logged
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
 from tests.support.clients import MODERN_VERSION, raw_client
@@ -795,15 +795,19 @@ async def test_content_that_no_form_was_accepted_with_is_dropped(
         assert downstream.answers == [{"action": answer["action"], "content": None}]
 
 
-async def test_a_call_whose_client_never_returns_ends_after_ask_seconds(tmp_path: Path) -> None:
+async def test_a_call_whose_client_never_returns_ends_after_ask_seconds_without_another_turn(tmp_path: Path) -> None:
+    agent = Agent(["asking"], decorator="human_input=True", settings={"approve": ["asking/wipe"]})
     async with (
         asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, gateway={"ask_seconds": 0.3}) as served,
+        scripted_llm(calls_the_tool_it_is_told) as llm,
+        running(project_of(tmp_path, llm, {"url": downstream.url}, agent, gateway={"ask_seconds": 0.3})) as served,
     ):
-        asked = await asked_at(served.url("user"))
+        asked = await asked_at(served.url("user"), "name human wipe")
         await until_idle(served)
         assert (len(served.gateway.running.open_calls), served.gateway.running.waiting.count) == (0, 0)
         assert (await asked.repeat()).error["code"] == INVALID_PARAMS
+        assert len(llm.requests) == 1
+        assert questions(served, "human_input", "expired") == questions(served, "approval", "expired") == 1
 
 
 @pytest.mark.parametrize("leaves", ["while it is asked", "after its answer", "between its requests"])
@@ -840,25 +844,21 @@ async def stopped(calls: list[asyncio.Task[Any]]) -> None:
     await asyncio.wait(calls)
 
 
-async def test_a_question_that_expired_while_the_client_was_away_is_cancelled_and_the_others_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_question_that_is_too_old_when_the_client_returns_is_cancelled_and_the_agent_goes_on(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(OpenCalls, "seal_with", lambda *_: None)  # states stay valid for the default time
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, gateway={"ask_seconds": 1}) as served,
-    ):
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        calls = served.gateway.running.open_calls
         asked = await asked_at(served.url("user"), "name name")
         left = asked_in((await asked.repeat()).result, asked.url, asked.message)
-        await eventually(
-            lambda: served.metric("pallas_send_message_total", agent="user", outcome="ok") == 1, what="the call's end"
-        )
-        assert questions(served, "form", "expired") == 1
+        calls.sealing = replace(calls.sealing, seconds=0.0)  # its time has passed; the state itself is valid
         answer = answer_of(await left.repeat({"action": "accept", "content": {"name": "Eve"}})).text
         assert '"action": "cancel"' in answer
         assert '"Ada"' in answer
+        assert "Eve" not in answer
+        assert questions(served, "form", "expired") == 1
         assert (await left.repeat()).error["code"] == INVALID_PARAMS
-        assert len(served.gateway.running.open_calls) == 0
+        assert len(calls) == 0
 
 
 async def test_all_agents_at_once_ask_as_well(tmp_path: Path) -> None:
@@ -868,6 +868,25 @@ async def test_all_agents_at_once_ask_as_well(tmp_path: Path) -> None:
             async with client_of(f"{served.base_url}/mcp", person, mode) as client:
                 assert "Ada" in await told(client, "name", "agent-user")
             assert [one.message for one in person.asked] == [f"asking: {FORM}"]
+
+
+async def test_one_known_caller_leaves_places_to_others_that_can_be_asked(tmp_path: Path) -> None:
+    keys = {name: name * 16 for name in ("ada", "bob")}
+    auth = {"tokens": [static_key("run:agents", key=key, name=name) for name, key in keys.items()]}
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, gateway={"auth": auth, "max_open_questions": 2}) as served,
+    ):
+
+        async def called_by(name: str) -> Any:
+            async with raw_client(served.url("user"), protocol_version=MODERN_VERSION, bearer=keys[name]) as client:
+                return (await client.call_tool("send_message", {"message": "name"}, meta=CAN_BE_ASKED)).result
+
+        first = await called_by("ada")
+        assert "too many calls of this caller wait for answers" in str(await called_by("ada"))
+        assert first["resultType"] == (await called_by("bob"))["resultType"] == "input_required"
+        for work in served.gateway.running.open_calls.works():
+            work.cancel()
 
 
 @EACH_MODE

@@ -92,7 +92,8 @@ call with more is refused."""
     """How long a question to a caller stays open; after that it counts as cancelled. See [asking.md](asking.md)."""
 
     max_open_questions: CountOrZero = 256
-    """Calls that may wait for answers of their callers at once, per worker process; further questions are declined."""
+    """Calls that may wait for answers of their callers at once, per worker process; further questions are declined. \
+A caller that is known by `auth` has half of them at most."""
 
     state_keys: tuple[StateKey, ...] = Field(default=(), repr=False)
     """Secrets of at least 32 bytes by which the states of open questions (2026-07-28) are sealed: the first one \

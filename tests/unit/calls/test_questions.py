@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,23 @@ async def test_at_most_so_many_calls_wait_and_a_path_of_nested_calls_counts_once
     assert refused == Answer("declined", why="too many calls wait for answers")
     waiting.cancel()
     await asyncio.wait({waiting})
+    assert rules.waiting.count == 0
+
+
+async def test_a_known_caller_has_half_of_the_places_and_leaves_the_rest_to_others() -> None:
+    asker, rules = Held(), AskRules(most_waiting=4)
+
+    async def asks(caller: str | None) -> Answer:
+        return await Questions("user", asker, replace(rules, caller=caller)).ask(a_question())
+
+    waiting = [asyncio.create_task(asks("ada")) for _ in range(2)]
+    await eventually(lambda: len(asker.asked) == 2)
+    assert await asks("ada") == Answer("declined", why="too many calls of this caller wait for answers")
+    waiting += [asyncio.create_task(asks(other)) for other in ("bob", None)]
+    await eventually(lambda: len(asker.asked) == 4)
+    assert (await asks("bob")).why == "too many calls wait for answers"
+    asker.go.set()
+    assert {(await one).outcome for one in (*waiting, asyncio.create_task(asks("ada")))} == {"accepted"}
     assert rules.waiting.count == 0
 
 
