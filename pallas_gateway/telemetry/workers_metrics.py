@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,8 +97,7 @@ class WorkersMetrics:
     def collect(self) -> Iterator[Metric]:
         """Every metric, combined over all workers."""
         self.refresh()
-        # The parent removes the folder at its end.
-        shared = MultiProcessCollector(None, str(self._folder)).collect() if self._folder.is_dir() else ()  # type: ignore[no-untyped-call]
+        shared = MultiProcessCollector.merge([*_written(self._folder)])  # type: ignore[no-untyped-call]
         by_name = {family.name: family.samples for family in shared}
         hosted = _agents_of(self._hosted) if self._hosted is not None else {}
         for family in self._own.collect():
@@ -137,6 +137,14 @@ class _ProcessMirror:
                     key = (sample.name, str(sample.labels))
                     one.inc(max(0.0, sample.value - self._counted.get(key, 0.0)))
                     self._counted[key] = sample.value
+
+
+def _written(folder: Path) -> Iterator[str]:
+    """Yield the files with values: one that a worker has just created is still empty, which the library cannot read."""
+    for file in folder.glob("*.db"):
+        with suppress(FileNotFoundError):  # its worker, or the parent with the folder, has ended
+            if file.stat().st_size:
+                yield str(file)
 
 
 def _agents_of(gauge: Gauge) -> dict[str, str]:

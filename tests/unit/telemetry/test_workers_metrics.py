@@ -76,6 +76,15 @@ def workers(tmp_path: Path) -> Any:
         worker.process.communicate()
 
 
+def test_a_file_that_a_worker_has_just_created_does_not_make_a_scrape_fail(
+    workers: list[Worker], tmp_path: Path
+) -> None:
+    one, _ = workers
+    one.does("metrics.heartbeats.labels('echo').inc(2)")
+    (tmp_path / "counter_3.db").touch()
+    assert one.exposes().value("pallas_heartbeats_total", agent="echo") == 2
+
+
 def test_counters_and_histograms_are_summed_and_stay_when_a_worker_dies(workers: list[Worker], tmp_path: Path) -> None:
     one, other = workers
     for worker in workers:
