@@ -120,6 +120,7 @@ class QuestionLimits:
         message_characters: Longest message.
         schema_characters: Largest schema of a form, as JSON.
         url_characters: Longest address of a page.
+        answer_characters: Largest content of an answer, as JSON; a larger one is refused, and the question stays open.
     """
 
     at_once: int = 32
@@ -127,6 +128,7 @@ class QuestionLimits:
     message_characters: int = 32 * 1024
     schema_characters: int = 64 * 1024
     url_characters: int = 8 * 1024
+    answer_characters: int = 64 * 1024
 
 
 @dataclass(slots=True, kw_only=True)

@@ -32,14 +32,14 @@ async def hand_over(exchanges: Exchanges, agent: str, request: ToolRequest) -> T
         ConnectionResetError: the other process has ended while it went on with the call.
     """
     state = request.round.state or ""
-    responses = {id_: _wire(response) for id_, response in request.round.responses.items()}
     is_taken = False
     with exchanges.beginning(state.partition(".")[0]) as exchange:
         exchange.send(
             {
                 "agent": agent,
                 "ends": request.round.ends,
-                "params": {"name": agent, "requestState": state, "inputResponses": responses},
+                "state": state,
+                "answers": {id_: [one.outcome, one.content] for id_, one in request.round.answers.items()},
                 "headers": {name: request.headers[name] for name in _TRACE_HEADERS if name in request.headers},
                 "options": {"progress": request.options.progress, "deltas": request.options.deltas},
             }

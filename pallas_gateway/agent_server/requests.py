@@ -17,6 +17,7 @@ from pallas_gateway.calls.json_size import has_too_many_values
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.identity.secret import bearer_of
+from pallas_gateway.limits import QuestionLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     type Context = ServerRequestContext[Any, Request]
 
 SESSION_HEADER = "mcp-session-id"
-LONGEST_ANSWER = 64 * 1024
+LONGEST_ANSWER = QuestionLimits().answer_characters
 """Bytes of a client's answer to a question; a longer one is refused."""
 _NOBODY = Caller(grants=NOTHING)
 _log = logging.getLogger("pallas.agent_server")

@@ -21,14 +21,16 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pallas_gateway.agent_server.asking import OUTCOMES, elicitation, modes_in
 from pallas_gateway.agent_server.requests import caller_of, request_bearer
 from pallas_gateway.calls.cancellation import cut_off
+from pallas_gateway.calls.forms import size_of
 from pallas_gateway.calls.open_calls import OpenCall
 from pallas_gateway.calls.questions import ORIGINS_META_KEY, Answer
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.limits import QuestionLimits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from mcp_types import CallToolRequestParams, InputResponses
+    from mcp_types import CallToolRequestParams
 
     from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.calls.call import Call
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 END_META_KEY = "pallas/end"
 """True in `_meta` of a repeated request that ends its call and answers no question."""
+_LIMITS = QuestionLimits()
 
 
 def sealing(calls: OpenCalls, endpoint: str) -> RequestStateBoundary:
@@ -60,13 +63,13 @@ class Round:
     Attributes:
         modes: in which the client can be asked; empty in the initialize era.
         state: of the call that the request goes on with; None in the first request.
-        responses: answers to the questions of that call.
+        answers: to questions of that call, by their ids.
         ends: the request ends that call.
     """
 
     modes: Collection[Mode] = ()
     state: str | None = None
-    responses: InputResponses = field(default_factory=dict, repr=False)
+    answers: Mapping[str, Answer] = field(default_factory=dict, repr=False)
     ends: bool = False
 
     @classmethod
@@ -74,15 +77,18 @@ class Round:
         """Return the round that a request is.
 
         Raises:
-            MCPError: the request would end a call and has no state, or has answers.
+            MCPError: the request would end a call and has no state, or has answers; or an answer is none, or too large.
         """
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return cls()
         meta = context.meta or {}
         modes, ends = modes_in(meta.get(CLIENT_CAPABILITIES_META_KEY)), meta.get(END_META_KEY) is True
-        if ends and (params.request_state is None or params.input_responses):
+        responses = params.input_responses or {}
+        if ends and (params.request_state is None or responses):
             raise MCPError(INVALID_PARAMS, f"_meta: '{END_META_KEY}' requires requestState, without inputResponses.")
-        return cls(modes, params.request_state, params.input_responses or {}, ends)
+        if len(responses) > _LIMITS.at_once:
+            raise MCPError(INVALID_PARAMS, f"inputResponses: a call has at most {_LIMITS.at_once} open questions.")
+        return cls(modes, params.request_state, {id_: _answer(id_, one) for id_, one in responses.items()}, ends)
 
 
 FIRST_ROUND = Round()
@@ -168,7 +174,7 @@ def call_of(calls: OpenCalls, round_: Round, agent: str) -> OpenCall | None:
     call = calls.find(round_.state)
     if call is None or call.call.agent != agent:
         raise no_such_call()
-    calls.attach(call, _answers(call, round_.responses))
+    calls.attach(call, _fitting(call, round_.answers))
     if round_.ends:
         call.end()
     return call
@@ -190,28 +196,28 @@ async def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:
     """Return what a request resumes that repeats a call of another process, which is gone; None if it cannot.
 
     Raises:
-        MCPError: the state was used, or an answer is none.
+        MCPError: the state was used.
     """
-    answers = {id_: _answer(id_, response) for id_, response in round_.responses.items()}
     try:
         checkpoint = await calls.resume(round_.state or "")
     except LookupError as error:
         raise no_such_call() from error
-    return Resumption(checkpoint, answers) if checkpoint is not None else None
+    return Resumption(checkpoint, round_.answers) if checkpoint is not None else None
 
 
-def _answers(call: OpenCall, responses: InputResponses) -> dict[str, Answer]:
-    answers = {}
-    for id_, question in call.questions.items():
-        if (response := responses.get(id_)) is None:
-            continue
-        answer = answers[id_] = _answer(id_, response)
-        if (why := question.misfit(answer)) is not None:
+def _fitting(call: OpenCall, given: Mapping[str, Answer]) -> dict[str, Answer]:
+    """Return those answers that are to open questions of a call."""
+    answers = {id_: given[id_] for id_ in call.questions if id_ in given}
+    for id_, answer in answers.items():
+        if (why := call.questions[id_].misfit(answer)) is not None:
             raise MCPError(INVALID_PARAMS, f"inputResponses: in '{id_}', {why}. Send another answer with this state.")
     return answers
 
 
 def _answer(id_: str, response: object) -> Answer:
     if not isinstance(response, ElicitResult):
-        raise MCPError(INVALID_PARAMS, f"inputResponses: '{id_}' is no answer to an elicitation.")
+        raise MCPError(INVALID_PARAMS, f"inputResponses: '{id_[:64]}' is no answer to an elicitation.")
+    if size_of(response.content or {}) > (most := _LIMITS.answer_characters):
+        why = f"'{id_[:64]}' has more than {most} characters. Send a shorter answer with this state."
+        raise MCPError(INVALID_PARAMS, f"inputResponses: {why}")
     return Answer(OUTCOMES[response.action], response.content)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 LONGEST_PART = 60_000
 """Characters of one part."""
+MOST_UNREAD = 100
+"""Documents that wait to be read by the other process before `send_in_turn` waits."""
+_READ = "null"
+"""The part that tells the other process that one of its documents was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,19 @@ class Exchange:
         self._exchanges = exchanges
         self._parts: list[str] = []
         self._documents: asyncio.Queue[Document | None] = asyncio.Queue()
+        self._unread = 0
+        self._was_read = asyncio.Event()
+
+    async def send_in_turn(self, document: Document) -> None:
+        """Send a document once the other process has read most of those before it."""
+        while self._unread >= MOST_UNREAD:
+            self._was_read.clear()
+            await self._was_read.wait()
+        self.send(document)
 
     def send(self, document: Document) -> None:
         """Send a document, unless the exchange has ended."""
+        self._unread += 1
         text = json.dumps(document)
         for begin in range(0, len(text), LONGEST_PART):
             self._exchanges.pass_on(self, text[begin : begin + LONGEST_PART], is_last=begin + LONGEST_PART >= len(text))
@@ -54,9 +68,14 @@ class Exchange:
         """Yield what the other process sends, until the exchange has ended."""
         while (document := await self._documents.get()) is not None:
             yield document
+            self._exchanges.pass_on(self, _READ)
 
     def take(self, part: Part) -> None:
-        """Receive a part of a document."""
+        """Receive a part of a document, or that one was read."""
+        if part.text == _READ:
+            self._unread -= 1
+            self._was_read.set()
+            return
         self._parts.append(part.text)
         if part.is_last:
             document = "".join(self._parts)
@@ -114,7 +133,7 @@ class Exchanges:
                 exchange.end()
         elif exchange is not None:
             exchange.take(part)
-        elif not part.exchange.startswith(f"{self.process}-"):
+        elif part.text != _READ and not part.exchange.startswith(f"{self.process}-"):
             exchange = self._open[part.exchange] = Exchange(part.exchange, part.sender, self)
             self.on_begun(exchange)
             exchange.take(part)

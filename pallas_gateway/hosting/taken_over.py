@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mcp import MCPError
-from mcp_types import CallToolRequestParams
 
 from pallas_gateway.agent_server.handing_over import error_document, result_document
 from pallas_gateway.agent_server.message_calls import ToolRequest
 from pallas_gateway.agent_server.rounds import Round, no_such_call
 from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.calls.questions import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,29 +38,27 @@ class TakenOver:
     async def _serve(self, exchange: Exchange) -> None:
         try:
             asked = await anext(exchange.documents())
-            params = CallToolRequestParams.model_validate(asked["params"])
-            call = self._gateway.running.open_calls.find(params.request_state or "")
+            call = self._gateway.running.open_calls.find(asked["state"])
             if call is None and self._gateway.draining:  # the drain has ended it
                 return
             exchange.send({})  # from here on the call must not be resumed elsewhere
-            exchange.send(result_document(await self._answer(asked, params, call, exchange)))
+            exchange.send(result_document(await self._answer(asked, call, exchange)))
         except MCPError as error:
             exchange.send(error_document(error))
         finally:
             exchange.close()
 
-    async def _answer(
-        self, asked: Mapping[str, Any], params: CallToolRequestParams, call: OpenCall | None, exchange: Exchange
-    ) -> ToolResult:
+    async def _answer(self, asked: Mapping[str, Any], call: OpenCall | None, exchange: Exchange) -> ToolResult:
         server = self._gateway.servers.get(asked["agent"])
         if call is None or server is None:
             raise no_such_call()
+        answers = {id_: Answer(*one) for id_, one in asked["answers"].items()}
         request = ToolRequest(
             call.call.caller,
             asked["headers"],
             _Sender(exchange),
             StreamOptions(**asked["options"]),
-            round=Round(call.modes, params.request_state, params.input_responses or {}, asked["ends"]),
+            round=Round(call.modes, asked["state"], answers, asked["ends"]),
         )
         return await server.answer({}, request)
 
@@ -73,8 +71,8 @@ class _Sender:
 
     async def send_progress(self, event: ProgressEvent) -> None:
         """Send one `notifications/progress`."""
-        self._exchange.send({"progress": [event.progress, event.total, event.message]})
+        await self._exchange.send_in_turn({"progress": [event.progress, event.total, event.message]})
 
     async def send_payload(self, payload: Payload) -> None:
         """Send one `notifications/message` of the assistant stream."""
-        self._exchange.send({"payload": payload})
+        await self._exchange.send_in_turn({"payload": payload})

@@ -778,6 +778,21 @@ async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(tmp
         assert "Ada" in answer_of(await asked.repeat()).text
 
 
+async def test_answers_that_are_too_large_or_too_many_are_refused_and_lose_nothing(tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        asked = await asked_at(served.url("user"))
+        large = {"action": "accept", "content": {"name": "E" * 70_000}}
+        refused = await asked.repeat(large)
+        assert (refused.error["code"], len(refused.error["message"]) < 500) == (INVALID_PARAMS, True)
+        assert "has more than 65536 characters. Send a shorter answer with this state." in refused.error["message"]
+        many = asked.params()
+        many["inputResponses"] |= {f"made up {one}": large | {"content": {}} for one in range(32)}
+        async with raw_client(asked.url, protocol_version=MODERN_VERSION, bearer="mine") as client:
+            refused = await client.request("tools/call", many, meta=CAN_BE_ASKED)
+        assert "a call has at most 32 open questions" in refused.error["message"]
+        assert "Ada" in answer_of(await asked.repeat()).text
+
+
 @pytest.mark.parametrize(
     ("message", "answer"),
     [

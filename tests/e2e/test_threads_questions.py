@@ -43,6 +43,7 @@ BAD_ANSWERS: tuple[dict[str, Any], ...] = (
     {"answers": {"f00": {"action": {}}}},
     {"answers": {"f00": {"action": "accept", "content": [1]}}},
     {"answers": {str(number): {"action": "decline"} for number in range(33)}},
+    {"answers": {"f00": {"action": "accept", "content": {"name": "E" * 70_000}}}},
 )
 
 
@@ -182,7 +183,7 @@ async def test_json_ends_with_the_questions_and_an_answer_that_does_not_fit_may_
         "'name' is missing. Send another one.",
         "'more' is not asked for. Send another one.",
     ]
-    assert [(one.status_code, one.json()["error"]) for one in malformed] == [(400, "bad_input")] * 7
+    assert [(one.status_code, one.json()["error"]) for one in malformed] == [(400, "bad_input")] * 8
     assert [(one.status_code, one.json()["error"]) for one in (unknown, twice, over)] == [
         (404, "question_not_open")
     ] * 3

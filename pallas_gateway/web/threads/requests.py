@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pallas_gateway.calls.conversation import current_message, is_text, refuse_too_many
+from pallas_gateway.calls.forms import size_of
 from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, parse
 from pallas_gateway.calls.questions import Answer
@@ -112,6 +113,8 @@ def _answer(given: object) -> Answer:
     content = given.get("content")
     if content is not None and not isinstance(content, dict):
         raise _bad("'content' must be an object: the fields of the form.")
+    if size_of(content or {}) > (most := QuestionLimits().answer_characters):
+        raise _bad(f"'content' has more than {most} characters. Send a shorter answer.")
     return Answer(_OUTCOMES[action], content if action == "accept" else None)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
-from pallas_gateway.calls.exchanges import LONGEST_PART, Exchange, Exchanges, Part
+from pallas_gateway.calls.exchanges import LONGEST_PART, MOST_UNREAD, Exchange, Exchanges, Part
 
 
 def connected() -> tuple[Exchanges, Exchanges, list[Part], list[Exchange]]:
@@ -70,6 +71,35 @@ async def test_a_process_that_is_gone_or_cannot_be_reached_ends_its_exchanges() 
         assert await heard(exchange) == []
         assert len(one) == 1
         one.lose(other.peer)
+
+
+async def test_a_process_waits_with_further_documents_until_the_other_one_has_read_those_before() -> None:
+    one, _, _, begun = connected()
+    with one.beginning("two") as exchange:
+        exchange.send({})
+        for _ in range(MOST_UNREAD):
+            await begun[0].send_in_turn({"more": 1})
+        waiting = asyncio.create_task(begun[0].send_in_turn({"last": 1}))
+        documents = exchange.documents()
+        await anext(documents)
+        assert not waiting.done()
+        await anext(documents)  # so the first one has been read
+        await waiting
+        begun[0].close()
+        assert len([one async for one in documents]) == MOST_UNREAD - 1
+
+
+async def test_a_document_that_was_read_too_late_begins_no_exchange() -> None:
+    one, two, _, begun = connected()
+    with one.beginning("two") as exchange:
+        exchange.send({})
+        begun[0].send({})
+        documents = exchange.documents()
+        await anext(documents)
+        two.forget(begun[0])
+        begun.clear()
+        one.pass_on(exchange, "null")
+        assert not begun
 
 
 async def test_an_exchange_that_is_expected_by_none_is_closed_at_once() -> None:
