@@ -6,9 +6,13 @@ import gc
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+settings.register_profile("steady", derandomize=True, deadline=None, database=None)
+settings.load_profile("steady")  # the same examples on every run, however busy the machine
 
 CROWD_SECONDS = 600
 """A machine that does other work beside may need minutes for what takes half a minute."""

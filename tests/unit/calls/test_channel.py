@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pallas_gateway.calls import channel as channels
@@ -145,7 +145,6 @@ steps = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(happened=st.lists(steps, max_size=40))
 def test_whatever_happens_the_client_can_put_it_together_again(happened: list[Step]) -> None:
     outlet = FakeOutlet()

@@ -4,7 +4,7 @@ import base64
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pallas_gateway.calls.call import Image, Message
@@ -27,7 +27,6 @@ DATA = {
 }
 PNG = {"data": DATA["image/png"], "mime_type": "image/png"}
 IMAGE, GIF = Image(DATA["image/png"], "image/png"), Image("R0lGODlh", "image/gif")
-steadily = settings(derandomize=True, deadline=None, database=None)  # the same on every run, however busy the machine
 texts = st.text(st.characters())  # halves of surrogate pairs too, which JSON can spell
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts,
@@ -83,7 +82,6 @@ def test_a_well_formed_row_becomes_a_message(row: object, message: Message) -> N
     assert parse_history([row]) == ((message,), Skipped())
 
 
-@steadily
 @given(json_values | st.lists(rows))
 @example([{"role": "user", "content": "x", "images": [{"data": "\ud800", "mime_type": "image/png"}]}])
 @example([{"role": float("nan"), "content": "x"}])
@@ -95,7 +93,6 @@ def test_no_json_value_as_history_raises_or_yields_a_malformed_message(history: 
         assert len(messages) + skipped.count == len(history)
 
 
-@steadily
 @given(st.lists(st.tuples(st.booleans(), good_rows, json_values)))
 def test_what_survives_is_in_the_order_it_was_sent(drawn: list[tuple[bool, dict[str, Any], Any]]) -> None:
     sent = [good if keep else {"role": "nobody", "content": bad} for keep, good, bad in drawn]
@@ -128,7 +125,6 @@ def test_of_many_skipped_rows_the_first_are_kept_and_all_are_counted() -> None:
     assert sum(len(one.why) for one in skipped.first) < MOST_SKIPPED_SHOWN * 100
 
 
-@steadily
 @given(json_values)
 def test_any_json_value_as_images_is_taken_or_refused(value: object) -> None:
     try:

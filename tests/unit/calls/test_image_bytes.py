@@ -6,12 +6,10 @@ import base64
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pallas_gateway.calls.image_bytes import BASE64_PATTERNS, image_type_of, why_not
-
-steadily = settings(derandomize=True, deadline=None, database=None)
 
 FILES = {
     "image/png": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
@@ -62,7 +60,6 @@ def test_of_an_unknown_type_nothing_is_known() -> None:
     assert why_not("image/x-own", b"anything") is None
 
 
-@steadily
 @given(st.sampled_from(sorted(BASE64_PATTERNS)), st.binary())
 def test_an_image_in_base64_is_known_by_its_pattern(kind: str, rest: bytes) -> None:
     for data in (FILES[kind], FILES[kind][:12] + rest, rest):
@@ -70,7 +67,6 @@ def test_an_image_in_base64_is_known_by_its_pattern(kind: str, rest: bytes) -> N
         assert matches == (image_type_of(data) == kind)
 
 
-@steadily
 @given(st.data())
 def test_what_matches_the_pattern_of_a_type_is_an_image_of_it(data: st.DataObject) -> None:
     for kind, pattern in BASE64_PATTERNS.items():

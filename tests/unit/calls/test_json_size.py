@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pallas_gateway.calls.json_size import MOST_VALUES, has_too_many_values
 
-steadily = settings(derandomize=True, deadline=None, database=None)
 texts = st.text(st.sampled_from('a",[]{}\\:u\n\u2028é'), max_size=8)
 json_values = st.recursive(
     st.none() | st.integers() | texts,
@@ -44,7 +43,6 @@ def test_another_encoding_hides_nothing(encoding: str) -> None:
     assert has_too_many_values(values.encode(encoding))
 
 
-@steadily
 @given(json_values)
 def test_never_fewer_values_are_seen_than_there_are(value: object) -> None:
     body = json.dumps(value, ensure_ascii=False).encode()

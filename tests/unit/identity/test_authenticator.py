@@ -213,7 +213,7 @@ async def test_with_static_keys_alone_any_other_token_is_unknown() -> None:
         assert await why_not(gate, minted()) == "the token is not known"
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.one_of(
         st.text(),

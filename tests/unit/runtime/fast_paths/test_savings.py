@@ -30,7 +30,7 @@ PARAMS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(PARAMS, PARAMS)
 def test_parameters_merge_as_fast_agent_merges_them(default: dict[str, Any], provided: dict[str, Any]) -> None:
     theirs = merge_request_params(RequestParams(**default), RequestParams(**provided))

@@ -97,7 +97,7 @@ def outcome(functions: Any, chunk: Any, config: Any) -> Any:
         return type(error)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(CHUNKS, CONFIGS)
 @pytest.mark.filterwarnings("ignore:.* is not a valid:UserWarning")
 def test_a_chunk_is_what_the_library_makes_of_it(both: Any, chunk: Any, config: Any) -> None:

@@ -104,7 +104,7 @@ async def read(stream_class: Any, body: Pieces) -> tuple[list[Any], str | None]:
     return [(type(chunk), chunk.model_dump(warnings=False), chunk.model_fields_set) for chunk in chunks], failure
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(EVENTS, ENDS), max_size=6), st.lists(st.integers(0, 400), max_size=6))
 def test_a_streamed_answer_is_what_the_library_reads(events: list[tuple[bytes, bytes]], cuts: list[int]) -> None:
     whole = b"".join(event + end for event, end in events)

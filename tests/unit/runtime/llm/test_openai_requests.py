@@ -42,7 +42,7 @@ class Renamed(TypedDict, total=False):
     max_tokens: Annotated[int, PropertyInfo(alias="maxTokens")]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(REQUESTS)
 def test_a_request_of_plain_values_is_what_the_library_makes_of_it(request: dict[str, Any]) -> None:
     quick = transforming_plainly(refuse)

@@ -86,7 +86,7 @@ def outcome(state: Any, chunks: list[dict[str, Any]]) -> Any:
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(CHUNKS, max_size=8))
 def test_a_completion_is_what_the_library_accumulates(chunks: list[dict[str, Any]]) -> None:
     assert outcome(RunsState(), chunks) == outcome(ChatCompletionStreamState(), chunks)

@@ -73,7 +73,7 @@ def outcome(library: Any, construct: Any, value: Any, type_: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_value_is_what_the_library_makes_of_it(name: str, data: st.DataObject) -> None:
     library, types, events = LIBRARIES[name]
