@@ -23,6 +23,10 @@ WELL_KNOWN = "/.well-known/mcp/server.json"
 """The path of the registry."""
 CONSOLE = "/console/"
 """The path of the console."""
+AGENT_DETAILS = "/api/agents/"
+"""The path of the console's endpoint for one agent, before its name."""
+GATEWAY_STATE = "/api/gateway"
+"""The path of the console's endpoint for the gateway."""
 _ANY = {"0.0.0.0", "::", ""}  # noqa: S104  compared with, never bound
 _LOOPBACK_NAMES = {LOOPBACK, "::1", "localhost"}
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  as projects write a peer's host
@@ -118,6 +122,11 @@ class Addresses:
         """The beginnings of URLs of this machine, without a port; that of localhost is the first."""
         hosts = dict.fromkeys((*_LOCAL_NAMES, self.configuration.deployment.host, self.configuration.bind_host))
         return [f"{scheme}://{_bracketed(host)}" for host in hosts for scheme in ("http", "https")]
+
+
+def is_console_api(path: str) -> bool:
+    """Return true for the path of an endpoint of the console."""
+    return path == GATEWAY_STATE or path.startswith(AGENT_DETAILS)
 
 
 def for_this_machine(configuration: Configuration) -> str:

@@ -25,7 +25,7 @@ def new(
     name: Annotated[str, typer.Argument(help="Who will hold the key; shown in logs.")],
     grant: Annotated[
         list[str] | None,
-        typer.Option(help="What it may: run:agents[:NAME], view:agents[:NAME] or view:metrics; may be repeated."),
+        typer.Option(help="What it may: run:agents[:NAME], view:agents[:NAME], … (docs/security.md); may be repeated."),
     ] = None,
 ) -> None:
     """Make a key: it is printed once, on stdout; its entry for agents.yaml follows on stderr."""

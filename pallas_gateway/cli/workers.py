@@ -113,10 +113,10 @@ def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceM
 
     def on_hangup() -> None:
         service.reloading()
-        if _reread(fleet, rereading):
-            fleet.reload()
+        if problems := _reread(fleet, rereading):
+            fleet.note_not_reloaded(problems)
         else:
-            fleet.note_not_reloaded()
+            fleet.reload()
         if fleet.was_complete:  # else `on_ready` reports it
             service.ready()
 
@@ -125,8 +125,8 @@ def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceM
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
 
 
-def _reread(fleet: WorkerManager, rereading: Rereading) -> bool:
-    """Use the present files for workers that start from now on; False if they cannot be used."""
+def _reread(fleet: WorkerManager, rereading: Rereading) -> list[str]:
+    """Use the present files for workers that start from now on; return why they cannot be used."""
     try:
         fleet.configuration = _usable(fleet.configuration, load_project(rereading.config, rereading.overrides))
     except ConfigurationError as error:
@@ -134,9 +134,9 @@ def _reread(fleet: WorkerManager, rereading: Rereading) -> bool:
     except GatewayError as error:
         problems = [str(error)]
     else:
-        return True
+        return []
     _log.error("configuration rejected", extra={"problems": problems})
-    return False
+    return problems
 
 
 def _usable(present: Configuration, wanted: Configuration) -> Configuration:

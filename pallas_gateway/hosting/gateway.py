@@ -28,10 +28,11 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
+from pallas_gateway.telemetry.redaction import cleaned
 from pallas_gateway.telemetry.refusals import Refusals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from pallas_gateway.agent_server.server import AgentServer
     from pallas_gateway.agents.hosted_agent import HostedAgent
@@ -64,6 +65,8 @@ class Gateway:
         self.configuration = configuration
         self.addresses = addresses
         self.loaded_at = datetime.now(UTC)
+        self.reload_problems: tuple[str, ...] = ()
+        """Why the last reload left something as it was; none if it was successful."""
         self.metrics = Metrics()
         self.refusals = Refusals(self.metrics)
         self.running = RunningCalls() if running is None else running
@@ -155,10 +158,11 @@ class Gateway:
         gateway = self.configuration.deployment.gateway
         self.running.open_calls.seal_with(gateway.state_keys, gateway.ask_seconds)
 
-    def note_reload(self, *, successful: bool) -> None:
-        """Count a reload and its outcome."""
-        self.metrics.config_reloads.labels("ok" if successful else "error").inc()
-        self._note_load(successful=successful)
+    def note_reload(self, problems: Sequence[str] = ()) -> None:
+        """Count a reload; it was successful if it had no problems."""
+        self.reload_problems = tuple(cleaned(problem) for problem in problems)
+        self.metrics.config_reloads.labels("error" if problems else "ok").inc()
+        self._note_load(successful=not problems)
 
     def _note_load(self, *, successful: bool) -> None:
         self._is_whole = successful

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from pallas_gateway.identity.grants import Grants
+
 if TYPE_CHECKING:
     from pallas_gateway.identity.caller import Caller
 
@@ -14,6 +16,7 @@ class Action(StrEnum):
 
     VIEW = "view"
     RUN = "run"
+    READ_INSTRUCTION = "read_instruction"
 
 
 class Decision(StrEnum):
@@ -22,7 +25,7 @@ class Decision(StrEnum):
     ALLOWED = "allowed"
     TOKEN_NEEDED = "token_needed"  # noqa: S105  401: a token may bring the grant
     HIDDEN = "hidden"  # 404: the caller may not know whether the agent exists
-    NO_GRANT = "no_grant"  # 403: the caller sees the agent and may not run it
+    NO_GRANT = "no_grant"  # 403: the caller sees the agent and may not make this use of it
 
 
 def decide(caller: Caller, agent: str | None, action: Action, *, exists: bool) -> Decision:
@@ -35,6 +38,13 @@ def decide(caller: Caller, agent: str | None, action: Action, *, exists: bool) -
         return Decision.ALLOWED
     if agent is None or not exists or not grants.may_view(agent):
         return Decision.HIDDEN if caller.authenticated else Decision.TOKEN_NEEDED
-    if action is Action.RUN and not grants.may_run(agent):
+    if not _GRANTED[action](grants, agent):
         return Decision.NO_GRANT if caller.authenticated else Decision.TOKEN_NEEDED
     return Decision.ALLOWED
+
+
+_GRANTED = {
+    Action.VIEW: Grants.may_view,
+    Action.RUN: Grants.may_run,
+    Action.READ_INSTRUCTION: Grants.may_view_instruction,
+}

@@ -1,4 +1,4 @@
-"""Grants of callers: `view:agents[:NAME]`, `run:agents[:NAME]` and `view:metrics`. Pure.
+"""Grants of callers: `view:agents`, `run:agents`, `view:instructions`, each also with `:NAME`, and others. Pure.
 
 The grant to run an agent includes the grant to view it, because a client can only call tools that it can list.
 """
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 VIEW_AGENTS = "view:agents"
 RUN_AGENTS = "run:agents"
 VIEW_METRICS = "view:metrics"
+VIEW_INSTRUCTIONS = "view:instructions"
+VIEW_GATEWAY = "view:gateway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,13 @@ class Grants:
         """Return true if the agent's tools, health and registry entry may be read."""
         return self._has(VIEW_AGENTS, agent) or self.may_run(agent)
 
-    @property
-    def may_view_metrics(self) -> bool:
-        """Return true if `/metrics` may be read."""
-        return self.everything or VIEW_METRICS in self.names
+    def may_view_instruction(self, agent: str) -> bool:
+        """Return true if the agent's instruction may be read, by a caller that may view the agent."""
+        return self._has(VIEW_INSTRUCTIONS, agent)
+
+    def has(self, grant: str) -> bool:
+        """Return true if a grant that concerns no agent is among these."""
+        return self.everything or grant in self.names
 
     def _has(self, what: str, agent: str) -> bool:
         return self.everything or what in self.names or f"{what}:{agent}" in self.names

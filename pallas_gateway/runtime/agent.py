@@ -19,11 +19,11 @@ from pallas_gateway.runtime.downstreams.catalog import ToolCatalog, alike_for_al
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings import tool_names
 from pallas_gateway.runtime.downstreams.timeouts import pause_child_timeouts
-from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
+from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters, may_use
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
 from pallas_gateway.runtime.llm.openrouter import models_known
 from pallas_gateway.runtime.loading.served import served_agent
-from pallas_gateway.runtime.protocols import ModelFacts
+from pallas_gateway.runtime.protocols import ModelFacts, ServerTools
 from pallas_gateway.runtime.settings.hosting import settings_of
 from pallas_gateway.runtime.settings.models import facts_of, model_facts, models_used, provider_and_model
 from pallas_gateway.runtime.settings.providers import providers_of
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.asking import Questions
     from pallas_gateway.calls.call import Call, Credentials
     from pallas_gateway.calls.channel import EventSink
+    from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.files import Files
@@ -68,8 +69,8 @@ class FastAgentHost:
         servers = mcp.servers if mcp else {}
         alike = alike_for_all(servers, self._downstreams.values())
         self._asked_ahead = frozenset(alike)
-        configs = [data["config"] for data in fast.agents.values()]
-        self._filters = UnmatchedFilters(spec.name, configs, _varying(self._downstreams.values()))
+        self._configs = [data["config"] for data in fast.agents.values()]
+        self._filters = UnmatchedFilters(spec.name, self._configs, _varying(self._downstreams.values()))
         self._log = DownstreamLog(spec.name, self._filters, outage_seconds=limits.outage_seconds)
         self._offers = ToolCatalog(spec.name, alike, fast.app.context, self._log, limits=limits.listings)
         self._peers = PeerServers(spec, self._downstreams, self._log)
@@ -121,6 +122,33 @@ class FastAgentHost:
             ConnectionError: they could not be listed.
         """
         return await tool_names(server, self._spec.name, self._fast.app.context)
+
+    @property
+    def instruction(self) -> str:
+        """The instruction of the served agent, before its placeholders are filled in for a call."""
+        return str(self._fast.agents[self._served]["config"].instruction)
+
+    def server_tools(self, caller: Caller) -> tuple[ServerTools, ...]:
+        """The tools of each downstream; see `AgentRuntime.server_tools`."""
+        return tuple(self._server_tools(one, caller) for one in self._downstreams.values())
+
+    def _server_tools(self, downstream: Downstream, caller: Caller) -> ServerTools:
+        name, tools, why = downstream.name, None, None
+        if downstream.peer is not None:
+            calls = self._spec.peer_calls if caller.grants.may_view(downstream.peer) else None
+            tools = calls.tools(downstream.peer, caller) if calls is not None else None
+            why = "They are shown to callers that may view the agent."
+        elif name in self._asked_ahead:
+            listing = self._offers.latest(name)
+            tools = [one.tool for one in listing.tools] if listing is not None else None
+            why = "The server has not listed its tools."
+        elif downstream.forwards_bearer or downstream.token_exchange is not None:
+            why = "The server may offer others to each caller."
+        else:
+            why = "They are listed in calls only."
+        if tools is None:
+            return ServerTools(name, why_unknown=why)
+        return ServerTools(name, [tool for tool in tools if may_use(self._configs, name, tool.name)])
 
     @property
     def instances_live(self) -> int:

@@ -190,6 +190,15 @@ class AgentSpec:
     approve: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ServerTools:
+    """The tools of one downstream that an agent may use; None if they are not known, with the reason as a sentence."""
+
+    name: str
+    tools: Sequence[Tool] | None = None
+    why_unknown: str | None = None
+
+
 class Instance(Protocol):
     """The state of fast-agent for one call."""
 
@@ -228,6 +237,16 @@ class AgentRuntime(Protocol):
     @property
     def downstreams(self) -> tuple[Downstream, ...]:
         """Every MCP server that the agent (or an agent inside it) uses."""
+
+    @property
+    def instruction(self) -> str:
+        """The instruction of the served agent, before its placeholders are filled in for a call."""
+
+    def server_tools(self, caller: Caller) -> tuple[ServerTools, ...]:
+        """The tools of each downstream, without a request; never those that were listed with a caller's credential.
+
+        Of a peer, those that `caller` may view.
+        """
 
     @property
     def instances_live(self) -> int:

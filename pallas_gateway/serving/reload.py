@@ -82,9 +82,9 @@ class Reloader:
             await self._reloads.asked.wait()
             self._reloads.asked.clear()
             self._service.reloading()
-            successful = await self._reload()
+            problems = await self._reload()
             self._reloads.after()
-            self._gateway.note_reload(successful=successful)
+            self._gateway.note_reload(problems)
             if self._gateway.all_tried:  # else `ready` follows when they were
                 self._service.ready()
             self._watch.look_again()
@@ -95,8 +95,8 @@ class Reloader:
         async for _ in self._watch.changes():
             self._reloads.asked.set()
 
-    async def _reload(self) -> bool:
-        """Reload; False if something keeps its earlier version."""
+    async def _reload(self) -> list[str]:
+        """Reload; return why something keeps its earlier version."""
         try:
             configuration, fixed = applicable(self._gateway.configuration, self._reloads.read())
             for key in fixed:
@@ -106,19 +106,20 @@ class Reloader:
             async with self._listening.steady():
                 changes = await self._apply(configuration)
         except ConfigurationError as error:
-            for problem in error.problems:
-                _log.error("configuration problem", extra={"problem": str(problem)})
-            _log.error("configuration not reloaded", extra={"problems": len(error.problems)})
-            return False
+            problems = [str(problem) for problem in error.problems]
+            for problem in problems:
+                _log.error("configuration problem", extra={"problem": problem})
+            _log.error("configuration not reloaded", extra={"problems": len(problems)})
+            return problems
         except GatewayError as error:
             _log.error("configuration not reloaded", extra={"why": str(error)})
-            return False
+            return [str(error)]
         except Exception:  # noqa: BLE001  the gateway continues to serve
             _log.exception("unexpected error while reloading")
-            return False
+            return ["unexpected error while reloading; the log has its traceback"]
         _log_changes(changes)
         self._kept_back = bool(changes.kept_back)
-        return not changes.kept_back
+        return [f"agent '{agent}' was not replaced: {reason}" for agent, reason in changes.kept_back.items()]
 
     async def _apply(self, configuration: Configuration) -> Changes:
         with ExitStack() as sockets:

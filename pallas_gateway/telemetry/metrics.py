@@ -74,6 +74,9 @@ class Metrics:
             for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
                 self.registry.register(collector)
         self.up = self._gauge("pallas_up", "1 while the gateway runs.", across="livemax")
+        self.workers = self._gauge(
+            "pallas_workers", "Processes that serve; more than 1 with `serve --workers`.", across="livesum"
+        )
         self.build_info = self._gauge(
             "pallas_build_info", "Version of the gateway and of Python.", "version", "python", across="livemax"
         )
@@ -164,6 +167,7 @@ class Metrics:
             of_hosted = (self.agent_info, self.agent_state, self.health_status, self.downstream_up)
             self._of_all_workers.hide_unhosted(self.agent_info, of_hosted)
         self.up.set(1)
+        self.workers.set(1)
         self.build_info.labels(__version__, platform.python_version()).set(1)
 
     @property

@@ -17,7 +17,7 @@ from pallas_gateway.calls.json_size import TOO_MANY_VALUES
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.errors import TokenError, TokenRejectedError
-from pallas_gateway.identity.grants import EVERYTHING, RUN_AGENTS, VIEW_METRICS, Grants
+from pallas_gateway.identity.grants import EVERYTHING, RUN_AGENTS, Grants
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.urls import ALL_AGENTS
 from pallas_gateway.web import bodies, protected_resource, refusals
@@ -176,16 +176,16 @@ async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:
     return (await caller_of(gateway, scope)).grants
 
 
-async def metrics_refusal(gateway: Gateway, scope: Scope) -> JSONResponse | None:
-    """Return the refusal of a request for the metrics, None if it is allowed.
+async def refusal_without(grant: str, gateway: Gateway, scope: Scope) -> JSONResponse | None:
+    """Return the refusal of a request that requires a grant for no agent; None if the caller has it.
 
     Raises:
         TokenError: as `caller_of`.
     """
     caller = await caller_of(gateway, scope)
-    if caller.grants.may_view_metrics:
+    if caller.grants.has(grant):
         return None
     if not caller.authenticated:
         return refusals.without_token(gateway, scope, None)
-    refusals.note(gateway, scope, "insufficient_scope", "the token may not view the metrics", caller)
-    return refusals.insufficient(gateway, VIEW_METRICS, None)
+    refusals.note(gateway, scope, "insufficient_scope", f"the token has no grant {grant}", caller)
+    return refusals.insufficient(gateway, grant, None)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.errors import TokenError
-from pallas_gateway.urls import ALL_AGENTS, CONSOLE
+from pallas_gateway.urls import ALL_AGENTS, CONSOLE, is_console_api
 from pallas_gateway.web import agent_routes, openai, protected_resource, refusals
 from pallas_gateway.web.access import McpEndpoint
 from pallas_gateway.web.forwarded import TrustedProxies
@@ -67,7 +67,7 @@ class _Table:
         self._all_agents = host_and_origin_guard(self._serve_all, gateway.configuration)
         self._open = open_endpoints(gateway, routes)
         self._for_openai_clients = _openai_api(gateway, routes)
-        self._console = _console(gateway, routes)
+        self._console, self._console_api = _console(gateway, routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._open.get(scope["path"])
@@ -100,6 +100,8 @@ class _Table:
         """The app of a path that only a setting enables."""
         if self._threads is not None and path.startswith(THREADS_PREFIX):
             return self._threads
+        if is_console_api(path):
+            return self._console_api
         return self._console if f"{path}/".startswith(CONSOLE) else None
 
     async def _metadata(self, request: Request) -> Response:
@@ -140,12 +142,15 @@ def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
     return OpenAiApi(gateway)
 
 
-def _console(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
+def _console(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGIApp | None]:
+    """The console's page, and its endpoints."""
     if not routes.registry or not gateway.configuration.serves_console:
-        return None
-    from pallas_gateway.web.console.files import console  # noqa: PLC0415  imported only when enabled
+        return None, None
+    from pallas_gateway.web.console import api  # noqa: PLC0415  imported only when enabled
+    from pallas_gateway.web.console.files import console  # noqa: PLC0415
 
-    return console(gateway.configuration)
+    endpoints = partial(_answer, gateway, partial(api.respond, gateway))
+    return console(gateway.configuration), host_and_origin_guard(endpoints, gateway.configuration)
 
 
 def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:

@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from pallas_gateway.agents.agent_state import State
 from pallas_gateway.identity.errors import TokenError
-from pallas_gateway.identity.grants import NOTHING
+from pallas_gateway.identity.grants import NOTHING, VIEW_METRICS
 from pallas_gateway.runtime import fast_paths
 from pallas_gateway.urls import CONSOLE, WELL_KNOWN
 from pallas_gateway.web import front_page, registry
-from pallas_gateway.web.access import metrics_refusal, viewer_of
+from pallas_gateway.web.access import refusal_without, viewer_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -78,7 +78,7 @@ async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Res
 
 async def _metrics(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
     """The metrics as text 0.0.4, or in the format of the scraper's `Accept`."""
-    if (refused := await metrics_refusal(gateway, request.scope)) is not None:
+    if (refused := await refusal_without(VIEW_METRICS, gateway, request.scope)) is not None:
         return refused
     for name, is_on in fast_paths.states().items():
         gateway.metrics.fast_path.labels(name).set(is_on)

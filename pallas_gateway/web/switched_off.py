@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
-from pallas_gateway.urls import CONSOLE
+from pallas_gateway.urls import CONSOLE, is_console_api
 from pallas_gateway.web import agent_routes, openai, refusals
 from pallas_gateway.web.access import caller_of
 
@@ -25,7 +25,7 @@ def reason_for(configuration: Configuration, path: str) -> str | None:
         return "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
     if f"{path}/".startswith(THREADS_PREFIX) and gateway.threads is None:
         return "the threads API is off; `gateway.threads` in agents.yaml, the URL of a database, enables it"
-    if f"{path}/".startswith(CONSOLE) and configuration.only_agent is None:
+    if (f"{path}/".startswith(CONSOLE) or is_console_api(path)) and configuration.only_agent is None:
         return "the console is off; `gateway.console: true` in agents.yaml enables it"
     if agent_routes.is_own_port_path(path) and configuration.per_port:
         return "each agent is at /mcp on a port of its own; without `gateway.per_port` (--per-port) all are here"

@@ -149,10 +149,10 @@ class WorkerManager:
         for worker in self._up():  # a starting one has no handler for the signal yet
             worker.signal(signal.SIGHUP)
 
-    def note_not_reloaded(self) -> None:
-        """Have the running workers count a failed reload."""
+    def note_not_reloaded(self, problems: Iterable[str]) -> None:
+        """Have the running workers count a failed reload, and show its problems."""
         for worker in self._up():
-            worker.send(NotReloaded())
+            worker.send(NotReloaded("\n".join(problems)))
 
     def kill(self) -> None:
         """Kill every worker."""

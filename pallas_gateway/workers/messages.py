@@ -132,7 +132,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class NotReloaded:
-    """To a worker: a reload failed in the parent, which has logged the reason."""
+    """To a worker: a reload failed in the parent, which has logged the problems, here one in a line."""
+
+    problems: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,14 +185,14 @@ class WorkerSide:
                 self._running.exchanges.take(message)
             case Lost(process):
                 self._running.exchanges.lose(process)
-            case NotReloaded():
-                self._note_not_reloaded()
+            case NotReloaded(problems):
+                self._note_not_reloaded(problems)
             case Close():
                 self._may_close.set()
 
-    def _note_not_reloaded(self) -> None:
+    def _note_not_reloaded(self, problems: str) -> None:
         if self._gateway is not None:
-            self._gateway.note_reload(successful=False)
+            self._gateway.note_reload(problems.split("\n"))
 
     async def _keep_reporting(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()

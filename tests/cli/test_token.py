@@ -45,8 +45,8 @@ def test_no_two_keys_are_the_same_and_each_may_run_every_agent_unless_told_other
         (["c i"], "NAME: 'c i' may hold only letters, digits, '_', '.', '@' and '-'.\n"),
         (
             ["ci", "--grant", "admin"],
-            "--grant: 'admin' is no grant; grants are view:agents, view:agents:NAME, run:agents, run:agents:NAME and "
-            "view:metrics.\n",
+            "--grant: 'admin' is no grant; grants are view:agents, run:agents and view:instructions, each alone or "
+            "with :NAME, view:metrics and view:gateway.\n",
         ),
     ],
 )

@@ -40,6 +40,7 @@ async def test_the_gateway_shows_its_state_and_figures(served: Running, pages: P
     await expect(state.get_by_text("broken: failed: ")).to_contain_text("no key")
     figures = page.get_by_role("region", name="Figures")
     await expect(figures.get_by_text("Version")).to_be_visible()
+    await expect(figures.get_by_text("Workers", exact=True)).to_be_visible()
     await expect(figures.get_by_text("Configuration loaded")).to_be_visible()
     assert await page.get_by_text("The last reload failed").count() == 0
 
@@ -60,6 +61,8 @@ async def test_a_failed_reload_is_shown(served: Running, pages: Pages) -> None:
     try:
         page = await pages.open(served.base_url, "#/gateway")
         await expect(page.get_by_text("The last reload failed")).to_be_visible()
+        problems = page.get_by_role("list", name="Problems of the last reload")
+        await expect(problems.get_by_role("listitem")).to_contain_text("unknown key")
     finally:
         (served.project.path / "agents.yaml").write_text(before)
         await served.reload()
@@ -79,8 +82,9 @@ async def test_the_graph_leads_from_agents_to_their_peers(served: Running, pages
 async def test_the_details_are_the_tools_and_downstreams_that_a_client_sees(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, "#/agents/lead/details")
     await expect(page.get_by_role("row", name="echo ok")).to_be_visible()
-    await page.get_by_text("send_message", exact=True).click()
-    schema = page.get_by_role("region", name="Input schema of send_message")
+    own = page.get_by_role("region", name="Tools, as clients see them")
+    await own.get_by_text("send_message", exact=True).click()
+    schema = own.get_by_role("group", name="Input schema of send_message")
     await expect(schema.get_by_text('"required"').first).to_be_visible()
     await page.goto(f"{served.base_url}/console/#/agents/echo/details")
     await expect(page.get_by_role("region", name="Agent").get_by_text("Repeats <i>all</i>.")).to_be_visible()
@@ -90,17 +94,30 @@ async def test_the_details_are_the_tools_and_downstreams_that_a_client_sees(serv
 async def test_the_views_are_accessible_and_fit_a_narrow_screen(served: Running, pages: Pages, view: str) -> None:
     page = await pages.open(served.base_url, view, narrow=True)
     await expect(
-        page.get_by_text("send_message" if "details" in view else "Configuration loaded", exact=True)
+        page.get_by_text("send_message" if "details" in view else "Configuration loaded", exact=True).first
     ).to_be_visible()
     await expect(page.get_by_text("ok", exact=True).first).to_be_visible()
     assert await findings(page) == []
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-async def test_a_caller_without_the_grant_sees_no_figures(
+async def test_the_details_show_the_instruction_and_the_tools_of_downstreams(served: Running, pages: Pages) -> None:
+    page = await pages.open(served.base_url, "#/agents/lead/details")
+    await expect(page.get_by_role("group", name="Instruction")).to_have_text("You are lead.")
+    server = page.get_by_role("region", name="Tools of echo")
+    await server.get_by_text("send_message", exact=True).click()
+    await expect(server.get_by_text("Repeats <i>all</i>.")).to_be_visible()
+    await expect(server.get_by_role("group", name="Input schema of send_message")).to_contain_text('"message"')
+    assert await findings(page) == []
+    await page.goto(f"{served.base_url}/console/#/agents/broken/details")
+    instruction = page.get_by_role("region", name="Instruction")
+    await expect(instruction.get_by_text("Known when the agent has started.")).to_be_visible()
+
+
+async def test_a_caller_without_grants_sees_no_figures_and_no_instruction(
     tmp_path_factory: pytest.TempPathFactory, pages: Pages
 ) -> None:
-    pages.expected.append("status of 40")
+    pages.expected += ["status of 40", "status of 503"]
     keys = [{"name": "viewer", "sha256": hash_of("viewer"), "grants": ["view:agents"]}]
     project = write_project(tmp_path_factory.mktemp("grants"), {"echo": Agent()}, gateway={"auth": {"tokens": keys}})
     async with running(project) as served:
@@ -108,4 +125,15 @@ async def test_a_caller_without_the_grant_sees_no_figures(
         await expect(page.get_by_text("The figures are not shown: a bearer token is needed.")).to_be_visible()
         await enter(page, "viewer")
         await expect(page.get_by_text("The figures are not shown: this needs the grant view:metrics.")).to_be_visible()
+        served.gateway.running.drain()
+        await page.reload()
+        await expect(
+            page.get_by_text("The gateway is stopping: running calls end, new ones are refused.")
+        ).to_be_visible()
+        await page.goto(f"{served.base_url}/console/#/agents/echo/details")
+        await expect(page.get_by_role("region", name="Instruction").get_by_role("alert")).to_have_text(
+            "a bearer token is needed"
+        )
+        await enter(page, "viewer")
+        await expect(page.get_by_text("It is shown to callers with the grant view:instructions.")).to_be_visible()
         await page.close()

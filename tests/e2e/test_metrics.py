@@ -42,6 +42,7 @@ HOSTED = "worker clerk boss lost broken"
 KINDS = "input output cache_read cache_write cache_hit reasoning"
 TABLE = {
     "pallas_up": row("gauge"),
+    "pallas_workers": row("gauge"),
     "pallas_agent_info": row("gauge", "agent", "port", agent=HOSTED),
     "pallas_send_message_total": row("counter", "agent", "outcome", agent=HOSTED, outcome="ok error"),
     "pallas_send_message_duration_seconds": row("histogram", "agent", agent=HOSTED),

@@ -324,6 +324,23 @@ async def test_a_hangup_has_every_worker_reload(served: WorkerManager) -> None:
             assert '"Renamed"' in (await served.get("/.well-known/mcp/server.json")).text
 
 
+async def test_every_worker_knows_the_problems_of_a_configuration_that_the_parent_rejects(
+    served: WorkerManager,
+) -> None:
+    file = served.folder / "agents.yaml"
+    good = file.read_text()
+    file.write_text(f"{good}nonsense: true\n")
+    served.program.signal(signal.SIGHUP)
+    await _until_metric(served, "pallas_config_reloads_total", 2, outcome="error")
+    file.write_text(good)
+
+    for pid in sorted(served.pids):
+        with served.only(pid):
+            [problem] = (await served.get("/api/gateway")).json()["problems"]
+            assert "nonsense: unknown key" in problem
+    assert await served.metric("pallas_workers") == 2
+
+
 async def test_a_crashed_worker_is_replaced_its_questions_are_kept_and_nothing_is_counted_backwards(
     served: WorkerManager,
 ) -> None:

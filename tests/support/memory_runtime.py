@@ -16,8 +16,9 @@ from pallas_gateway.calls.call import Call, Credentials, Message, Reply, TurnUsa
 from pallas_gateway.calls.channel import Channel, EventSink, StreamOptions
 from pallas_gateway.calls.progress import ProgressEvent, agent_step
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.identity.caller import Caller
 from pallas_gateway.runtime.files import Files
-from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider, ModelFacts
+from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider, ModelFacts, ServerTools
 
 from .waiting import Changes, Gate
 
@@ -215,6 +216,15 @@ class MemoryAgentRuntime:
     def problems(self) -> tuple[str, ...]:
         """None."""
         return ()
+
+    @property
+    def instruction(self) -> str:
+        """None."""
+        return ""
+
+    def server_tools(self, caller: Caller) -> tuple[ServerTools, ...]:
+        """None is known."""
+        return tuple(ServerTools(one.name, why_unknown="not known") for one in self.downstreams)
 
     @asynccontextmanager
     async def open(

@@ -16,7 +16,9 @@ SHORTEST_STATE_KEY = 32
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_LEEWAY_SECONDS = 300  # more would extend the life of every token
 MAX_HISTORY_ENTRIES = 50_000  # each is at least 3 of the 500,000 JSON values that a body may hold
-GRANT = re.compile(r"(?:view:agents|run:agents)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?|view:metrics")
+GRANT = re.compile(
+    r"(?:view:agents|run:agents|view:instructions)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?|view:metrics|view:gateway"
+)
 ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519",
 )  # fmt: skip
@@ -219,7 +221,7 @@ ApprovalGlob = Annotated[Text, AfterValidator(_approval_glob)]
 StateKey = Annotated[Text, AfterValidator(_state_key)]
 ThreadsUrl = Annotated[Text, AfterValidator(_threads_url)]
 AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
-_GRANTS = "view:agents, view:agents:NAME, run:agents, run:agents:NAME and view:metrics"
+_GRANTS = "view:agents, run:agents and view:instructions, each alone or with :NAME, view:metrics and view:gateway"
 Grant = Annotated[Text, _fits(GRANT, f"'VALUE' is no grant; grants are {_GRANTS}")]
 _HASH = "must be a SHA-256 hash of 64 hexadecimal digits; 'pallas-gateway token new NAME' makes one"
 Sha256 = Annotated[Text, _fits("[0-9a-fA-F]{64}", _HASH), AfterValidator(str.lower)]

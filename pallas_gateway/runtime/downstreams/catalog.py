@@ -75,6 +75,12 @@ class ToolCatalog:
         inquiry = self._inquiries.get(server)
         return None if inquiry is None else inquiry.known()
 
+    def latest(self, server: str) -> ServerListing | None:
+        """Return the last listing of `server`, however old; if it is out of date, request it."""
+        inquiry = self._inquiries[server]
+        inquiry.known()
+        return inquiry.listing
+
     def invalidate(self, server: str) -> None:
         """Invalidate the listing of `server`, after an error that an outdated listing may explain."""
         if (inquiry := self._inquiries.get(server)) is not None:
@@ -149,7 +155,7 @@ class _Inquiry:
         self._is_ended = False
         self._wanted = asyncio.Event()
         self.invalidations = 0
-        self._listing: ServerListing | None = None
+        self.listing: ServerListing | None = None
         self._asked_at = float("-inf")
         self._failed_at = float("-inf")
 
@@ -158,12 +164,12 @@ class _Inquiry:
         age = monotonic() - self._asked_at
         if age > self._limits.fresh_seconds:
             self.begin()
-        return self._listing if age <= self._limits.certain_seconds else None
+        return self.listing if age <= self._limits.certain_seconds else None
 
     def invalidate(self) -> None:
         """See `ToolCatalog.invalidate`."""
         self.invalidations += 1
-        self._listing = None
+        self.listing = None
         self._asked_at = float("-inf")
         self.begin()
 
@@ -180,7 +186,7 @@ class _Inquiry:
     def end(self) -> None:
         """Stop requesting; do not wait for a server that hangs. The HTTP client stays open."""
         self._is_ended = True
-        self._listing = None
+        self.listing = None
         if self._aggregator is not None:
             cut_off(self._aggregator)
 
@@ -190,9 +196,9 @@ class _Inquiry:
             self._wanted.set()  # the answer may be older than the invalidation
             return
         now = listing_of(aggregator, self._server, self.http, self.invalidate)
-        before, self._listing = self._listing, now
+        before, self.listing = self.listing, now
         self._asked_at = monotonic()
-        self._say_what_changed(before, self._listing)
+        self._say_what_changed(before, self.listing)
         self.log.listed(self._server, tools_of(aggregator, self._server))
 
     async def _ask_and_listen(self) -> None:
@@ -203,7 +209,7 @@ class _Inquiry:
                     async with self._asking(aggregator):
                         await aggregator.refresh_subscription_state(self._server)
         except Exception as error:  # noqa: BLE001  calls connect by themselves and report the reason
-            self._listing, self._asked_at = None, float("-inf")
+            self.listing, self._asked_at = None, float("-inf")
             if not self._has_answered:
                 self._failed_at = monotonic()
                 if not self._is_ended:

@@ -52,6 +52,12 @@ def passes(filters: Mapping[str, Sequence[str]], tool: str) -> bool:
     return server not in filters or any(fnmatch(get_resource_name(tool), pattern) for pattern in filters[server])
 
 
+def may_use(configs: Iterable[AgentConfig], server: str, tool: str) -> bool:
+    """True if one of the agents has the server, and its filters let the tool through."""
+    name = create_namespaced_name(server, tool)
+    return any(server in config.servers and passes(config.tools or {}, name) for config in configs)
+
+
 class UnmatchedFilters:
     """The filters of a hosted agent that match no tool, known once all servers that they are for have been listed."""
 

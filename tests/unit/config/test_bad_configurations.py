@@ -645,7 +645,7 @@ MISTAKES = [
         GATEWAY + "  auth:\n    anonymous: [run:agent]\n",
         [
             "agents.yaml:7: gateway.auth.anonymous.0: 'run:agent' is no grant; grants are view:agents, "
-            "view:agents:NAME, run:agents, run:agents:NAME and view:metrics"
+            "run:agents and view:instructions, each alone or with :NAME, view:metrics and view:gateway"
         ],
     ),
     Mistake(

@@ -9,7 +9,7 @@ from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.grants import Grants
 
 ALLOWED, TOKEN_NEEDED, HIDDEN, NO_GRANT = Decision
-VIEW, RUN = Action
+VIEW, RUN, READ_INSTRUCTION = Action
 
 
 def caller(*grants: str, authenticated: bool = True) -> Caller:
@@ -51,3 +51,19 @@ def test_the_table(
 
     assert (of("echo", exists=True), of("other", exists=True)) == (of_echo, of_other)
     assert (of("gone", exists=False), of(None, exists=False)) == (of_none, of_none)
+
+
+@pytest.mark.parametrize(
+    ("grants", "decision"),
+    [
+        (("view:agents:echo", "view:instructions:echo"), ALLOWED),
+        (("run:agents", "view:instructions"), ALLOWED),
+        (("run:agents:echo",), NO_GRANT),
+        (("view:agents:echo", "view:instructions:other"), NO_GRANT),
+        (("view:instructions",), HIDDEN),
+    ],
+)
+def test_an_instruction_requires_the_grant_to_view_its_agent_too(grants: tuple[str, ...], decision: Decision) -> None:
+    assert decide(caller(*grants), "echo", READ_INSTRUCTION, exists=True) is decision
+    without_token = ALLOWED if decision is ALLOWED else TOKEN_NEEDED
+    assert decide(caller(*grants, authenticated=False), "echo", READ_INSTRUCTION, exists=True) is without_token

@@ -13,6 +13,9 @@ from pallas_gateway.identity.grants import EVERYTHING, NOTHING, Grants
         ("run:agents", {"view echo", "run echo", "view other", "run other"}),
         ("run:agents:echo", {"view echo", "run echo"}),
         ("view:metrics", {"metrics"}),
+        ("view:gateway", {"gateway"}),
+        ("view:instructions", {"instruction echo", "instruction other"}),
+        ("view:instructions:echo", {"instruction echo"}),
     ],
 )
 def test_a_grant_allows_what_it_says(grant: str, allowed: set[str]) -> None:
@@ -22,7 +25,10 @@ def test_a_grant_allows_what_it_says(grant: str, allowed: set[str]) -> None:
         "run echo": grants.may_run("echo"),
         "view other": grants.may_view("other"),
         "run other": grants.may_run("other"),
-        "metrics": grants.may_view_metrics,
+        "metrics": grants.has("view:metrics"),
+        "gateway": grants.has("view:gateway"),
+        "instruction echo": grants.may_view_instruction("echo"),
+        "instruction other": grants.may_view_instruction("other"),
     }
     assert {name for name, may in found.items() if may} == allowed
 
@@ -36,8 +42,8 @@ def test_other_words_allow_nothing(word: str) -> None:
 
 
 def test_everything_is_everything_and_nothing_nothing() -> None:
-    assert (EVERYTHING.may_view("x"), EVERYTHING.may_run("x"), EVERYTHING.may_view_metrics) == (True, True, True)
-    assert (NOTHING.may_view("x"), NOTHING.may_run("x"), NOTHING.may_view_metrics) == (False, False, False)
+    assert (EVERYTHING.may_view("x"), EVERYTHING.may_run("x"), EVERYTHING.has("view:metrics")) == (True, True, True)
+    assert (NOTHING.may_view("x"), NOTHING.may_run("x"), NOTHING.has("view:metrics")) == (False, False, False)
 
 
 def test_a_grant_for_one_agent_is_none_for_another_with_a_longer_name() -> None:

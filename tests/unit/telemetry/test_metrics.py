@@ -16,6 +16,7 @@ from pallas_gateway.telemetry.metrics import DURATION_BUCKETS, OPERATION_BUCKETS
 
 DOCUMENTED = {
     "pallas_up": ("gauge", ()),
+    "pallas_workers": ("gauge", ()),
     "pallas_build_info": ("gauge", ("python", "version")),
     "pallas_config_last_reload_successful": ("gauge", ()),
     "pallas_config_last_reload_timestamp_seconds": ("gauge", ()),

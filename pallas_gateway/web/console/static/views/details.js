@@ -1,25 +1,25 @@
-/** What a client sees of an agent: its tools with their schemas, its state, and its downstreams. */
+/** One agent: its state, its instruction, its downstreams with their tools, and its own tools as clients see them. */
 
 import { html, useEffect, useSignal } from '../html.js';
-import { request } from '../mcp.js';
+import { getJson, request } from '../mcp.js';
 import { address } from '../route.js';
-import { health, reasonOf, statusOf, tokenFor } from '../state.js';
+import { checkedAt, health, reasonOf, statusOf, tokenFor } from '../state.js';
+import { harmless, shown } from '../text.js';
 import { Badge } from './badge.js';
 import { DownstreamTable, Facts } from './agents.js';
 import { Copy } from './connect.js';
+import { Plain } from './text.js';
+
+const AGAIN_SECONDS = 3;
+const NO_GRANT = 'It is shown to callers with the grant view:instructions.';
+const LATER = 'Known when the agent has started.';
 
 /** @param {{agent: import('../state.js').Agent}} props */
 export function Details({ agent }) {
-  const tools = useSignal(/** @type {any[] | null} */ (null));
-  const error = useSignal('');
-  useEffect(() => {
-    const stop = new AbortController();
-    request(agent.url, 'tools/list', {}, { token: tokenFor(agent), signal: stop.signal }).then(
-      (listed) => (tools.value = Array.isArray(listed.tools) ? listed.tools : []),
-      (failure) => !stop.signal.aborted && (error.value = failure.message),
-    );
-    return () => stop.abort();
-  }, [agent.id]);
+  const tools = useLoaded(agent, async (token) => (await request(agent.url, 'tools/list', {}, { token })).tools);
+  const inside = useLoaded(agent, (token) =>
+    getJson(`${agent.registry || '..'}/api/agents/${encodeURIComponent(agent.name)}`, { token }),
+  );
   const known = health.value[agent.id];
   const reason = reasonOf(agent.id);
   return html`
@@ -37,27 +37,98 @@ export function Details({ agent }) {
           <${Copy} text=${agent.publicUrl} what="the MCP URL" />
         </div>
       </section>
+      <section class="card" aria-labelledby="details-instruction">
+        <h2 id="details-instruction">Instruction</h2>
+        <${Loaded} what=${inside} name="the instruction">
+          ${(/** @type {any} */ found) => html`<${Instruction} found=${found} />`}
+        <//>
+      </section>
       <section class="card" aria-labelledby="details-downstreams">
         <h2 id="details-downstreams">Downstreams</h2>
-        ${known?.downstream?.length ? html`<${DownstreamTable} rows=${known.downstream} />` : html`<p class="hint">This agent has no remote downstream.</p>`}
+        ${known?.downstream?.length > 0 && html`<${DownstreamTable} rows=${known.downstream} />`}
+        ${inside.value && html`<${Servers} servers=${inside.value.servers} />`}
       </section>
       <section class="card" aria-labelledby="details-tools">
         <h2 id="details-tools">Tools, as clients see them</h2>
-        ${error.value && html`<p class="notice error" role="alert">${error.value}</p>`}
-        ${!tools.value && !error.value && html`<p role="status">Loading the tools…</p>`}
-        ${(tools.value ?? []).map((tool) => html`<${Tool} key=${tool.name} tool=${tool} />`)}
+        <${Loaded} what=${tools} name="the tools">
+          ${(/** @type {any} */ found) => html`<${Tools} tools=${found} />`}
+        <//>
       </section>
     </div>
   `;
 }
 
+/**
+ * Request something of an agent now, once more a little later, and after each round of health.
+ *
+ * @param {import('../state.js').Agent} agent
+ * @param {(token: string) => Promise<any>} load
+ * @returns {{value: any, error: string}}
+ */
+function useLoaded(agent, load) {
+  const loaded = useSignal({ value: /** @type {any} */ (null), error: '' });
+  useEffect(() => {
+    let isGone = false;
+    const attempt = async () => {
+      try {
+        const value = await load(tokenFor(agent));
+        if (!isGone) loaded.value = { value, error: '' };
+      } catch (failure) {
+        if (!isGone) loaded.value = { value: null, error: /** @type {Error} */ (failure).message };
+      }
+    };
+    attempt();
+    const timer = setTimeout(attempt, AGAIN_SECONDS * 1000); // the gateway requests a listing that it does not have
+    return () => {
+      isGone = true;
+      clearTimeout(timer);
+    };
+  }, [agent.id, checkedAt.value]);
+  return loaded.value;
+}
+
+/** @param {{what: {value: any, error: string}, name: string, children: (found: any) => any}} props */
+function Loaded({ what, name, children }) {
+  if (what.error) return html`<p class="notice error" role="alert">${harmless(what.error)}</p>`;
+  return what.value === null ? html`<p role="status">Loading ${name}…</p>` : children(what.value);
+}
+
+/** @param {{found: any}} props */
+function Instruction({ found }) {
+  if (!('instruction' in found)) return html`<p class="hint">${NO_GRANT}</p>`;
+  if (found.instruction === null) return html`<p class="hint">${LATER}</p>`;
+  return html`<${Plain} text=${String(found.instruction)} label="Instruction" />`;
+}
+
+/** @param {{servers: any}} props */
+function Servers({ servers }) {
+  if (!Array.isArray(servers)) return html`<p class="hint">${LATER}</p>`;
+  if (servers.length === 0) return html`<p class="hint">This agent has no downstream.</p>`;
+  return servers.map(
+    ({ name, tools, reason }) => html`
+      <section class="server" key=${name} aria-label=${`Tools of ${harmless(name)}`}>
+        <h3>${harmless(name)}</h3>
+        ${Array.isArray(tools) ? html`<${Tools} tools=${tools} />` : html`<p class="hint">Its tools are not shown. ${harmless(reason)}</p>`}
+      </section>
+    `,
+  );
+}
+
+/** @param {{tools: any}} props */
+function Tools({ tools }) {
+  if (!Array.isArray(tools) || tools.length === 0) return html`<p class="hint">No tools.</p>`;
+  return html`<div class="tools">${tools.map((tool) => html`<${Tool} key=${tool.name} tool=${tool} />`)}</div>`;
+}
+
 /** @param {{tool: any}} props */
 function Tool({ tool }) {
+  const opened = useSignal(false);
+  const parameters = Object.keys(tool.inputSchema?.properties ?? {}).join(', ');
   return html`
-    <details>
-      <summary><code>${String(tool.name)}</code></summary>
-      ${tool.description && html`<p class="described">${String(tool.description)}</p>`}
-      <pre tabindex="0" role="region" aria-label=${`Input schema of ${tool.name}`}><code>${JSON.stringify(tool.inputSchema, null, 2)}</code></pre>
+    <details onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
+      <summary><code>${harmless(tool.name)}</code> <span class="hint">${harmless(parameters)}</span></summary>
+      ${tool.description && html`<p class="described">${harmless(tool.description)}</p>`}
+      ${opened.value && html`<${Plain} text=${shown(tool.inputSchema)} label=${`Input schema of ${harmless(tool.name)}`} />`}
     </details>
   `;
 }

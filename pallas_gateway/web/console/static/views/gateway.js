@@ -4,6 +4,7 @@ import { html, signal, useEffect } from '../html.js';
 import { getJson, getText } from '../mcp.js';
 import { samplesOf, sumOf } from '../metrics.js';
 import { agents, checkedAt, token } from '../state.js';
+import { harmless } from '../text.js';
 import { Graph } from './graph.js';
 
 /** @typedef {import('../metrics.js').Sample} Sample */
@@ -21,6 +22,8 @@ const DOCUMENTS = ['console', 'clients', 'connect', 'configuration', 'operating'
 const ready = signal(/** @type {any} */ (null));
 const samples = signal(/** @type {Sample[] | null} */ (null));
 const refused = signal('');
+/** The last reload, to callers that may know. */
+const loading = signal(/** @type {{problems: string[]} | null} */ (null));
 
 export function Gateway() {
   useEffect(() => {
@@ -37,6 +40,7 @@ export function Gateway() {
         </div>
         <p>${SENTENCES[status] ?? 'Loading the state…'}</p>
         <${NotUp} rows=${ready.value?.not_up} />
+        <${LastReload} />
       </section>
       <${Figures} />
       ${(agents.value ?? []).length > 0 && html`<${Graph} />`}
@@ -55,19 +59,33 @@ function NotUp({ rows }) {
   return html`<ul>${down.map(([name, { state, reason }]) => html`<li>${name}: ${state}${reason && `: ${reason}`}</li>`)}</ul>`;
 }
 
+function LastReload() {
+  const problems = loading.value?.problems ?? [];
+  const hasFailed = problems.length > 0 || sumOf(samples.value ?? [], 'pallas_config_last_reload_successful') === 0;
+  if (!hasFailed) return null;
+  return html`
+    <div class="notice degraded">
+      <p>The last reload failed, and the gateway continues with its earlier configuration.</p>
+      ${problems.length > 0
+        ? html`<ul aria-label="Problems of the last reload">${problems.map((problem) => html`<li>${harmless(problem)}</li>`)}</ul>`
+        : html`<p>${IN_THE_LOG}</p>`}
+    </div>
+  `;
+}
+
 function Figures() {
   const found = samples.value;
   if (!found) return html`<section class="card"><h2>Figures</h2><p>${refused.value || 'Loading the figures…'}</p></section>`;
   const build = found.find((one) => one.name === 'pallas_build_info')?.labels;
   const at = sumOf(found, 'pallas_config_last_reload_timestamp_seconds');
-  const failed = sumOf(found, 'pallas_config_last_reload_successful') === 0;
   const facts = [
     ['Version', build?.version],
     ['Python', build?.python],
+    ['Workers', sumOf(found, 'pallas_workers')],
     ['Calls running', sumOf(found, 'pallas_calls_in_flight') ?? 0],
     ['Questions open', sumOf(found, 'pallas_questions_open') ?? 0],
     ['Calls answered', sumOf(found, 'pallas_send_message_total', { outcome: 'ok' }) ?? 0],
-    ['Calls failed', sumOf(found, 'pallas_send_message_total', { outcome: 'error' }) ?? 0],
+    ['Calls failed or stopped', sumOf(found, 'pallas_send_message_total', { outcome: 'error' }) ?? 0],
     ['Workers replaced', sumOf(found, 'pallas_worker_restarts_total')],
     ['Configuration loaded', at && new Date(at * 1000).toLocaleString()],
     ['Reloads', `${sumOf(found, 'pallas_config_reloads_total') ?? 0}`],
@@ -75,15 +93,12 @@ function Figures() {
   return html`
     <section class="card" aria-labelledby="gateway-figures">
       <h2 id="gateway-figures">Figures</h2>
-      ${failed && html`<p class="notice degraded">${FAILED}</p>`}
       <dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
     </section>
   `;
 }
 
-const FAILED =
-  'The last reload failed, and the gateway continues with its earlier configuration. Its log and `pallas-gateway check` ' +
-  'name the problems.';
+const IN_THE_LOG = 'The gateway’s log and `pallas-gateway check` name the problems; callers with the grant view:gateway see them here.';
 
 async function load() {
   const used = token.value;
@@ -91,6 +106,11 @@ async function load() {
     ready.value = await getJson('../readyz', { token: used, accepted: [503] });
   } catch {
     ready.value = null;
+  }
+  try {
+    loading.value = await getJson('../api/gateway', { token: used });
+  } catch {
+    loading.value = null;
   }
   try {
     samples.value = samplesOf(await getText('../metrics', { token: used }));

@@ -1,0 +1,83 @@
+"""The console's own endpoints: what it shows of an agent and of the gateway, and other clients have no use for.
+
+`GET /api/agents/{name}` returns the instruction of an agent, and the tools of its downstreams. `GET /api/gateway`
+returns the last reload, with its problems.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse, Response
+
+from pallas_gateway.config.loading.rules import slug
+from pallas_gateway.identity.caller import CALLER_KEY
+from pallas_gateway.identity.decision import Action, Decision, decide
+from pallas_gateway.identity.grants import VIEW_GATEWAY
+from pallas_gateway.telemetry.redaction import cleaned, cleaned_data
+from pallas_gateway.urls import AGENT_DETAILS, GATEWAY_STATE
+from pallas_gateway.web import refusals
+from pallas_gateway.web.access import caller_of, refusal, refusal_without
+
+if TYPE_CHECKING:
+    from mcp_types import Tool
+    from starlette.requests import Request
+
+    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.runtime.protocols import ServerTools
+
+_HEADERS = {"Cache-Control": "no-store"}
+_SHOWN_OF_A_TOOL = {"name", "title", "description", "input_schema"}
+
+
+async def respond(gateway: Gateway, request: Request) -> Response:
+    """Answer a request for one of the endpoints.
+
+    Raises:
+        TokenError: as `caller_of`.
+    """
+    if request.scope["path"] == GATEWAY_STATE:
+        return await _gateway(gateway, request)
+    return await _agent(gateway, request)
+
+
+async def _gateway(gateway: Gateway, request: Request) -> Response:
+    if (refused := await refusal_without(VIEW_GATEWAY, gateway, request.scope)) is not None:
+        return refused
+    loaded_at = gateway.loaded_at.isoformat(timespec="seconds")
+    return JSONResponse({"loaded_at": loaded_at, "problems": list(gateway.reload_problems)}, headers=_HEADERS)
+
+
+async def _agent(gateway: Gateway, request: Request) -> Response:
+    scope, asked = request.scope, request.scope["path"].removeprefix(AGENT_DETAILS)
+    # Where each agent has a port of its own, the registry does not show its name, but its slug.
+    name = next((name for name in gateway.agents if asked in (name, slug(name))), asked)
+    caller = scope[CALLER_KEY] = await caller_of(gateway, scope)
+    if (refused := refusal(gateway, scope, name, Action.VIEW, shown=None)) is not None:
+        return refused
+    if (agent := gateway.agents.get(name)) is None:
+        return refusals.not_found(scope, refusals.no_agent(name))
+    return JSONResponse(cleaned_data(_details(agent, caller)), headers=_HEADERS)
+
+
+def _details(agent: HostedAgent, caller: Caller) -> dict[str, Any]:
+    """What a caller may know of an agent; null for what is not known before it is up."""
+    runtime = agent.runtime
+    details: dict[str, Any] = {"name": agent.name, "servers": None}
+    if runtime is not None:
+        details["servers"] = [_server(one) for one in runtime.server_tools(caller)]
+    if decide(caller, agent.name, Action.READ_INSTRUCTION, exists=True) is Decision.ALLOWED:
+        details["instruction"] = cleaned(runtime.instruction) if runtime is not None else None
+    return details
+
+
+def _server(server: ServerTools) -> dict[str, Any]:
+    if server.tools is None:
+        return {"name": server.name, "tools": None, "reason": server.why_unknown}
+    return {"name": server.name, "tools": [_tool(one) for one in server.tools]}
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    return tool.model_dump(mode="json", by_alias=True, exclude_none=True, include=_SHOWN_OF_A_TOOL)
