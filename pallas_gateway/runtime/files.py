@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from functools import lru_cache, partial
 from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
@@ -66,13 +67,15 @@ def loaded_with(module_name: str, folder: Path | None) -> Iterator[tuple[str, Pa
 def belongs_with(module_name: str, folder: Path | None) -> Callable[[str, object], bool]:
     """Return a predicate (name, file) for modules of the module's own package or in a folder of the project."""
     package = module_name.rpartition(".")[0]
+    inside_package = f"{package}."
     is_of_the_project = _project_files(folder)
 
     def belongs(name: str, file: object) -> bool:
         if not isinstance(file, str) or name == "__main__":
             return False
-        is_in_its_package = bool(package) and (name == package or name.startswith(f"{package}."))
-        return is_in_its_package or (name.partition(".")[0] != _OURS and is_of_the_project(file))
+        if package and (name == package or name.startswith(inside_package)):
+            return True
+        return is_of_the_project(file) and name.partition(".")[0] != _OURS
 
     return belongs
 
@@ -102,8 +105,10 @@ def _project_files(folder: Path | None) -> Callable[[str], bool]:
     """Return a predicate for names of project files. It compares strings: a failed start checks every loaded module."""
     inside = tuple(os.path.join(place, "") for place in project_folders(folder))  # noqa: PTH118  ends with a separator
 
-    def is_of_the_project(name: str) -> bool:
-        path = os.path.normpath(name)
-        return path.startswith(inside) and not any(folder in path for folder in _INSTALLED)
+    return partial(_is_inside, inside)
 
-    return is_of_the_project
+
+@lru_cache(maxsize=16_384)  # the start of each agent compares the files of all loaded modules
+def _is_inside(folders: tuple[str, ...], name: str) -> bool:
+    path = os.path.normpath(name)
+    return path.startswith(folders) and not any(folder in path for folder in _INSTALLED)

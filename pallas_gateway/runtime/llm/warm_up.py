@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
 type Event = dict[str, Any]
 _NOWHERE = "http://localhost"
 _NO_KEY = "none"
+_reading = Lock()
 
 
 def warm_up(llm_class: type[Any]) -> None:
     """Make the library of a fast-agent class read an answer, once for each library."""
-    for each in inspect.getmro(llm_class):
-        if (read := _READERS.get(each.__name__)) is not None:
-            read()
+    with _reading:  # agents start at the same time, each in a thread
+        for each in inspect.getmro(llm_class):
+            if (read := _READERS.get(each.__name__)) is not None:
+                read()
 
 
 @cache

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import fast_agent.paths
 import pytest
 from fast_agent.agents.agent_types import AgentConfig
 from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.config import GenericSettings, Settings
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
+from fast_agent.skills.registry import SkillRegistry
 from mcp_types import TextContent
+from pydantic_settings import EnvSettingsSource
 from typing_extensions import get_protocol_members
 
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.fast_paths import lookups
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("key", ["a-key", None])
@@ -36,3 +45,47 @@ def test_a_known_class_fulfils_its_protocol() -> None:
         assert first is known
         assert isinstance(instance, protocol), name
         assert all(hasattr(instance, member) for member in get_protocol_members(protocol)), name
+
+
+def test_the_default_folders_of_skills_are_those_of_default_settings(tmp_path: Path) -> None:
+    patches.prepare()
+    original = inspect.unwrap(fast_agent.paths.default_skill_paths)
+
+    found = fast_agent.paths.default_skill_paths(cwd=tmp_path)
+
+    assert found == original(cwd=tmp_path) != []
+    assert set(SkillRegistry(base_dir=tmp_path).directories) == {one for one in found if one.is_dir()}
+    elsewhere = Settings(home=str(tmp_path / "elsewhere"))
+    assert fast_agent.paths.default_skill_paths(elsewhere, cwd=tmp_path) == original(elsewhere, cwd=tmp_path) != found
+
+
+def test_the_fields_are_searched_once_for_each_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.prepare()
+    searched = []
+    search = EnvSettingsSource.explode_env_vars
+
+    def noted(self: EnvSettingsSource, name: str, *rest: Any) -> dict[str, Any]:
+        searched.append(name)
+        return search(self, name, *rest)
+
+    monkeypatch.setattr(EnvSettingsSource, "explode_env_vars", noted)
+    for retries, fields in ((3, True), (3, False), (4, True)):
+        searched.clear()
+        monkeypatch.setenv("LLM_RETRIES", str(retries))
+        monkeypatch.setenv("GENERIC__BASE_URL", "http://localhost/v1")
+
+        settings = Settings()
+
+        assert bool(searched) is fields
+        assert settings.llm_retries == retries
+        assert settings.generic is not None
+        assert settings.generic.base_url == "http://localhost/v1"
+        settings.generic.base_url = "changed"
+
+
+def test_a_few_environments_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.prepare()
+
+    for retries in range(20):
+        monkeypatch.setenv("LLM_RETRIES", str(retries))
+        assert Settings().llm_retries == retries
