@@ -11,7 +11,6 @@ import logging
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from fast_agent.agents import mcp_agent
 from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.elicitation_handlers import auto_cancel_elicitation_handler
@@ -35,7 +34,7 @@ from pallas_gateway.runtime.call.tool_events import ToolEvents
 from pallas_gateway.runtime.call_scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from mcp_types import ClientCapabilities, ElicitRequestParams
 
@@ -50,6 +49,8 @@ _STILL_REQUIRED = (
     "The caller agreed to open the page, but the server still requires it: it may not be completed yet. "
     "Ask the caller to complete it, then call the tool again."
 )
+_NO_AGENT = "Unknown Agent"
+"""fast-agent's name for an agent without one."""
 _NOT_GIVEN = {"decline": "The caller declined to answer.", "cancel": "The caller did not answer."}
 RELIED_ON: ReliedOn = (
     (MCPClientCallbackRuntime, "_resolve_elicitation_handler", ("self",)),
@@ -60,11 +61,7 @@ RELIED_ON: ReliedOn = (
     (MCPClientConnection, "callbacks", ()),
     (ClientSession, "_build_capabilities", ("self", "version")),
     (ClientSession, "_elicitation_callback", ()),
-    (mcp_agent, "run_elicitation_form", ("arguments", "agent_name")),
-    (elicitation, "run_elicitation_form", ("arguments", "agent_name")),
-    (elicitation, "_coerce_elicitation_arguments", ("arguments",)),
-    (elicitation, "_resolve_elicitation_schema", ("arguments",)),
-    (elicitation, "_validate_elicitation_schema_field_limit", ("schema",)),
+    (elicitation, "get_elicitation_input_callback", ()),
 )
 _ignored: set[str] = set()
 
@@ -94,7 +91,7 @@ def prepare() -> None:
     ClientSession._build_capabilities = build_capabilities  # type: ignore[method-assign]
     for name in _MAY_REQUIRE_PAGES:
         setattr(MCPClientConnection, name, _repeated_after_pages(getattr(MCPClientConnection, name)))
-    elicitation.run_elicitation_form = mcp_agent.run_elicitation_form = _human_input  # type: ignore[attr-defined]
+    elicitation.get_elicitation_input_callback = lambda: _human_input  # each agent registers its own
 
 
 def _capability(modes: Collection[Mode]) -> ElicitationCapability | None:
@@ -204,16 +201,11 @@ def _tool_calls(runtime: MCPClientCallbackRuntime, server: str) -> tuple[str, ..
     return (here.tool_call_id,) if is_http and here is not None and here.tool_call_id in running else running
 
 
-async def _human_input(arguments: dict[str, Any] | str, agent_name: str | None = None) -> str:
-    """Replace `run_elicitation_form`: return the result of an agent's `__human_input` tool.
-
-    Raises:
-        ValueError: the model has described no form.
-    """
-    form = elicitation._resolve_elicitation_schema(elicitation._coerce_elicitation_arguments(arguments))
-    elicitation._validate_elicitation_schema_field_limit(form.schema)
-    message = form.message or form.schema.get("title") or "Please complete this form:"
-    question = Question("human_input", message, schema=form.schema, agent=_inner_agent(agent_name))
+async def _human_input(request: Mapping[str, Any], agent_name: str | None, *_: object) -> str:
+    """Return the result of an agent's `__human_input` tool, whose arguments fast-agent has made into a form."""
+    agent = _inner_agent(None if agent_name == _NO_AGENT else agent_name)
+    schema = request["metadata"]["requested_schema"]
+    question = Question("human_input", request["prompt"], schema=schema, agent=agent)
     answer = await ask_in_tool("human_input", question)
     if not answer.was_asked_for:
         return question.not_asked(answer.why)

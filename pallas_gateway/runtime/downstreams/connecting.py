@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
@@ -17,7 +16,6 @@ import httpx2._transports.default as httpx2_transports
 from fast_agent.mcp import client_gateway, mcp_aggregator, mcp_connection_manager
 from fast_agent.mcp.client_gateway import PreparedHttpAuth
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
-from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 
 from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
@@ -26,7 +24,6 @@ from pallas_gateway.runtime.downstreams.timeouts import allow_silence
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
 
     from fast_agent.config import MCPServerSettings
 
@@ -45,9 +42,6 @@ RELIED_ON: ReliedOn = (
     (MCPAggregator, "_require_connection_manager", ("self",)),
     (mcp_aggregator, "MCPConnectionManager", ("server_registry", "context")),
     (mcp_connection_manager, "_subscription_filter", ("server_conn",)),
-    (MCPConnectionManager, "_suppress_mcp_sse_errors", ("self",)),
-    (MCPConnectionManager, "_suppress_mcp_streamable_http_errors", ("self",)),
-    (MCPConnectionManager, "_suppress_mcp_oauth_cancel_errors", ("self",)),
     *((httpx2.AsyncClient, name, ()) for name in ("_transport", "_mounts")),
     (httpx2.AsyncHTTPTransport, "_pool", ()),
     ("httpcore2:AsyncConnectionPool", "connections", ()),
@@ -61,7 +55,6 @@ def prepare() -> None:
     """Replace the functions that make connections."""
     _authorise_each_request()
     _let_calls_connect()
-    _add_log_filters_once()
     _share_trust_store()
     _use_primed_connections()
 
@@ -135,26 +128,6 @@ def _let_calls_connect() -> None:
             self.initialized = True
 
     MCPAggregator.load_servers = load_servers  # type: ignore[method-assign]
-
-
-def _add_log_filters_once() -> None:
-    """Add the filters of one connection manager only: each adds its own to global loggers and never removes them."""
-    methods = ("_suppress_mcp_sse_errors", "_suppress_mcp_streamable_http_errors", "_suppress_mcp_oauth_cancel_errors")
-    for method in methods:
-        setattr(MCPConnectionManager, method, _once(getattr(MCPConnectionManager, method)))
-
-
-def _once(method: Callable[[MCPConnectionManager], None]) -> Callable[[MCPConnectionManager], None]:
-    done = False
-
-    @wraps(method)  # `check()` requires the original's signature
-    def call_once(manager: MCPConnectionManager) -> None:
-        nonlocal done
-        if not done:
-            done = True
-            method(manager)
-
-    return call_once
 
 
 def _share_trust_store() -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 """Longest wait of a tool call for the handshake of the initialize era."""
+_FILTERED = ("sse", "streamable_http", "oauth_cancel")
 RELIED_ON: ReliedOn = (
     *((MCPAggregator, name, ()) for name in ("_server_to_tool_map", "_namespaced_tool_map", "_attached_server_names")),
     *((MCPAggregator, name, ()) for name in ("_prompt_cache", "_mcp_skill_registries", "_app_integration_configs")),
@@ -43,6 +44,7 @@ RELIED_ON: ReliedOn = (
     (MCPConnectionManager, "running_servers", ()),
     (MCPConnectionManager, "get_server", ("self", "server_name")),
     (MCPConnectionManager, "reconnect_server", ("self", "server_name")),
+    *((MCPConnectionManager, f"_suppress_mcp_{name}_errors", ("self",)) for name in _FILTERED),
     (MCPConnectionManager, "_client_connection_factory", ("self", "server_conn_holder", "server_name")),
     (ServerConnection, "_callback_runtime", ()),
     *((ServerConnection, name, ()) for name in ("client", "server_config", "server_instructions")),
@@ -108,11 +110,24 @@ class ServerListing(Listing):
                 self._validators[tool] = validator
 
 
+def _once(add_filter: Callable[[MCPConnectionManager], None]) -> Callable[[MCPConnectionManager], None]:
+    """Return the method that adds a filter for log records, which only the first manager runs.
+
+    Each manager would add its own to a global logger, and never remove it.
+    """
+    left = [add_filter]
+    return lambda manager: left.pop()(manager) if left else None
+
+
 class LazyConnectionManager(BoundedShutdown):
     """The connections of one agent of an instance; replaces fast-agent's manager.
 
     `listings`: cached listings, by server. `peers`: connections to agents of this gateway, by server.
     """
+
+    _suppress_mcp_sse_errors = _once(MCPConnectionManager._suppress_mcp_sse_errors)
+    _suppress_mcp_streamable_http_errors = _once(MCPConnectionManager._suppress_mcp_streamable_http_errors)
+    _suppress_mcp_oauth_cancel_errors = _once(MCPConnectionManager._suppress_mcp_oauth_cancel_errors)
 
     def __init__(self, server_registry: ServerRegistry, context: Context | None = None) -> None:
         super().__init__(server_registry, context=context)
