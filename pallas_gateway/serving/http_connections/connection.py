@@ -201,7 +201,8 @@ class Connection(TCPServer):
     async def _closed(self) -> None:
         """Close the connection once the client has read everything, at the latest after the limit."""
         try:
-            self.writer.close()
+            if not self.writer.is_closing():  # asyncio's TLS transport breaks when it is closed twice
+                self.writer.close()
             await self.config.unread.until_taken(self.writer.wait_closed, self._unsent)
         except (OSError, RuntimeError, asyncio.CancelledError):
             self._drop()

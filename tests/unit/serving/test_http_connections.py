@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
+from contextlib import suppress
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypercorn.asyncio.worker_context import WorkerContext
@@ -17,10 +19,12 @@ from pallas_gateway.serving.http_connections.http2 import _Buffer
 from pallas_gateway.serving.http_connections.inbox import Apps, Inbox
 from pallas_gateway.serving.http_connections.limits import Faults, UnreadLimit
 from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, RateLimit
+from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+    from pathlib import Path
 
 PIECE = {"type": "http.request", "body": b"x", "more_body": True}
 GONE = {"type": "http.disconnect"}
@@ -154,3 +158,23 @@ async def test_a_tls_connection_that_was_closed_has_no_socket_and_is_dropped_all
     closed: Any = Connection(unused, asyncio.get_running_loop(), Settings(), unused, unused, unused, writer)  # type: ignore[arg-type]
     closed._drop()
     assert aborted == [True]
+
+
+async def test_a_tls_connection_is_dropped_whose_client_does_not_answer_that_it_is_closed(tmp_path: Path) -> None:
+    trusting = write_certificate(tmp_path)
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(tmp_path / TLS_FILES["certfile"], tmp_path / TLS_FILES["keyfile"])
+    accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
+    server = await asyncio.start_server(lambda _, writer: accepted.set_result(writer), "127.0.0.1", 0, ssl=serving)
+    async with server:
+        _, client = await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=trusting)
+        settings, unused = Settings(), cast("Any", None)
+        settings.unread = UnreadLimit(0)
+        connection: Any = Connection(
+            unused, asyncio.get_running_loop(), settings, unused, unused, unused, await accepted
+        )
+        connection.writer.close()  # by the idle limit; its client's answer is not there yet
+        await connection._closed()
+        with suppress(OSError):
+            client.close()
+            await client.wait_closed()
