@@ -1,6 +1,7 @@
-"""The TypeScript SDK v1: its client is asked by an agent, and its server asks through one.
+"""The TypeScript SDK, v1 and v2: its client is asked by an agent, and its server asks through one.
 
-The client and the server know the initialize era alone. They run in the Node of `make programs`.
+v1 knows the initialize era alone. The client of v2 speaks both eras; in 2026-07-28 the SDK itself repeats the call with
+the answers. The server of v2 is one of 2026-07-28. They run in the Node of `make programs`.
 """
 
 from __future__ import annotations
@@ -28,21 +29,27 @@ if TYPE_CHECKING:
     from tests.support.downstreams import Era
 
 HERE = Path(__file__).parent
-MISSING = "needs Node >= 22 and the MCP TypeScript SDK v1: run `make programs`"
+MISSING = "needs Node >= 22 and the MCP TypeScript SDK: run `make programs`"
 NODE_SECONDS = 60
+V1, V2 = "typescript", "typescript_2"
+CLIENTS = {"v1": (V1, ""), "v2": (V2, ""), "v2, 2026-07-28": (V2, MODERN_VERSION)}
 
 
 def node() -> str:
     """The Node that runs the SDK; skips the test without one."""
-    found = find_node() if (PROGRAMS / "@modelcontextprotocol" / "sdk").is_dir() else None
+    is_there = all((PROGRAMS / "@modelcontextprotocol" / package).is_dir() for package in ("sdk", "client", "server"))
+    found = find_node() if is_there else None
     return str(require_program(found, MISSING))
 
 
-async def told_by_client(url: str, tool: str, message: str, *answers: dict[str, Any]) -> tuple[list[Any], str]:
-    """Call a tool by the SDK's client, which gives these answers; return what it was asked, and the result."""
-    arguments = (url, tool, json.dumps({"message": message}), json.dumps(answers))
+async def told_by_client(
+    kind: tuple[str, str], url: str, tool: str, message: str, *answers: dict[str, Any]
+) -> tuple[list[Any], str]:
+    """Call a tool by a client of the SDK, which gives these answers; return what it was asked, and the result."""
+    program, version = kind
+    arguments = (url, tool, json.dumps({"message": message}), json.dumps(answers), version)
     client = await asyncio.create_subprocess_exec(
-        node(), str(HERE / "typescript_client.mjs"), *arguments, stdout=PIPE, stderr=PIPE
+        node(), str(HERE / f"{program}_client.mjs"), *arguments, stdout=PIPE, stderr=PIPE
     )
     printed, complaint = await asyncio.wait_for(client.communicate(), NODE_SECONDS)
     assert client.returncode == 0, complaint.decode()
@@ -51,9 +58,9 @@ async def told_by_client(url: str, tool: str, message: str, *answers: dict[str, 
 
 
 @asynccontextmanager
-async def asking_server() -> AsyncGenerator[str]:
-    """Serve the SDK's server; yields its URL."""
-    server = await asyncio.create_subprocess_exec(node(), str(HERE / "typescript_server.mjs"), stdout=PIPE)
+async def asking_server(program: str) -> AsyncGenerator[str]:
+    """Serve a server of the SDK; yields its URL."""
+    server = await asyncio.create_subprocess_exec(node(), str(HERE / f"{program}_server.mjs"), stdout=PIPE)
     try:
         assert server.stdout is not None
         yield (await asyncio.wait_for(server.stdout.readline(), NODE_SECONDS)).decode().strip()
@@ -62,27 +69,39 @@ async def asking_server() -> AsyncGenerator[str]:
         await server.wait()
 
 
-@pytest.mark.parametrize("era", ["initialize", "modern"])
-async def test_its_client_answers_forms_and_pages(era: Era, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("client", "era"),
+    [("v1", "initialize"), ("v1", "modern"), ("v2", "modern"), ("v2, 2026-07-28", "initialize")],
+)
+async def test_its_client_answers_forms_and_pages(client: str, era: Era, tmp_path: Path) -> None:
     node()
     ada, accepted = {"action": "accept", "content": {"name": "Ada"}}, {"action": "accept"}
     async with asking_downstream(era) as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        (form,), text = await told_by_client(served.url("user"), "send_message", "name", ada)
+        (form,), text = await told_by_client(CLIENTS[client], served.url("user"), "send_message", "name", ada)
         assert '"Ada"' in text
         assert (form["message"], form["requestedSchema"]) == (f"asking: {FORM}", SCHEMA)
-        (page,), _ = await told_by_client(f"{served.base_url}/mcp", "agent-user", "pay", accepted)
+        (page,), _ = await told_by_client(CLIENTS[client], f"{served.base_url}/mcp", "agent-user", "pay", accepted)
         assert (page["mode"], page["message"], page["url"]) == ("url", f"asking: {URL_MESSAGE}", URL)
         assert [one["action"] for one in downstream.answers] == ["accept", "accept"]
 
 
+# Of the form and of the page. In v1 the form is asked for without a look at what the caller can be asked.
+REFUSALS = {
+    V1: ("This caller cannot be asked", "Client does not support url elicitation"),
+    V2: ("'name' on server 'asking': Cannot request input", "'pay' on server 'asking': Cannot request input"),
+}
+
+
 @pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
-async def test_its_server_asks_the_caller_and_reads_that_another_one_cannot_be_asked(mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", [V1, V2])
+async def test_its_server_asks_the_caller_and_reads_that_another_one_cannot_be_asked(
+    program: str, mode: str, tmp_path: Path
+) -> None:
     person = Person(accept(name="Ada"), accept())
-    async with asking_server() as url, gateway_of(tmp_path, {"url": url}) as served:
+    async with asking_server(program) as url, gateway_of(tmp_path, {"url": url}) as served:
         async with client_of(served.url("user"), person, mode) as client:
             assert '"Ada"' in await told(client, "name")
             assert '"accept"' in await told(client, "pay")
         assert [one.message for one in person.asked] == [f"asking: {FORM}", f"asking: {URL_MESSAGE}"]
         refused = await ask(served.url("user"), "name pay")
-        assert "cannot be asked" in refused.text
-        assert "Client does not support url elicitation" in refused.text
+        assert [refused.text.count(one) for one in REFUSALS[program]] == [1, 1]
