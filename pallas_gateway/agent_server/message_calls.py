@@ -135,7 +135,7 @@ async def answer_message(
     async def deliver(answered: Answered) -> ToolResult:
         if waiting:
             return questions_result(waiting[0], running.open_calls.detach(waiting[0]))
-        return call_result(answered)
+        return call_result(answered, agent.trace_url(answered.call))
 
     arrival = Arrival(
         agent,

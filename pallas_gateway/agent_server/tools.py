@@ -30,6 +30,8 @@ META_KEY = "pallas/call"
 """Where a result's `_meta` holds the facts of its call."""
 PARAMS_META_KEY = "pallas/params"
 """Where it says which of the call's parameters had no effect, or another."""
+TRACE_META_KEY = "pallas/trace_url"
+"""Where it has the page of the call's trace."""
 LONGEST_ID = 1000
 """Characters of a conversation id, which stands in every log record and notification of its call."""
 LONGEST_TITLE, LONGEST_DESCRIPTION = 60, 200
@@ -185,9 +187,9 @@ def _warn_of_skipped(call: Call, skipped: Skipped) -> None:
         _log.warning("history entries skipped", extra={**ids, "entries": skipped.count, "first": first})
 
 
-def call_result(answered: Answered) -> CallToolResult:
+def call_result(answered: Answered, trace_url: str | None = None) -> CallToolResult:
     """Return the result of a call: the reply, or the sentence of its error."""
-    meta = {META_KEY: answered.facts()}
+    meta: dict[str, Any] = {META_KEY: answered.facts(), **({TRACE_META_KEY: trace_url} if trace_url else {})}
     if (reply := answered.reply) is None:
         content = TextContent(type="text", text=str(answered.outcome))
         return CallToolResult(content=[content], is_error=True, meta=meta)

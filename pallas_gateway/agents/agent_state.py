@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.asking import AskRules
+from pallas_gateway.config.model.values import TRACE_ID
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.tasks import UseCount
 from pallas_gateway.telemetry.redaction import shortened, without_numbers
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.agents.admission import Admission
     from pallas_gateway.agents.question_watch import OpenQuestions
+    from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts
@@ -66,6 +68,7 @@ class HostContext:
     llm_pass_through: bool = True
     ask_rules: AskRules = field(default_factory=AskRules)
     on_state: Callable[[AgentState], None] = lambda _: None
+    trace_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,11 @@ class AgentState:
     def model(self) -> ModelFacts | None:
         """The model the agent uses, known once it has been ready."""
         return self._version.runtime.model if self._version else None
+
+    def trace_url(self, call: Call) -> str | None:
+        """Return the page of a call's trace; None if the call has none, or `gateway.trace_url` is not set."""
+        template = self._around.trace_url
+        return template.replace(TRACE_ID, call.trace_id) if template and call.trace_id else None
 
     def enter(self, state: State, *, reason: str | None = None, runtime: AgentRuntime | None = None) -> None:
         """Move to `state`; logged and counted when it is another one.

@@ -248,6 +248,7 @@ class AgentSet:
                 settings.ask_seconds, settings.max_open_questions, shared.running.waiting, shared.limits.questions
             ),
             on_state=self._note_state,
+            trace_url=settings.trace_url,
         )
 
     def _note_state(self, agent: AgentState) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from opentelemetry.sdk.trace import TracerProvider
 from playwright.async_api import expect
 
 from pallas_gateway.identity.static_keys import hash_of
+from pallas_gateway.telemetry import traces
 from tests.console.pages import findings
 from tests.console.test_token import enter
 from tests.support.gateway import Agent, Running, running, write_project
@@ -27,9 +31,13 @@ AGENTS = {
 }
 
 
+TRACE_URL = "https://traces.example/trace/{trace_id}?from=console"
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
-    async with running(write_project(tmp_path_factory.mktemp("views"), AGENTS)) as gateway:
+    project = write_project(tmp_path_factory.mktemp("views"), AGENTS, gateway={"trace_url": TRACE_URL})
+    async with running(project) as gateway:
         yield gateway
 
 
@@ -112,6 +120,30 @@ async def test_the_details_show_the_instruction_and_the_tools_of_downstreams(ser
     await page.goto(f"{served.base_url}/console/#/agents/broken/details")
     instruction = page.get_by_role("region", name="Instruction")
     await expect(instruction.get_by_text("Known when the agent has started.")).to_be_visible()
+
+
+async def test_a_traced_call_links_to_its_trace(served: Running, pages: Pages) -> None:
+    page = await pages.open(served.base_url, "#/agents/echo")
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("pallas_gateway")
+    for message, count in (("plain", 0), ("traced", 1)):
+        with traces.using(tracer) if count else nullcontext():
+            await page.get_by_role("textbox", name="Message").fill(message)
+            await page.get_by_role("button", name="Send").click()
+            await page.get_by_role("button", name="Inspect").nth(count).click()
+        dialog = page.get_by_role("dialog", name="Call")
+        await expect(dialog.get_by_text("Call id")).to_be_visible()
+        await expect(dialog.get_by_role("link")).to_have_count(count)
+        if count:
+            link = dialog.get_by_role("link", name="Open the trace")
+            assert re.fullmatch(
+                r"https://traces\.example/trace/[0-9a-f]{32}\?from=console", await link.get_attribute("href") or ""
+            )
+            assert (await link.get_attribute("target"), await link.get_attribute("rel")) == (
+                "_blank",
+                "noopener noreferrer",
+            )
+            assert await findings(page) == []
+        await dialog.get_by_role("button", name="Close").click()
 
 
 async def test_a_caller_without_grants_sees_no_figures_and_no_instruction(

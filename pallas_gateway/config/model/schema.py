@@ -27,6 +27,7 @@ from pallas_gateway.config.model.values import (
     Text,
     ThreadsUrl,
     ToolNames,
+    TraceUrl,
     Version,
 )
 
@@ -119,6 +120,10 @@ Default: only if the gateway listens on loopback alone."""
     console_registries: tuple[PublicUrl, ...] = ()
     """URLs of other gateways whose agents the console may show and call; those must have this gateway's origin in \
 their `allowed_origins`."""
+
+    trace_url: TraceUrl | None = None
+    """Page of a call's trace, such as `https://jaeger.example.com/trace/{trace_id}`. Results of calls have it in \
+`_meta["pallas/trace_url"]`, and the console shows a link. See [traces](operating.md#traces)."""
 
     tool_names: ToolNames = ("send_message", "{agent}")
     """Names of the message tool; `{agent}` stands for the agent's name."""

@@ -146,6 +146,19 @@ def _state_key(value: str) -> str:
     return value
 
 
+TRACE_ID = "{trace_id}"
+"""Stands for the id of a trace in `gateway.trace_url`."""
+
+
+def _trace_url(value: str) -> str:
+    message = f"must be an http:// or https:// URL that contains {TRACE_ID}, without a user or password"
+    if TRACE_ID not in value:
+        raise ValueError(message)
+    if "@" in _absolute(value, without=re.compile(r"\s"), message=message).netloc:
+        raise ValueError(message)
+    return value
+
+
 def _threads_url(value: str) -> str:
     """Check the URL of a database. The message never contains the value, which holds a password."""
     try:
@@ -219,6 +232,7 @@ IconSizes = Annotated[tuple[IconSize, ...], BeforeValidator(_sizes, json_schema_
 
 ApprovalGlob = Annotated[Text, AfterValidator(_approval_glob)]
 StateKey = Annotated[Text, AfterValidator(_state_key)]
+TraceUrl = Annotated[Text, AfterValidator(_trace_url)]
 ThreadsUrl = Annotated[Text, AfterValidator(_threads_url)]
 AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
 _GRANTS = "view:agents, run:agents and view:instructions, each alone or with :NAME, view:metrics and view:gateway"

@@ -640,6 +640,21 @@ MISTAKES = [
             "'pallas-gateway token new NAME' makes one"
         ],
     ),
+    *(
+        Mistake(
+            f"a trace_url {what}",
+            GATEWAY + f"  trace_url: {value}\n",
+            [
+                "agents.yaml:6: gateway.trace_url: must be an http:// or https:// URL that contains {trace_id}, "
+                "without a user or password"
+            ],
+        )
+        for what, value in {
+            "without a place for the id": "https://jaeger.example.com/trace",
+            "that a browser would run": "'javascript:alert({trace_id})'",
+            "with a password": "'https://ann:pw@jaeger.example.com/{trace_id}'",
+        }.items()
+    ),
     Mistake(
         "a grant that is none",
         GATEWAY + "  auth:\n    anonymous: [run:agent]\n",

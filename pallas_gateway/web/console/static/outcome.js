@@ -4,7 +4,7 @@
  * @typedef {{agent?: string, conversation_id?: string | null, call_id?: string, stop_reason?: string,
  *   iterations?: number, duration_seconds?: number, usage?: Record<string, number>}} Facts
  * @typedef {{text: string, images: {data: string, mimeType: string}[], isError: boolean, facts: Facts,
- *   notes: Record<string, any> | null}} Outcome
+ *   notes: Record<string, any> | null, traceUrl: unknown}} Outcome
  */
 
 // The sentence that the gateway adds to an answer that it had to end.
@@ -25,6 +25,7 @@ export function outcomeOf(result) {
     isError: result?.isError === true,
     facts: object(result?._meta?.['pallas/call']) ?? {},
     notes: object(result?._meta?.['pallas/params']),
+    traceUrl: result?._meta?.['pallas/trace_url'],
   };
 }
 

@@ -5,7 +5,7 @@ import { answersOf } from '../asked.js';
 import { html, useMemo, useSignal } from '../html.js';
 import { download } from '../download.js';
 import { snippets } from '../snippets.js';
-import { duration, harmless, shown } from '../text.js';
+import { duration, harmless, safeLink, shown } from '../text.js';
 import { waterfall } from '../waterfall.js';
 import { Plain } from './text.js';
 
@@ -36,6 +36,7 @@ export function CallInspector({ call, agent, args, onClose }) {
           .filter(([, value]) => value !== undefined && value !== null && value !== '')
           .map(([name, value]) => html`<div><dt>${name}</dt><dd>${harmless(value)}</dd></div>`)}
       </dl>
+      <${TraceLink} url=${call.outcome.value?.traceUrl} />
       <${Waterfall} call=${call} />
       ${answers.map((text) => html`<p class="answered">${harmless(text)}</p>`)}
       <${CopyRow} agent=${agent} args=${args} />
@@ -49,6 +50,13 @@ export function CallInspector({ call, agent, args, onClose }) {
       </div>
     <//>
   `;
+}
+
+/** @param {{url: unknown}} props */
+function TraceLink({ url }) {
+  const link = safeLink(url);
+  if (!link || !/^https?:/.test(link.href)) return null;
+  return html`<p><a class="outside" href=${link.href} target="_blank" rel="noopener noreferrer">Open the trace</a> <span class="host">(${link.host})</span></p>`;
 }
 
 /** @param {Record<string, number> | undefined} usage */

@@ -133,7 +133,7 @@ function Facts({ call }) {
   const parts = [
     facts.iterations && `${facts.iterations} LLM ${facts.iterations === 1 ? 'turn' : 'turns'}`,
     (read > 0 || usage.output > 0) && `${read.toLocaleString()} tokens in, ${Number(usage.output ?? 0).toLocaleString()} out`,
-    facts.stop_reason && harmless(facts.stop_reason),
+    facts.stop_reason !== 'endTurn' && harmless(facts.stop_reason),
     duration(facts.duration_seconds),
   ].filter(Boolean);
   return html`<span class="call-facts">${parts.join(' · ')}</span>`;
