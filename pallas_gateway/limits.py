@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -155,6 +156,9 @@ class ListingLimits:
         keep_alive_seconds: How long a socket waits for the next request: less than the 2 s (Gunicorn) or 5 s (Uvicorn,
             Node) after which common servers close theirs. A `tools/call` that comes just then fails: it may have run,
             so it is not sent twice.
+        credentials: Listings are cached of at most so many callers' credentials,
+        kept_bytes: and at most so many bytes of them, as JSON; equal listings count once.
+        clock: Measures the age of listings, in seconds.
     """
 
     fresh_seconds: float = 30.0
@@ -162,6 +166,9 @@ class ListingLimits:
     ask_seconds: float = 5.0
     again_seconds: float = 5.0
     keep_alive_seconds: float = 1.5
+    credentials: int = 10_000
+    kept_bytes: int = 16 * 1024 * 1024
+    clock: Callable[[], float] = monotonic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

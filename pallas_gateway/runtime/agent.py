@@ -15,7 +15,7 @@ from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call.tool_approval import refuse_provider_managed
 from pallas_gateway.runtime.call_scope import CallScope, Operations, Presented, entered
 from pallas_gateway.runtime.compat import engine, engine_log
-from pallas_gateway.runtime.downstreams.catalog import ToolCatalog, alike_for_all
+from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings import tool_names
 from pallas_gateway.runtime.downstreams.timeouts import pause_child_timeouts
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
+    from pallas_gateway.runtime.downstreams.listing_cache import ListingCache
     from pallas_gateway.runtime.files import Files
     from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider
@@ -57,6 +58,7 @@ class FastAgentHost:
         downstreams: Mapping[str, Downstream],
         exchanger: TokenExchanger,
         *,
+        cache: ListingCache,
         limits: RuntimeLimits,
     ) -> None:
         self._fingerprint = fingerprint
@@ -67,15 +69,23 @@ class FastAgentHost:
         self._downstreams = _used_by(fast, downstreams)
         mcp = settings_of(fast).mcp
         servers = mcp.servers if mcp else {}
-        alike = alike_for_all(servers, self._downstreams.values())
-        self._asked_ahead = frozenset(alike)
         self._configs = [data["config"] for data in fast.agents.values()]
         self._filters = UnmatchedFilters(spec.name, self._configs, _varying(self._downstreams.values()))
         self._log = DownstreamLog(spec.name, self._filters, outage_seconds=limits.outage_seconds)
-        self._offers = ToolCatalog(spec.name, alike, fast.app.context, self._log, limits=limits.listings)
+        self._offers = ToolCatalog(
+            spec.name,
+            servers,
+            self._downstreams,
+            fast.app.context,
+            self._log,
+            limits=limits.listings,
+            cache=cache,
+        )
         self._peers = PeerServers(spec, self._downstreams, self._log)
         self._connections = Connections(self._offers, self._log, limits)
-        self._operations = Operations(spec.on_operation, server_names(fast), self._offers.invalidate)
+        self._operations = Operations(
+            spec.on_operation, server_names(fast), self._offers.invalidate, self._offers.refused
+        )
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._fast = fast
@@ -138,7 +148,7 @@ class FastAgentHost:
             calls = self._spec.peer_calls if caller.grants.may_view(downstream.peer) else None
             tools = calls.tools(downstream.peer, caller) if calls is not None else None
             why = "They are shown to callers that may view the agent."
-        elif name in self._asked_ahead:
+        elif name in self._offers.asked_ahead:
             listing = self._offers.latest(name)
             tools = [one.tool for one in listing.tools] if listing is not None else None
             why = "The server has not listed its tools."
@@ -185,7 +195,8 @@ class FastAgentHost:
         """Start listing what the downstreams offer; calls do not wait for it."""
         self._offers.ask()
         self._peers.ask()
-        unasked = [one for one in self._downstreams.values() if one.peer is None and one.name not in self._asked_ahead]
+        asked = self._offers.asked_ahead
+        unasked = [one for one in self._downstreams.values() if one.peer is None and one.name not in asked]
         self._answers.spawn(self._log.look_for(unasked), name="look for downstreams", report=True)
 
     @property

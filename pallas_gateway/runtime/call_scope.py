@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway.calls.asking import NO_QUESTIONS
 from pallas_gateway.limits import LlmLimits
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from pallas_gateway.errors import TokenExchangeError
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.runtime.protocols import Downstream, OnOperation
+
+    class OnTrouble(Protocol):
+        """Receives an error of a server."""
+
+        def __call__(self, server: str, *, is_outdated: bool) -> object:
+            """Handle it; see `Operations`."""
 
     type Connect = Callable[[MCPAggregator], Awaitable[None]]
 
@@ -48,12 +54,15 @@ class Operations:
     Attributes:
         on_operation: is called with each operation, cancelled ones included.
         servers: names of the servers that the agent is configured with.
-        on_trouble: is called with a server that failed to answer, or whose answer contradicts its listing.
+        on_trouble: is called with a server that failed to answer or whose tool returned an error; `is_outdated` if an
+            outdated listing may be the reason.
+        on_refused: is called with a server that has refused the credential of the call (401, 403).
     """
 
     on_operation: OnOperation
     servers: Collection[str]
-    on_trouble: Callable[[str], object] = lambda _: None
+    on_trouble: OnTrouble = lambda server, *, is_outdated: None  # noqa: ARG005  names of the protocol
+    on_refused: Callable[[str], object] = lambda _: None
 
 
 @dataclass

@@ -96,7 +96,7 @@ class Connections:
     async def _attach(self, aggregator: MCPAggregator, name: str) -> None:
         seconds = self._patience(aggregator, name)
         try:
-            with traces.connecting(name):
+            with traces.connecting(name), self._offers.receiving(name, aggregator):
                 async with asyncio.timeout(seconds):
                     await attach(aggregator, name)
         except TimeoutError:

@@ -35,8 +35,8 @@ from pallas_gateway.runtime.call.tool_approval import approved
 from pallas_gateway.runtime.compat import engine_log
 from pallas_gateway.runtime.compat.engine import get_settings_apart
 from pallas_gateway.runtime.compat.requirements import check_names, check_reads
-from pallas_gateway.runtime.downstreams import connecting, manager, shutdown, timeouts, tool_filters
-from pallas_gateway.runtime.downstreams.operations import timed
+from pallas_gateway.runtime.downstreams import connecting, manager, shutdown, timeouts, tool_filters, unused_listings
+from pallas_gateway.runtime.downstreams.operations import reporting_changes, timed
 from pallas_gateway.runtime.llm import attempts, client_cache, loading, openrouter
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 # Each looks for the marker at the beginning of a user message.
 _CONTROL_MESSAGE_READERS: tuple[Any, ...] = (fastagent_llm, llm_decorator)
+# Called with a notification of a server that its tools, prompts or resources have changed.
+_CHANGE_HANDLERS = ("_handle_tool_list_changed", "handle_subscription_event")
 
 _RELIED_ON: ReliedOn = (
     (fast_agent.config, "resolve_env_vars", ("config_item",)),
@@ -62,6 +64,7 @@ _RELIED_ON: ReliedOn = (
     (ToolAgent, "call_tool", ("self", "name", "arguments")),
     (ToolAgent, "_execution_tools", ()),
     (MCPAggregator, "_execute_on_server", ("self", "server_name", "operation_type", "operation_name", "error_factory")),
+    *((MCPAggregator, name, ("self", "server_name")) for name in _CHANGE_HANDLERS),
     (Core, "cleanup", ("self",)),
     (AgentHarness, "_load_environment_agent_cards", ("self",)),
     (LlmDecorator, "set_model", ("self", "model")),
@@ -75,6 +78,7 @@ _RELIED_ON: ReliedOn = (
     *manager.RELIED_ON,
     *shutdown.RELIED_ON,
     *timeouts.RELIED_ON,
+    *unused_listings.RELIED_ON,
     *questions.RELIED_ON,
     *journal.RELIED_ON,
     *attempts.RELIED_ON,
@@ -105,6 +109,7 @@ def prepare() -> None:
     _read_settings_apart()
     connecting.prepare()
     timeouts.prepare()
+    unused_listings.prepare()
     _watch_operations()
     Logger.event = engine_log.event  # type: ignore[method-assign]  # fast-agent's own logging is off
     run = recorded(tool_filters.guarded(approved(McpAgent.call_tool)))
@@ -174,3 +179,6 @@ def _watch_operations() -> None:
     original = MCPAggregator._execute_on_server
     watched = wraps(original)(engine_log.traced(timed(original)))  # `check()` requires the original's signature
     MCPAggregator._execute_on_server = watched  # type: ignore[method-assign]
+    for name in _CHANGE_HANDLERS:
+        handler = getattr(MCPAggregator, name)
+        setattr(MCPAggregator, name, wraps(handler)(reporting_changes(handler)))

@@ -98,7 +98,8 @@ class Downstream:
     `url` is None for a stdio server, which has a `program`; otherwise `transport` is `http` or `sse`. With
     `forwards_bearer` the server may receive the caller's token, with `token_exchange` only a token that was issued in
     exchange for it; it receives neither if `headers` hold credentials. `peer` is the hosted agent behind the URL, if it
-    is one: it is called in the process, for at most `read_timeout_seconds`.
+    is one: it is called in the process, for at most `read_timeout_seconds`. A listing received with a caller's token is
+    used for `listing_seconds` by later calls of that caller; 0 caches no listing at all.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Downstream:
     transport: str = "http"
     token_exchange: TokenExchange | None = None
     program: StdioProgram | None = None
+    listing_seconds: float = 60.0
 
 
 class Peers(Protocol):

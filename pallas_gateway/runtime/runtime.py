@@ -14,6 +14,7 @@ from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.agent import FastAgentHost, server_names
 from pallas_gateway.runtime.compat import engine
+from pallas_gateway.runtime.downstreams.listing_cache import ListingCache
 from pallas_gateway.runtime.failures import is_about_the_model, start_reason
 from pallas_gateway.runtime.llm.loading import load_providers
 from pallas_gateway.runtime.loading.factory import AgentFactory
@@ -68,6 +69,7 @@ class FastAgentRuntime:
         self._factory = AgentFactory(config_file, folder, on_slow_import, self._limits)
         self._settings = SettingsDigests()
         self._exchanger = TokenExchanger()
+        self._listings = ListingCache(self._limits.listings)
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -146,7 +148,9 @@ class FastAgentRuntime:
         fast.args.quiet = True
         engine.keep_globals_when_leaving(fast)
         harness = await entered.enter()
-        runtime = FastAgentHost(fingerprint, harness, fast, downstreams, self._exchanger, limits=self._limits)
+        runtime = FastAgentHost(
+            fingerprint, harness, fast, downstreams, self._exchanger, cache=self._listings, limits=self._limits
+        )
         await runtime.rehearse()
         runtime.ask_downstreams()
         return runtime

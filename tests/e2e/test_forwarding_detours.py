@@ -13,6 +13,7 @@ from tests.e2e.calling import EACH_VERSION, health
 from tests.e2e.forwarding import (
     ANN,
     BOB,
+    FORWARDS,
     KINDS,
     NOBODY,
     OLD_PATH,
@@ -124,7 +125,7 @@ def held_at(gate: Gate) -> Script:
 async def test_what_follows_a_refused_request_carries_the_callers_own_token(kind: str, tmp_path: Path) -> None:
     """One request is answered 503: who tries again (client or model), and the next caller, still have their own."""
     stumble = Stumble(503)
-    notes = Noting(**KINDS[kind], wrapped=stumble.wrapping)
+    notes = Noting(**KINDS[kind], wrapped=stumble.wrapping, settings={**FORWARDS, "listing_seconds": 0})
     methods = {"server/discover", "tools/list", "tools/call"}
     if kind != "modern":
         methods |= {"initialize", "notifications/initialized"}

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from pallas_gateway.config.model.section import Section
-from pallas_gateway.config.model.values import AuthorizationUrl, Flag, ResourceUri, Text
+from pallas_gateway.config.model.values import AuthorizationUrl, Flag, ResourceUri, SecondsOrZero, Text
 from pallas_gateway.config.yaml.expansion import PLACEHOLDER
 
 OWN_AUTHORIZATION = frozenset({"authorization", "x-hf-authorization"})
@@ -69,12 +69,15 @@ def _empty_is_a_mapping(value: object) -> object:
 
 
 class Forwarding(Section):
-    """The keys of a server's declaration about the caller's token; others are ignored."""
+    """The gateway's keys of a server's declaration; others are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
     forward_inbound_auth: Flag | None = None
     token_exchange: Annotated[TokenExchangeSettings | None, BeforeValidator(_empty_is_a_mapping)] = None
+
+    listing_seconds: SecondsOrZero = 60.0
+    """A list of tools received with a caller's token serves later calls of that caller so long. 0: no list is kept."""
 
 
 def has_own_authorization(headers: Mapping[str, str] | None, url: str | None) -> bool:

@@ -1,296 +1,166 @@
-"""Cached listings of an agent's downstreams, requested independently of calls.
+"""Cached listings of an agent's downstreams: no peers, and none with a login of its own.
 
-Only of downstreams that answer every caller alike: none that receives the caller's token, none with OAuth, no peers.
-Listings are requested outside the context of a call, so no token is sent. A call without a valid listing connects and
+Of a downstream that answers all callers alike, listings are requested independently of calls, outside the context of a
+call, so no token is sent. Of one that receives the caller's token, or a token exchanged for it, the listing that a call
+has requested is cached for later calls of that caller (`ListingCache`). A call without a valid listing connects and
 requests it itself.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from contextlib import asynccontextmanager
-from contextvars import Context
-from http.cookiejar import DefaultCookiePolicy
-from time import monotonic
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-import httpx2
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.limits import ListingLimits
-from pallas_gateway.runtime.call_scope import CallScope, entered
-from pallas_gateway.runtime.downstreams import connecting
+from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-from pallas_gateway.runtime.downstreams.manager import CONNECT_SECONDS, cut_off, listing_of, tools_of
-from pallas_gateway.runtime.failures import one_line
+from pallas_gateway.runtime.downstreams.inquiry import Inquiry
+from pallas_gateway.runtime.downstreams.listing_cache import ListingCache, ListingKey
+from pallas_gateway.runtime.downstreams.manager import listing_of
+from pallas_gateway.runtime.downstreams.shared_clients import SharedClients
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Iterator, Mapping, Set
 
+    import httpx2
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context as FastAgentContext
 
     from pallas_gateway.runtime.downstreams.manager import ServerListing
     from pallas_gateway.runtime.protocols import Downstream
 
-    type OnRequest = Callable[[httpx2.Request], Awaitable[None]]
-
-KEPT_SOCKETS = 100
-
-_log = logging.getLogger("pallas.runtime")
-
 
 class ToolCatalog:
     """The listings of one hosted agent's downstreams; closed with the agent."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the parts of an agent's listings
         self,
         agent: str,
         servers: Mapping[str, MCPServerSettings],
+        downstreams: Mapping[str, Downstream],
         context: FastAgentContext | None,
         log: DownstreamLog | None = None,
         *,
         limits: ListingLimits | None = None,
+        cache: ListingCache | None = None,
     ) -> None:
+        """Request nothing yet.
+
+        Args:
+            agent: its name.
+            servers: the settings of all its servers.
+            downstreams: those servers that it uses.
+            context: fast-agent's, of this agent.
+            log: receives outages and the listed tools.
+            limits: None for the defaults.
+            cache: of the process; None for one of its own.
+        """
         self.limits = limits or ListingLimits()
+        self.cache = cache or ListingCache(self.limits)
         self.tasks = TaskOwner()
-        self._sweep: asyncio.TimerHandle | None = None
-        self._is_closed = False
+        self.log = log or DownstreamLog(agent)
+        self.agent, self.context = agent, context
+        self._clients = SharedClients(self.tasks, self.limits.keep_alive_seconds)
+        cached = {name: one for name, one in downstreams.items() if _can_be_cached(one, servers.get(name))}
         self._inquiries = {
-            name: _Inquiry(agent, name, _http_client(settings, self._on_request, self.limits), context, self)
-            for name, settings in servers.items()
+            name: Inquiry(name, self._clients.make(servers[name]), self)
+            for name, one in cached.items()
+            if not one.forwards_bearer
         }
-        for inquiry in self._inquiries.values():
-            inquiry.log = log or inquiry.log
+        self._by_caller = {
+            name: _OfCallers(one.listing_seconds, servers[name]) for name, one in cached.items() if one.forwards_bearer
+        }
+
+    @property
+    def asked_ahead(self) -> Set[str]:
+        """Names of the downstreams whose listings are requested independently of calls."""
+        return self._inquiries.keys()
 
     def ask(self) -> None:
-        """Start requesting the listings, for the first call."""
+        """Start requesting the listings that are the same for all callers, for the first call."""
         for inquiry in self._inquiries.values():
             inquiry.begin()
 
     def of(self, server: str) -> ServerListing | None:
-        """Return the listing of `server`. If it is out of date, request it; the call does not wait for that."""
-        inquiry = self._inquiries.get(server)
-        return None if inquiry is None else inquiry.known()
+        """Return the listing of `server` for the current call, if one is cached.
+
+        If a listing that is the same for all callers is out of date, request it; the call does not wait for that.
+        """
+        if (inquiry := self._inquiries.get(server)) is not None:
+            return inquiry.known()
+        key = self._key_of_call(server)
+        return None if key is None else self.cache.get(key)
 
     def latest(self, server: str) -> ServerListing | None:
-        """Return the last listing of `server`, however old; if it is out of date, request it."""
+        """Return the last listing of a server that is asked ahead, however old; if it is out of date, request it."""
         inquiry = self._inquiries[server]
         inquiry.known()
         return inquiry.listing
 
-    def invalidate(self, server: str) -> None:
-        """Invalidate the listing of `server`, after an error that an outdated listing may explain."""
-        if (inquiry := self._inquiries.get(server)) is not None:
+    @contextmanager
+    def receiving(self, server: str, aggregator: MCPAggregator) -> Iterator[None]:
+        """Cache the listing of `server` that `aggregator` receives in the block, for calls of the same caller."""
+        if (key := self._key_of_call(server)) is None:
+            yield
+            return
+        request, of_callers = self.cache.begin(key), self._by_caller[server]
+        yield
+        if request.is_void:  # the agent may have been closed
+            return
+        of_callers.http = of_callers.http or self._clients.make(of_callers.settings)
+        with suppress(ConnectionError):  # it has ended since; the call goes on with what it has received
+            listing = listing_of(aggregator, server, of_callers.http, partial(self.invalidate, server))
+            self.cache.store(request, listing, listing.valid_seconds(of_callers.seconds))
+
+    def invalidate(self, server: str, *, is_outdated: bool = True) -> None:
+        """Invalidate the listing of `server` for the current call, after an error.
+
+        `is_outdated`: an outdated listing may explain the error. Listings of callers are invalidated by any error.
+        """
+        if (key := self._key_of_call(server)) is not None:
+            self.cache.drop(key)
+        elif is_outdated and (inquiry := self._inquiries.get(server)) is not None:
             inquiry.invalidate()
+
+    def refused(self, server: str) -> None:
+        """Remove what is cached of `server` for the credential of the current call, which it has refused."""
+        if (key := self._key_of_call(server)) is not None:
+            self.cache.refuse(server, key.credential)
 
     async def close(self) -> None:
         """End all connections; calls that still run get no new ones."""
-        self._is_closed = True
-        if self._sweep is not None:
-            self._sweep.cancel()
+        self._clients.stop_sweeping()
         for inquiry in self._inquiries.values():
             inquiry.end()
         await self.tasks.cancel_all()
-        for inquiry in self._inquiries.values():
-            await inquiry.http.aclose()
+        self._by_caller.clear()
+        self.cache.forget(self)
+        await self._clients.close()
 
-    async def _on_request(self, _: httpx2.Request) -> None:
-        self._sweep_later()
-
-    def _sweep_later(self) -> None:
-        """Close idle sockets later: a pool closes them only when it is used, which ends with the last call."""
-        if self._sweep is None and not self._is_closed:
-            loop, seconds = asyncio.get_running_loop(), 2 * self.limits.keep_alive_seconds
-            self._sweep = loop.call_later(seconds, self._sweep_now, context=Context())
-
-    def _sweep_now(self) -> None:
-        self._sweep = None
-        self.tasks.spawn(self._close_idle(), name="close idle sockets", report=True)
-
-    async def _close_idle(self) -> None:
-        left = [await connecting.close_idle(inquiry.http) for inquiry in self._inquiries.values()]
-        if any(left):
-            self._sweep_later()
+    def _key_of_call(self, server: str) -> ListingKey | None:
+        """The key of the current call's listing; None outside of calls, and if it does not depend on the caller."""
+        presented = current_scope.get().presented
+        if presented is None or server not in self._by_caller:
+            return None
+        return ListingKey(self, server, self.cache.credential(presented.credentials.bearer))
 
 
-def alike_for_all(
-    servers: Mapping[str, MCPServerSettings], downstreams: Iterable[Downstream]
-) -> dict[str, MCPServerSettings]:
-    """The HTTP servers among `servers` that answer every caller alike."""
-    return {
-        downstream.name: server
-        for downstream in downstreams
-        if (server := servers.get(downstream.name)) is not None
-        and _is_asked_by_anybody(server)
-        and downstream.peer is None
-        and not downstream.forwards_bearer
-        and downstream.token_exchange is None
-    }
+@dataclass(slots=True)
+class _OfCallers:
+    """A downstream that receives the caller's token: how long its listings are valid, and the client of all calls."""
+
+    seconds: float
+    settings: MCPServerSettings
+    http: httpx2.AsyncClient | None = None
 
 
-def _is_asked_by_anybody(server: MCPServerSettings) -> bool:
+def _can_be_cached(downstream: Downstream, server: MCPServerSettings | None) -> bool:
+    if server is None or server.transport != "http" or not server.load_on_start:
+        return False
     has_login = server.auth is not None and bool(server.auth.oauth or server.auth.forward)
-    return server.transport == "http" and server.load_on_start and not has_login
-
-
-class _Inquiry:
-    """The listing of one downstream, and the connection that requests it and listens for changes. No call uses it."""
-
-    def __init__(
-        self, agent: str, server: str, http: httpx2.AsyncClient, context: FastAgentContext | None, catalog: ToolCatalog
-    ) -> None:
-        self._tasks, self._limits = catalog.tasks, catalog.limits
-        self._agent = agent
-        self.log = DownstreamLog(agent)
-        self._server = server
-        self.http = http
-        self._context = context
-        self._task: asyncio.Task[None] | None = None
-        self._aggregator: _Asking | None = None
-        self._is_asking = False
-        self._has_answered = False  # over the current connection
-        self._is_ended = False
-        self._wanted = asyncio.Event()
-        self.invalidations = 0
-        self.listing: ServerListing | None = None
-        self._asked_at = float("-inf")
-        self._failed_at = float("-inf")
-
-    def known(self) -> ServerListing | None:
-        """See `ToolCatalog.of`."""
-        age = monotonic() - self._asked_at
-        if age > self._limits.fresh_seconds:
-            self.begin()
-        return self.listing if age <= self._limits.certain_seconds else None
-
-    def invalidate(self) -> None:
-        """See `ToolCatalog.invalidate`."""
-        self.invalidations += 1
-        self.listing = None
-        self._asked_at = float("-inf")
-        self.begin()
-
-    def begin(self) -> None:
-        """Request the listing, unless a request is running or has just failed."""
-        if self._is_asking or self._is_ended:
-            return
-        self._wanted.set()
-        if self._task is None and monotonic() - self._failed_at > self._limits.again_seconds:
-            self._is_asking = True
-            # In an empty context: in that of a call, its token would be sent.
-            self._task = Context().run(self._tasks.spawn, self._ask_and_listen(), name=f"ask {self._server}")
-
-    def end(self) -> None:
-        """Stop requesting; do not wait for a server that hangs. The HTTP client stays open."""
-        self._is_ended = True
-        self.listing = None
-        if self._aggregator is not None:
-            cut_off(self._aggregator)
-
-    def learn(self, aggregator: MCPAggregator, invalidations: int) -> None:
-        """Store the listing of `aggregator`, whose request was sent after so many `invalidations`."""
-        if invalidations != self.invalidations or self._is_ended:
-            self._wanted.set()  # the answer may be older than the invalidation
-            return
-        now = listing_of(aggregator, self._server, self.http, self.invalidate)
-        before, self.listing = self.listing, now
-        self._asked_at = monotonic()
-        self._say_what_changed(before, self.listing)
-        self.log.listed(self._server, tools_of(aggregator, self._server))
-
-    async def _ask_and_listen(self) -> None:
-        try:
-            async with self._connected() as aggregator:
-                while connecting.tells_of_changes(aggregator, self._server):
-                    await self._wanted.wait()
-                    async with self._asking(aggregator):
-                        await aggregator.refresh_subscription_state(self._server)
-        except Exception as error:  # noqa: BLE001  calls connect by themselves and report the reason
-            self.listing, self._asked_at = None, float("-inf")
-            if not self._has_answered:
-                self._failed_at = monotonic()
-                if not self._is_ended:
-                    late = isinstance(error, TimeoutError)
-                    why = f"no answer within {self._limits.ask_seconds:g} s" if late else one_line(error)
-                    self.log.went_down(self._server, why)
-            extra = {"agent": self._agent, "server": self._server, "error": one_line(error)}
-            _log.debug("downstream not listed", extra=extra)
-        finally:
-            self._task, self._aggregator, self._is_asking = None, None, False
-        if self._wanted.is_set():  # since the connection began to end
-            self.begin()
-
-    @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[_Asking]:
-        """A connection that has received one listing."""
-        self._has_answered = False
-        self._aggregator = aggregator = _Asking(self, self._server, self._agent, self._context)
-        with entered(CallScope(connect=_later)):
-            async with aggregator:
-                try:
-                    invalidations = self.invalidations
-                    async with self._asking(aggregator):
-                        await connecting.attach(aggregator, self._server)
-                    self._has_answered = True
-                    self.learn(aggregator, invalidations)
-                    yield aggregator
-                except BaseException:
-                    cut_off(aggregator)
-                    raise
-                # The end of a session is a request to its server, which may hang.
-                asyncio.get_running_loop().call_later(self._limits.ask_seconds, cut_off, aggregator)
-
-    @asynccontextmanager
-    async def _asking(self, aggregator: _Asking) -> AsyncIterator[None]:
-        """Limit the time of a request, also of the end of a connection, for which fast-agent waits."""
-        self._wanted.clear()
-        self._is_asking = True
-        cutting = asyncio.get_running_loop().call_later(self._limits.ask_seconds, cut_off, aggregator)
-        try:
-            async with asyncio.timeout(self._limits.ask_seconds):
-                yield
-        finally:
-            cutting.cancel()
-            self._is_asking = False
-
-    def _say_what_changed(self, before: ServerListing | None, now: ServerListing) -> None:
-        if before is None:
-            return
-        names = [{tool.tool.name for tool in listing.tools} for listing in (before, now)]
-        added, removed = sorted(names[1] - names[0]), sorted(names[0] - names[1])
-        if added or removed:
-            extra = {"agent": self._agent, "server": self._server, "added": added, "removed": removed}
-            _log.info("downstream tools changed", extra=extra)
-
-
-class _Asking(MCPAggregator):
-    """Connects to one server without the credentials of a caller."""
-
-    def __init__(self, inquiry: _Inquiry, server: str, agent: str, context: FastAgentContext | None) -> None:
-        super().__init__([server], context=context, name=agent)
-        self._inquiry = inquiry
-
-    async def refresh_subscription_state(self, server_name: str) -> tuple[str, ...]:
-        """Request the listing again, because the gateway requires it or the server reported a change."""
-        invalidations = self._inquiry.invalidations
-        uris = await super().refresh_subscription_state(server_name)
-        self._inquiry.learn(self, invalidations)
-        return uris
-
-
-def _http_client(settings: MCPServerSettings, on_request: OnRequest, limits: ListingLimits) -> httpx2.AsyncClient:
-    """The client for the requests of all calls. Each request is authorised by itself; cookies are not kept."""
-    kept = httpx2.Limits(max_keepalive_connections=KEPT_SOCKETS, keepalive_expiry=limits.keep_alive_seconds)
-    client = connecting.http_client(settings, kept)
-    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
-    client.event_hooks = {"request": [on_request]}
-    if client.timeout.connect is None:
-        client.timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
-    return client
-
-
-async def _later(_: MCPAggregator) -> None:
-    """Connect nothing; servers are attached by name."""
+    return not has_login and downstream.peer is None and downstream.listing_seconds > 0

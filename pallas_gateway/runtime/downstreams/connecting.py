@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
@@ -16,16 +17,18 @@ import httpx2._transports.default as httpx2_transports
 from fast_agent.mcp import client_gateway, mcp_aggregator, mcp_connection_manager
 from fast_agent.mcp.client_gateway import PreparedHttpAuth
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
+from mcp.client.session import ClientSession
 
 from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
-from pallas_gateway.runtime.downstreams.manager import LazyConnectionManager
+from pallas_gateway.runtime.downstreams.manager import TTL, LazyConnectionManager
 from pallas_gateway.runtime.downstreams.timeouts import allow_silence
 
 if TYPE_CHECKING:
     import ssl
 
     from fast_agent.config import MCPServerSettings
+    from mcp_types import ListToolsResult
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
@@ -57,6 +60,7 @@ def prepare() -> None:
     _let_calls_connect()
     _share_trust_store()
     _use_primed_connections()
+    _keep_ttl()
 
 
 async def attach(aggregator: MCPAggregator, server: str) -> None:
@@ -168,3 +172,15 @@ def _use_primed_connections() -> None:
 
     MCPAggregator.get_server_instructions = get_server_instructions  # type: ignore[method-assign]
     mcp_aggregator.MCPConnectionManager = LazyConnectionManager  # type: ignore[attr-defined]
+
+
+def _keep_ttl() -> None:
+    """Keep the `ttlMs` of a tool listing, which the session discards. The SDK's servers send 0 where none was set."""
+    original = ClientSession._absorb_tool_listing
+
+    @wraps(original)
+    def absorb_tool_listing(self: ClientSession, result: ListToolsResult, *, complete: bool) -> ListToolsResult:
+        setattr(self, TTL, result.ttl_ms / 1000 if result.ttl_ms > 0 else None)
+        return original(self, result, complete=complete)
+
+    ClientSession._absorb_tool_listing = absorb_tool_listing  # type: ignore[method-assign]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.call_scope import Presented
     from pallas_gateway.runtime.protocols import Downstream
 
+_REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+
 
 def token_endpoint_waited_for(server_name: str) -> str | None:
     """The token endpoint that the current call is waiting for before it reaches this server, or None."""
@@ -94,18 +96,25 @@ class CallAuth(httpx2.Auth):
         bearer = None if self._has_own_authorization else _bearer_for(downstream, presented.credentials)
         if bearer is None or downstream.token_exchange is None:
             _authorise(request, bearer)
-            yield request
+            self._note_refusal((yield request))
             return
         exchanging = _Exchanging(bearer, downstream.token_exchange, presented)
         await request.aread()  # so that it can be sent twice
         kept, token = await exchanging.begin()
         _authorise(request, token)
         response = yield request
+        self._note_refusal(response)
         if response.status_code == HTTPStatus.UNAUTHORIZED:
             exchanging.forget(token)
             if kept:  # a cached token may be revoked; a token that was just issued would be refused again
                 _authorise(request, await exchanging.exchange())
-                yield request
+                self._note_refusal((yield request))
+
+    def _note_refusal(self, response: httpx2.Response) -> None:
+        """Have the cached listings removed that this downstream sent for the credential that it now refuses."""
+        operations = current_scope.get().operations
+        if response.status_code in _REFUSALS and operations is not None:
+            operations.on_refused(self._server_name)
 
     def _take_off_what_was_added(self, request: httpx2.Request) -> None:
         """Remove our headers: a redirected request begins with those of the request before, also to another host."""

@@ -21,6 +21,7 @@ from mcp.client import Client
 from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import LATEST_MODERN_VERSION
+from pydantic_core import to_json
 
 from pallas_gateway.runtime.downstreams.shutdown import BoundedShutdown
 
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 """Longest wait of a tool call for the handshake of the initialize era."""
+TTL = "pallas_ttl_seconds"
+"""Name of the attribute in which a session keeps the `ttlMs` of its latest tool listing."""
 _FILTERED = ("sse", "streamable_http", "oauth_cancel")
 RELIED_ON: ReliedOn = (
     *((MCPAggregator, name, ()) for name in ("_server_to_tool_map", "_namespaced_tool_map", "_attached_server_names")),
-    *((MCPAggregator, name, ()) for name in ("_prompt_cache", "_mcp_skill_registries", "_app_integration_configs")),
+    *((MCPAggregator, name, ()) for name in ("_mcp_skill_registries", "_app_integration_configs")),
     (MCPAggregator, "_persistent_connection_manager", ()),
     (MCPConnectionManager, "running_servers", ()),
     (MCPConnectionManager, "get_server", ("self", "server_name")),
@@ -59,11 +62,10 @@ RELIED_ON: ReliedOn = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listing:
-    """The tools, prompts and resources of one downstream."""
+    """The tools, instructions, skills and apps of one downstream."""
 
     tools: Sequence[NamespacedTool]
     instructions: str | None = None
-    prompts: Sequence[Any] = ()
     skills: Any = None
     apps: Any = None
     connect_seconds: float = CONNECT_SECONDS
@@ -72,7 +74,6 @@ class Listing:
         """Store the listing in `aggregator` as if it had connected to `server` and requested it."""
         aggregator._server_to_tool_map[server] = list(self.tools)
         aggregator._namespaced_tool_map.update({tool.namespaced_tool_name: tool for tool in self.tools})
-        aggregator._prompt_cache[server] = list(self.prompts)
         if self.apps is not None:
             aggregator._app_integration_configs[server] = self.apps
         if self.skills is not None:
@@ -83,11 +84,11 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ServerListing(Listing):
-    """The listing of an HTTP server, which is the same for every caller.
+    """The listing of an HTTP server.
 
     `discovered` is its `server/discover` result in the 2026-07-28 era; None in the initialize era, where each call
     makes a session. `http_client` sends the requests of all calls and keeps no data of them. `on_outdated` is called
-    when a call finds that the listing is out of date.
+    in a call that finds that the listing is out of date. `ttl_seconds` is the server's `ttlMs`, if it has set one.
     """
 
     http_client: httpx2.AsyncClient
@@ -95,7 +96,17 @@ class ServerListing(Listing):
     discovered: DiscoverResult | None
     schemas: Mapping[str, Any]
     header_maps: Mapping[str, Any]
+    ttl_seconds: float | None = None
     _validators: dict[str, Any] = field(default_factory=dict)  # each compiled once, by the first call that needs it
+
+    def valid_seconds(self, seconds: float) -> float:
+        """Return how long the listing may be cached: for `seconds`, or less if the server says so."""
+        return seconds if self.ttl_seconds is None else min(seconds, self.ttl_seconds)
+
+    def encoded(self) -> bytes:
+        """Return all that the server has sent, as JSON. Equal listings have equal bytes."""
+        received = (self.tools, self.instructions, self.skills, self.apps, self.discovered)
+        return to_json((*received, self.schemas, self.header_maps, self.ttl_seconds), fallback=repr)
 
     def prime(self, session: ClientSession) -> None:
         """Give `session` the tools' schemas, which it would request to check its first result."""
@@ -258,7 +269,6 @@ def listing_of(
     return ServerListing(
         tuple(aggregator._server_to_tool_map.get(server, ())),
         connection.server_instructions,
-        tuple(aggregator._prompt_cache.get(server, ())),
         aggregator._mcp_skill_registries.get(server),
         aggregator._app_integration_configs.get(server),
         http_client=http_client,
@@ -266,6 +276,7 @@ def listing_of(
         discovered=_without_subscriptions(discovered) if discovered is not None else None,
         schemas=dict(session._tool_output_schemas),
         header_maps=dict(session._x_mcp_header_maps),
+        ttl_seconds=getattr(session, TTL, None),
     )
 
 

@@ -56,10 +56,21 @@ def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
             if (kind := _KINDS.get(operation_type)) is not None:
                 server = server_name if server_name in operations.servers else OTHER_SERVER
                 operations.on_operation(server, kind, ok=ok, seconds=monotonic() - began)
-            if failures or contradicts_listing(result):
-                operations.on_trouble(server_name)
+            if failures or getattr(result, "is_error", False):
+                operations.on_trouble(server_name, is_outdated=bool(failures) or contradicts_listing(result))
 
     return execute_on_server
+
+
+def reporting_changes(refresh: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+    """Return a method of `MCPAggregator` that handles a notification that a server has changed, and reports that."""
+
+    async def handle(self: Any, server_name: str, *more: Any) -> Any:
+        if (operations := current_scope.get().operations) is not None:
+            operations.on_trouble(server_name, is_outdated=True)
+        return await refresh(self, server_name, *more)
+
+    return handle
 
 
 def contradicts_listing(result: Any) -> bool:

@@ -197,6 +197,7 @@ def _prepare_server(
         transport=server.transport,
         token_exchange=_token_exchange(name, documented, forwarding.token_exchange),
         program=_program(server),
+        listing_seconds=forwarding.listing_seconds,
     )
 
 

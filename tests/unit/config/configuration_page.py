@@ -90,6 +90,8 @@ The file is fast-agent's own (`fast-agent.yaml` and `fast-agent.config.yaml` are
 | `mcp.servers.<name>` | `url` or `command`, `transport`, `headers` and `access_token`: what health checks probe |
 | `mcp.servers.<name>.forward_inbound_auth` | `true`: receives the caller's bearer, unless it has its own header |
 | `mcp.servers.<name>.token_exchange` | receives an exchanged token instead, see [token exchange](token-exchange.md) |
+| `mcp.servers.<name>.listing_seconds` | 60; 0: no cache; see [listings](operating.md#what-downstreams-are-asked) |
+| `mcp.servers.<name>.listing_seconds` | 60; 0: no cache; see [listings](operating.md#what-downstreams-are-asked) |
 | `logger.level` | log level when `PALLAS_LOG_LEVEL` is not set |
 | `<provider>.base_url` | address of the provider; without one: its variable (`OPENAI_BASE_URL`, …), else its own |
 

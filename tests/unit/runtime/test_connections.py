@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from fast_agent.config import MCPServerSettings, MCPSettings, Settings
@@ -16,6 +15,7 @@ from fast_agent.mcp_server_registry import ServerRegistry
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.call_scope import CallScope, entered
+from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.manager import connections_of
 from pallas_gateway.runtime.instance import Connections
@@ -38,8 +38,9 @@ def prepared() -> None:
 
 def connections(attach_seconds: float = 0.5) -> Connections:
     """Those of an agent whose downstreams nobody has asked ahead."""
-    listings: Any = SimpleNamespace(of=lambda _: None)
-    return Connections(listings, DownstreamLog("agent"), RuntimeLimits(attach_seconds=attach_seconds))
+    return Connections(
+        ToolCatalog("agent", {}, {}, None), DownstreamLog("agent"), RuntimeLimits(attach_seconds=attach_seconds)
+    )
 
 
 @asynccontextmanager

@@ -384,4 +384,4 @@ async def test_what_cannot_be_closed_keeps_nothing_else_of_an_agent_open(
         monkeypatch.setattr(agent._answers, "cancel_all", fail_to_close)
         with pytest.raises(ZeroDivisionError):
             await starting.__aexit__(None, None, None)
-        assert agent._offers._is_closed
+        assert agent._offers._clients._is_closed

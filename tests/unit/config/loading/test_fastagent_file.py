@@ -337,6 +337,10 @@ def test_two_files_of_one_kind_are_refused_as_fast_agent_does() -> None:
             "mcp:\n  servers:\n    argos:\n      forward_inbound_auth: perhaps\n",
             "fastagent.config.yaml:4: mcp.servers.argos.forward_inbound_auth: must be true or false",
         ),
+        (
+            "mcp:\n  servers:\n    argos: {url: http://a/mcp, listing_seconds: -1}\n",
+            "fastagent.config.yaml:3: mcp.servers.argos.listing_seconds: must be at least 0",
+        ),
     ],
 )
 def test_what_the_gateway_reads_is_checked(text: str, problem: str) -> None:

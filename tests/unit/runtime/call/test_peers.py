@@ -23,6 +23,7 @@ from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call_scope import CallScope, entered
+from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.instance import Connections
 from pallas_gateway.runtime.settings.hosting import prepare_servers
@@ -38,16 +39,8 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.nesting import NestedRequest
     from pallas_gateway.calls.questions import Mode
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 
 URL = "http://localhost:24201/mcp"
-
-
-class NothingKnown:
-    """A catalog of an agent whose only servers are peers."""
-
-    def of(self, _: str) -> None:
-        return None
 
 
 @dataclass
@@ -82,7 +75,7 @@ async def seen_by(peer: OnePeer, *, attached: bool = False, agent: str = "resear
     downstreams = prepare_servers(settings, {URL: agent})
     servers = PeerServers(replace(a_spec("parent"), peer_calls=peer), downstreams, DownstreamLog("parent"))
     parent = Parent(Call("parent", Message("user", "go")), a_channel())
-    catalog: ToolCatalog = NothingKnown()  # type: ignore[assignment]  # a fake
+    catalog = ToolCatalog("parent", {}, {}, None)
     context = Context(config=settings, server_registry=ServerRegistry(settings))
     with entered(CallScope(connect=nothing)):
         async with MCPAggregator(["peer"], context=context, name="parent") as aggregator:

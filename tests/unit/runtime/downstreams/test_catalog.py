@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
     from pallas_gateway.runtime.downstreams.manager import ServerListing
+    from pallas_gateway.runtime.protocols import Downstream
 
 LISTEN = "subscriptions/listen"
 
@@ -43,9 +44,13 @@ def prepared() -> None:
 
 def settings_of(url: str) -> Settings:
     """fast-agent's settings with the one downstream `tools`, as the runtime prepares them."""
-    settings = Settings(mcp=MCPSettings(servers={"tools": MCPServerSettings(transport="http", url=url)}))
-    prepare_servers(settings, {})
-    return settings
+    return prepared_settings(url)[0]
+
+
+def prepared_settings(url: str, **keys: Any) -> tuple[Settings, dict[str, Downstream]]:
+    servers = {"tools": MCPServerSettings(transport="http", url=url, **keys)}
+    settings = Settings(mcp=MCPSettings(servers=servers))
+    return settings, prepare_servers(settings, {})
 
 
 def context_of(settings: Settings) -> Context:
@@ -53,11 +58,12 @@ def context_of(settings: Settings) -> Context:
 
 
 @asynccontextmanager
-async def asking(url: str, **limits: float) -> AsyncIterator[ToolCatalog]:
+async def asking(url: str, **limits: Any) -> AsyncIterator[ToolCatalog]:
     """The offers of an agent with the downstream `tools`, not asked yet."""
-    settings = settings_of(url)
+    settings, downstreams = prepared_settings(url)
     assert settings.mcp is not None
-    open_offers = ToolCatalog("agent", settings.mcp.servers, context_of(settings), limits=ListingLimits(**limits))
+    given = ListingLimits(**limits)
+    open_offers = ToolCatalog("agent", settings.mcp.servers, downstreams, context_of(settings), limits=given)
     try:
         yield open_offers
     finally:
@@ -101,16 +107,17 @@ def connected_to(url: str) -> int:
 
 
 async def test_what_is_known_is_asked_again_when_it_is_old_while_calls_go_on_with_it() -> None:
-    async with changing_downstream("old") as server, asking(server.url) as asked:
+    now = 0.0
+    async with changing_downstream("old") as server, asking(server.url, clock=lambda: now) as asked:
         asked.ask()
         await known(asked, "old")
         server.tools = {"new": ChangingTool()}
         server.recorder.clear()
         assert names(asked.of("tools")) == ["old"]
-        asked.limits.fresh_seconds = 0
+        now = asked.limits.fresh_seconds + 1
         assert names(asked.of("tools")) == ["old"]
         await known(asked, "new")
-        asked.limits.certain_seconds = -1
+        now += asked.limits.certain_seconds
         assert asked.of("tools") is None
 
 

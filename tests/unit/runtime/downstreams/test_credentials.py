@@ -16,9 +16,9 @@ from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
 from pallas_gateway.identity.token_exchanger import TokenExchanger
-from pallas_gateway.runtime.call_scope import CallScope, Presented, entered
+from pallas_gateway.runtime.call_scope import CallScope, Operations, Presented, entered
 from pallas_gateway.runtime.downstreams.credentials import CallAuth, bearer_for_peer, why_without_token
-from pallas_gateway.runtime.protocols import Downstream
+from pallas_gateway.runtime.protocols import Downstream, not_counted
 
 URL = "https://tools.example.com/mcp"
 ENDPOINT = "https://login.example.com/token"
@@ -199,6 +199,22 @@ async def world() -> AsyncIterator[World]:
             world = World(exchanger)
             router.post(ENDPOINT).mock(side_effect=world.token_endpoint)
             yield world
+
+
+@pytest.mark.parametrize("status", [200, 401, 403, 404, 503])
+@pytest.mark.parametrize(("downstream", "url"), [(SHARED, URL), (EXCHANGED, URL), (SHARED, OTHER_ORIGINS[0])])
+async def test_refusal_of_the_callers_credential_is_reported(
+    downstream: Downstream, url: str, status: int, world: World
+) -> None:
+    refused: list[str] = []
+    operations = Operations(not_counted, {downstream.name}, on_refused=refused.append)
+    scope = CallScope(presented=Presented(ANNS, {downstream.name: downstream}, world.exchanger), operations=operations)
+    auth = CallAuth(downstream.name, has_own_authorization=False)
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(status))
+    with entered(scope):
+        async with httpx2.AsyncClient(auth=auth, transport=transport) as client:
+            await client.get(url)
+    assert refused == ([downstream.name] if url == URL and status in (401, 403) else [])
 
 
 async def test_a_kept_token_that_is_refused_is_exchanged_anew_once(world: World) -> None:

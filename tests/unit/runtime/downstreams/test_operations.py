@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pallas_gateway.runtime.call_scope import CallScope, Operations, entered
-from pallas_gateway.runtime.downstreams.operations import contradicts_listing, timed
+from pallas_gateway.runtime.downstreams.operations import contradicts_listing, reporting_changes, timed
 from tests.support.waiting import Gate
 
 
@@ -128,6 +128,49 @@ async def test_an_exception_goes_on_and_is_an_error() -> None:
     with pytest.raises(ConnectionError):
         await run(raising, heard)
     assert heard.operations == [("tools", "tool", False)]
+
+
+@dataclass
+class Trouble:
+    """An `on_trouble` that keeps what it is told."""
+
+    reported: list[tuple[str, bool]] = field(default_factory=list)
+
+    def __call__(self, server: str, *, is_outdated: bool) -> None:
+        self.reported.append((server, is_outdated))
+
+
+async def contradicting(*_: object, **options: Any) -> object:
+    return a_result("Unknown tool: add")
+
+
+@pytest.mark.parametrize(
+    ("execute", "reported"),
+    [
+        (fine, []),
+        (an_error_result, [("tools", False)]),
+        (contradicting, [("tools", True)]),
+        (made_a_result_of_an_error, [("tools", True)]),
+    ],
+)
+async def test_error_is_reported_with_its_possible_reason(execute: Execute, reported: list[tuple[str, bool]]) -> None:
+    trouble = Trouble()
+    with entered(CallScope(operations=Operations(Heard(), {"tools"}, trouble))):
+        await timed(execute)(object(), "tools", "tools/call", error_factory=str)
+    assert trouble.reported == reported
+
+
+async def test_notified_change_is_reported_before_it_is_handled() -> None:
+    trouble, handled = Trouble(), []
+
+    async def handle(_: object, server: str, event: str) -> None:
+        handled.append((server, event, len(trouble.reported)))
+
+    with entered(CallScope(operations=Operations(Heard(), {"tools"}, trouble))):
+        await reporting_changes(handle)(object(), "tools", "changed")
+    await reporting_changes(handle)(object(), "tools", "outside a call")
+    assert trouble.reported == [("tools", True)]
+    assert handled == [("tools", "changed", 1), ("tools", "outside a call", 1)]
 
 
 async def test_a_cancelled_operation_is_an_error() -> None:

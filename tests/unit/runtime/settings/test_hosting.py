@@ -45,6 +45,11 @@ def test_the_callers_token_goes_to_marked_servers_without_credentials_of_their_o
     assert prepared(**server).forwards_bearer is forwards
 
 
+@pytest.mark.parametrize(("server", "seconds"), [({}, 60), ({"listing_seconds": 5}, 5), ({"listing_seconds": "0"}, 0)])
+def test_listings_of_callers_are_kept_for_a_minute_or_as_configured(server: Mapping[str, Any], seconds: float) -> None:
+    assert prepared(forward_inbound_auth=True, **server).listing_seconds == seconds
+
+
 def test_without_a_token_exchange_there_is_none() -> None:
     assert prepared(forward_inbound_auth=True).token_exchange is None
 

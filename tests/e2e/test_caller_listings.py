@@ -1,0 +1,342 @@
+"""Listings that are cached for each caller: how many requests that saves, whose they are, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fastmcp import FastMCP
+from fastmcp.server.dependencies import get_http_headers
+from fastmcp.server.middleware import Middleware
+from fastmcp.tools import ToolResult
+
+from tests.e2e.calling import EACH_VERSION, ask
+from tests.e2e.forwarding import (
+    ANN,
+    BOB,
+    FORWARDS,
+    KINDS,
+    NOBODY,
+    TOKENS,
+    Noting,
+    ask_as,
+    bearers,
+    one_user,
+    use_everything,
+    world,
+)
+from tests.e2e.test_token_exchange import AuthorizationServer
+from tests.support.asgi import headers_of, respond
+from tests.support.gateway import Agent, until_idle
+from tests.support.listener import reserved_port, serve_app
+from tests.support.scripted_llm import call_tools, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from fastmcp.tools import Tool
+
+    from tests.e2e.forwarding import World
+    from tests.support.asgi import AsgiApp, Receive, Scope, Send
+    from tests.support.gateway import Limits
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+pytestmark = pytest.mark.usefixtures("patience")
+NAMES = {ANN: "ann", BOB: "bob", NOBODY: "nobody"}
+LISTED = ["server/discover", "tools/list", "tools/call"]
+KNOWN = ["tools/call"]
+
+
+async def requests_of(it: World, notes: Noting, who: str, **more: Any) -> list[str]:
+    """The JSON-RPC requests of one call at the downstream."""
+    notes.recorder.clear()
+    await ask_as(it, who, **more)
+    await until_idle(it.served)
+    return notes.recorder.rpc_methods
+
+
+# --- Requests
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
+async def test_second_call_of_a_caller_sends_only_the_tool_call(version: str, tmp_path: Path) -> None:
+    notes = Noting(era="modern")
+    async with one_user(tmp_path, notes) as it:
+        for who in TOKENS:
+            assert await requests_of(it, notes, who, version=version) == LISTED
+            assert await requests_of(it, notes, who, version=version) == KNOWN
+            assert bearers(notes.recorder.requests) == {TOKENS[who]}
+
+
+@pytest.mark.parametrize("kind", ["initialize", "stateful"])
+async def test_second_call_to_a_server_of_the_older_era_only_has_its_own_session(kind: str, tmp_path: Path) -> None:
+    notes = Noting(**KINDS[kind])
+    async with one_user(tmp_path, notes) as it:
+        sessions = set()
+        for who in (ANN, BOB, ANN, BOB):
+            methods = await requests_of(it, notes, who)
+            sessions |= {one.headers.get("mcp-session-id") for one in notes.recorder.requests}
+        assert methods == ["initialize", "notifications/initialized", "tools/call"]
+        assert not [one for one in notes.recorder.requests if "cookie" in one.headers]
+    assert len(sessions - {None}) == (4 if kind == "stateful" else 0)
+
+
+async def test_call_that_uses_no_tool_sends_nothing_once_the_listing_is_known(tmp_path: Path) -> None:
+    notes = Noting(era="modern")
+    async with one_user(tmp_path, notes, script=lambda request: say(" ".join(request.tools))) as it:
+        assert await requests_of(it, notes, ANN) == LISTED[:2]
+        assert await requests_of(it, notes, ANN) == []
+        assert await ask_as(it, ANN) == "notes__note"
+
+
+async def test_listing_is_used_for_its_time_and_for_no_longer(tmp_path: Path, limits: Limits) -> None:
+    now = 0.0
+    limits.runtime.listings.clock = lambda: now
+    notes = Noting(era="modern", settings={**FORWARDS, "listing_seconds": 20})
+    async with one_user(tmp_path, notes) as it:
+        assert await requests_of(it, notes, ANN) == LISTED
+        now = 19.0
+        assert await requests_of(it, notes, ANN) == KNOWN
+        now = 20.0
+        assert await requests_of(it, notes, ANN) == LISTED
+
+
+@pytest.mark.parametrize("settings", [FORWARDS, {}])
+async def test_listing_is_never_kept_if_it_may_be_kept_for_0_seconds(settings: dict[str, Any], tmp_path: Path) -> None:
+    notes = Noting(era="modern", settings={**settings, "listing_seconds": 0})
+    async with one_user(tmp_path, notes) as it:
+        for _ in range(2):
+            assert await requests_of(it, notes, NOBODY) == LISTED
+
+
+@pytest.mark.parametrize("forwarded", [True, False])
+async def test_ttl_of_a_server_that_sets_one_shortens_the_time(forwarded: bool, tmp_path: Path, limits: Limits) -> None:
+    now = 0.0
+    limits.runtime.listings.clock = lambda: now
+    server = noting_with_ttl(seconds=5)
+    notes = Noting(era="modern", server=server, settings=FORWARDS if forwarded else {})
+    async with one_user(tmp_path, notes) as it:
+        await notes_known(it, notes)
+        now += 4
+        assert await requests_of(it, notes, ANN) == KNOWN
+        now += 2
+        assert "tools/list" in await requests_of(it, notes, ANN)
+
+
+def noting_with_ttl(seconds: int) -> FastMCP:
+    server = FastMCP("notes", cache_ttl=seconds)
+
+    @server.tool
+    def note(who: str) -> str:
+        """Note who asked."""
+        return f"notes noted {who}"
+
+    return server
+
+
+async def notes_known(it: World, notes: Noting) -> None:
+    while await requests_of(it, notes, ANN) != KNOWN:
+        pass
+
+
+async def test_exchanged_token_that_is_renewed_finds_the_callers_listing(tmp_path: Path) -> None:
+    login = AuthorizationServer(expires_in=1)  # less than the reserve: each request has its token exchanged
+    async with serve_app(login.app) as serving:
+        exchange = {"token_endpoint": f"{serving.base_url}/token", "client_id": "pallas"}
+        notes = Noting(era="modern", settings={**FORWARDS, "token_exchange": exchange})
+        async with notes.serve(), world(tmp_path, {"user": Agent(["notes"])}, {"notes": notes.entry}) as it:
+            for who in (ANN, BOB):
+                assert await requests_of(it, notes, who) == LISTED
+                assert await requests_of(it, notes, who) == KNOWN
+                assert notes.recorder.requests[0].bearer == login.issued[-1]
+                assert login.issued[-1].endswith(f"-for-{TOKENS[who]}")
+    assert len(set(login.issued)) == len(login.issued) > 4
+
+
+@pytest.mark.parametrize("per_port", [False, True])
+async def test_peer_that_forwards_knows_the_listing_of_each_caller(per_port: bool, tmp_path: Path) -> None:
+    notes = Noting(era="modern")
+    with reserved_port() as user, reserved_port() as peer:
+        agents = {
+            "user": Agent(["peer"], settings={"port": user}),
+            "peer": Agent(["notes"], settings={"port": peer}),
+        }
+        servers = {"peer": {"url": f"http://localhost:{peer}/mcp", **FORWARDS}}
+        gateway = {"per_port": per_port, "host": "127.0.0.1", "port": 0}
+        async with notes.serve(), world(tmp_path, agents, {**servers, "notes": notes.entry}, gateway=gateway) as it:
+            url = f"http://127.0.0.1:{user}/mcp" if per_port else it.url()
+            for who in (ANN, BOB):
+                for expected in (LISTED, KNOWN):
+                    notes.recorder.clear()
+                    assert "noted" in (await ask(url, who, bearer=TOKENS[who])).text
+                    await until_idle(it.served)
+                    assert notes.recorder.rpc_methods == expected
+                    assert bearers(notes.recorder.requests) == {TOKENS[who]}
+
+
+# --- Whose listing
+
+
+class Personal(Middleware):
+    """Gives each caller a tool and a prompt of its own, and the tool that all have its own schema and description."""
+
+    async def on_list_tools(self, context: Any, call_next: Any) -> Sequence[Tool]:
+        who, tools = asking(), await call_next(context)
+        schema = {"type": "object", "properties": {f"{who}s_secret": {"type": "string"}}}
+        return [
+            tool.model_copy(update={"parameters": schema, "description": f"Notes of {who}."})
+            for tool in tools
+            if tool.name in ("note", f"{who}s_tool")
+        ]
+
+    async def on_list_prompts(self, context: Any, call_next: Any) -> Any:
+        return [one for one in await call_next(context) if one.name == f"{asking()}s_prompt"]
+
+    async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+        del call_next
+        if "fail" in (context.message.arguments or {}):
+            raise ValueError("it fails")
+        return ToolResult(content=f"noted for {asking()}")
+
+
+def asking() -> str:
+    authorization = get_http_headers(include={"authorization"}).get("authorization", "Bearer token-of-nobody")
+    return authorization.removeprefix("Bearer token-of-")
+
+
+def personal() -> FastMCP:
+    """A server with other tools, schemas and prompts for each caller, which declares them public for an hour."""
+    server = FastMCP("notes", middleware=[Personal()], cache_ttl=3600, cache_scope="public")
+    for name in ("note", *(f"{who}s_tool" for who in NAMES.values())):
+
+        @server.tool(name=name, output_schema=None)
+        def note() -> str:
+            """Replaced."""
+            return ""
+
+    for who in NAMES.values():
+
+        @server.prompt(name=f"{who}s_prompt")
+        def prompt() -> str:
+            """Replaced."""
+            return ""
+
+    return server
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_callers_see_their_own_tools_and_schemas_under_load(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def shows_tools(request: LlmRequest) -> Turn:
+        if request.tool_results:
+            return say(json.dumps(request.body["tools"]) + " ".join(request.tool_results.values()))
+        return call_tools([(name, {"fail": True} if fails else {}) for name in request.tools])
+
+    listed = []
+    notes = Noting(**KINDS[kind], server=personal())
+    async with one_user(tmp_path, notes, script=shows_tools) as it:
+        for fails in (False, False, True, False):  # noqa: B007  the script reads it
+            notes.recorder.clear()
+            everybody = [who for who in TOKENS for _ in range(4)]
+            for who, seen in zip(everybody, await asyncio.gather(*(ask_as(it, who) for who in everybody)), strict=True):
+                assert set(re.findall("ann|bob|nobody", seen)) == {NAMES[who]}
+                assert f"{NAMES[who]}s_secret" in seen
+            await until_idle(it.served)
+            listed.append(notes.recorder.rpc_methods.count("tools/list"))
+    assert listed[0] >= len(TOKENS)
+    assert listed[1] == 0
+    assert listed[3] >= len(TOKENS)  # after the errors
+    logged = " ".join(str(vars(record)) for record in caplog.records)
+    assert not [token for token in TOKENS.values() if token and token in logged]
+
+
+async def test_caller_without_a_token_gets_nothing_of_a_caller_with_one(tmp_path: Path) -> None:
+    notes = Noting(server=personal())
+    async with one_user(tmp_path, notes, script=lambda request: say(json.dumps(request.body.get("tools")))) as it:
+        await ask_as(it, ANN)
+        for who in (NOBODY, BOB, NOBODY):
+            assert set(re.findall("ann|bob|nobody", await ask_as(it, who))) == {NAMES[who]}
+
+
+# --- The end of a listing
+
+
+class Bouncer:
+    """Answers the requests of some callers with a status."""
+
+    def __init__(self) -> None:
+        self.refused: dict[str, int] = {}
+
+    def wrapping(self, app: AsgiApp) -> AsgiApp:
+        async def bounced(scope: Scope, receive: Receive, send: Send) -> None:
+            token = headers_of(scope).get("authorization", "") if scope["type"] == "http" else ""
+            if (status := self.refused.get(token.removeprefix("Bearer "))) is not None:
+                await respond(send, status, "no")
+            else:
+                await app(scope, receive, send)
+
+        return bounced
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("status", [401, 403, 503])
+async def test_refused_caller_has_no_listing_any_more_and_others_keep_theirs(
+    status: int, kind: str, tmp_path: Path
+) -> None:
+    bouncer = Bouncer()
+    notes = Noting(**KINDS[kind], wrapped=bouncer.wrapping)
+    async with one_user(tmp_path, notes) as it:
+        for who in (ANN, BOB):
+            await ask_as(it, who)
+        bouncer.refused["token-of-ann"] = status
+        assert "noted" not in await ask_as(it, ANN)  # with the tools of the listing, whose use is refused
+        assert await ask_as(it, ANN) == "no tools"
+        assert await ask_as(it, ANN) == "no tools"
+        assert "tools/list" not in await requests_of(it, notes, BOB)
+        bouncer.refused.clear()
+        assert "tools/list" in await requests_of(it, notes, ANN)
+        assert "tools/list" not in await requests_of(it, notes, ANN)
+
+
+async def test_refusal_in_a_call_of_one_agent_ends_the_callers_listings_of_all_agents(tmp_path: Path) -> None:
+    bouncer = Bouncer()
+    notes = Noting(wrapped=bouncer.wrapping)
+    agents = {"user": Agent(["notes"]), "other": Agent(["notes"])}
+    async with notes.serve(), world(tmp_path, agents, {"notes": notes.entry}) as it:
+        for agent in agents:
+            await ask_as(it, ANN, agent=agent)
+        bouncer.refused["token-of-ann"] = 403
+        assert "noted" not in await ask_as(it, ANN)
+        assert await ask_as(it, ANN, agent="other") == "no tools"
+
+
+async def test_error_of_a_tool_has_the_caller_list_again(tmp_path: Path) -> None:
+    wrong = [{"who": ANN}, {"who": ANN}, {}, {"who": ANN}, {"who": ANN}]
+
+    def script(request: LlmRequest) -> Turn:
+        return use_everything(request) if request.tool_results else call_tools([("notes__note", wrong.pop(0))])
+
+    notes = Noting(era="modern")
+    async with one_user(tmp_path, notes, script=script) as it:
+        seen = [await requests_of(it, notes, ANN) for _ in range(len(wrong))]
+    assert seen == [LISTED, KNOWN, KNOWN, LISTED, KNOWN]
+
+
+async def test_reload_with_other_settings_empties_what_is_cached(tmp_path: Path) -> None:
+    notes = Noting(era="modern")
+    async with one_user(tmp_path, notes) as it:
+        for expected in (LISTED, KNOWN):
+            assert await requests_of(it, notes, ANN) == expected
+        server = {"headers": {"x-team": "blue"}}
+        it.served.project.edit(lambda settings: settings["mcp"]["servers"]["notes"].update(server), CONFIG)
+        await it.served.reload()
+        assert await requests_of(it, notes, ANN) == LISTED
+        assert {one.headers.get("x-team") for one in notes.recorder.requests} == {"blue"}
+
+
+CONFIG = "fastagent.config.yaml"

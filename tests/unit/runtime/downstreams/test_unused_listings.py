@@ -1,0 +1,106 @@
+"""Prompts and resources are listed when they are used, and not with the tools."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fast_agent.config import MCPServerSettings, MCPSettings, Settings
+from fast_agent.context import Context
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from fast_agent.mcp_server_registry import ServerRegistry
+from fastmcp import FastMCP
+
+from pallas_gateway.runtime import patches
+from pallas_gateway.runtime.call_scope import CallScope, entered
+from pallas_gateway.runtime.downstreams import connecting
+from pallas_gateway.runtime.settings.hosting import prepare_servers
+from tests.support.downstreams import Downstream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+CONNECTED = ["server/discover", "tools/list"]
+APP = "ui://board/page"
+
+
+def server_with_prompts(*, app: bool = False) -> FastMCP:
+    """A server with a tool, two prompts and a resource; with `app`, the tool refers to the resource."""
+    server = FastMCP("tools")
+
+    @server.tool(meta={"ui": {"resourceUri": APP}} if app else None)
+    def one() -> str:
+        """Do one."""
+        return "done"
+
+    @server.prompt
+    def hello(name: str) -> str:
+        """Greet."""
+        return f"Hello {name}"
+
+    @server.prompt
+    def bye() -> str:
+        """Leave."""
+        return "Bye"
+
+    @server.resource(APP, mime_type="text/html;profile=mcp-app")
+    def page() -> str:
+        return "<p>page</p>"
+
+    return server
+
+
+@asynccontextmanager
+async def attached(**kind: Any) -> AsyncIterator[tuple[MCPAggregator, Downstream]]:
+    patches.prepare()
+    downstream = Downstream(server_with_prompts(**kind), stateless=True, era="modern")
+    async with downstream.serve():
+        settings = Settings(mcp=MCPSettings(servers={"tools": MCPServerSettings(transport="http", url=downstream.url)}))
+        prepare_servers(settings, {})
+        context = Context(config=settings, server_registry=ServerRegistry(settings))
+        with entered(CallScope(connect=_nothing)):
+            async with MCPAggregator(["tools"], context=context, name="agent") as aggregator:
+                await connecting.attach(aggregator, "tools")
+                yield aggregator, downstream
+
+
+async def _nothing(_: MCPAggregator) -> None:
+    """Connect nothing; the test attaches."""
+
+
+async def test_connecting_lists_only_tools() -> None:
+    async with attached() as (_, downstream):
+        assert downstream.recorder.rpc_methods == CONNECTED
+
+
+@pytest.mark.parametrize("server", [None, "tools"])
+async def test_prompts_are_listed_once_when_code_asks_for_them(server: str | None) -> None:
+    async with attached() as (aggregator, downstream):
+        for _ in range(2):
+            prompts = await aggregator.list_prompts(server)
+            assert [one.name for one in prompts["tools"]] == ["hello", "bye"]
+        assert downstream.recorder.rpc_methods == [*CONNECTED, "prompts/list"]
+
+
+@pytest.mark.parametrize(("name", "server"), [("hello", None), ("hello", "tools"), ("tools__hello", None)])
+async def test_prompt_is_found_by_its_name(name: str, server: str | None) -> None:
+    async with attached() as (aggregator, downstream):
+        found = await aggregator.get_prompt(name, {"name": "Ann"}, server)
+        assert [getattr(one.content, "text", "") for one in found.messages] == ["Hello Ann"]
+        assert downstream.recorder.rpc_methods == [*CONNECTED, "prompts/list", "prompts/get"]
+
+
+async def test_prompt_that_does_not_exist_is_not_requested_by_name() -> None:
+    async with attached() as (aggregator, downstream):
+        missing = await aggregator.get_prompt("other", None, "tools")
+        assert missing.description == "Prompt 'other' not found on server 'tools'"
+        assert downstream.recorder.rpc_methods == [*CONNECTED, "prompts/list"]
+
+
+async def test_resources_are_listed_if_a_tool_refers_to_one() -> None:
+    async with attached(app=True) as (aggregator, downstream):
+        assert downstream.recorder.rpc_methods == [*CONNECTED, "resources/list", "resources/read"]
+        app = await aggregator.get_app_integration_config("tools")
+        assert app is not None
+        assert [str(one.uri) for one in app.resources] == [APP]
