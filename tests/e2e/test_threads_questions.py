@@ -25,6 +25,7 @@ from tests.support.waiting import Changes, Gate, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from tests.support.asking import Asking
@@ -67,17 +68,21 @@ class Api:
         found = await self.http.get(f"/threads/{thread_id}/messages")
         return dict(found.raise_for_status().json()["messages"][-1])
 
-    @asynccontextmanager
-    async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[Stream]:
-        async with self.http.stream("POST", path, json=body, headers=EVENTS) as response:
-            assert response.status_code == 200
-            stream = Stream(response)
-            reading = asyncio.create_task(stream.read())
-            try:
-                yield stream
-            finally:
-                reading.cancel()
-                await asyncio.wait({reading})
+    def stream(self, path: str, body: dict[str, Any]) -> AbstractAsyncContextManager[Stream]:
+        return stream_of(self.http, path, body)
+
+
+@asynccontextmanager
+async def stream_of(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> AsyncGenerator[Stream]:
+    async with http.stream("POST", path, json=body, headers=EVENTS) as response:
+        assert response.status_code == 200
+        stream = Stream(response)
+        reading = asyncio.create_task(stream.read())
+        try:
+            yield stream
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
 
 
 class Stream:

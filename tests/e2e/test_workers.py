@@ -25,6 +25,7 @@ from pallas_gateway.telemetry.metrics import Metrics
 from tests.e2e.calling import EACH_VERSION, answer_of, ask
 from tests.e2e.fleet import fleet
 from tests.e2e.test_questions import Person, accept, client_of, told
+from tests.e2e.test_threads_questions import stream_of
 from tests.e2e.watching import calling
 from tests.support.clients import EACH_ERA, MODERN_VERSION, Connect, raw_client, text_of
 from tests.support.exposition import lint
@@ -183,6 +184,22 @@ async def test_a_thread_goes_on_at_whichever_worker_its_next_message_comes_to(se
 
     ended = of_thread(await served.calls_ended(lambda records: len(of_thread(records)) == len(turns)))
     assert [record["worker"] for record in ended] in ([1, 2, 1, 2], [2, 1, 2, 1])
+
+
+async def test_a_question_of_a_thread_is_answered_and_its_stream_goes_on_at_another_worker(
+    served: WorkerManager,
+) -> None:
+    one, other = sorted(served.pids)
+    async with AsyncExitStack() as stack:
+        first, second, third = [await _kept(served, pid, stack) for pid in (one, other, other)]
+        asked = (await first.post("/agents/peer/chat", json={"message": "ask"})).raise_for_status().json()
+        path, (question,) = f"/threads/{asked['threadId']}/answers", asked["questions"]
+        events = await stack.enter_async_context(stream_of(second, path, {"answers": {}}))
+        assert (await events.event("question"))["id"] == question["id"]
+        given = {question["id"]: {"action": "accept", "content": {"name": "Ada"}}}
+        answered = (await third.post(path, json={"answers": given})).raise_for_status().json()
+        final = await events.event("final")
+    assert (asked["stopReason"], answered["content"], final["content"]) == ("input_needed", *2 * ('{"name": "Ada"}',))
 
 
 @pytest.mark.parametrize(("begun", "cancelled", "path"), [(0, 1, ROOT), (1, 0, ROOT), (0, 0, ROOT), (0, 1, ALL)])
@@ -434,6 +451,15 @@ async def _door(served: WorkerManager, pid: int, path: str) -> AsyncGenerator[ht
     with served.only(pid):
         async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
             yield http
+
+
+async def _kept(served: WorkerManager, pid: int, stack: AsyncExitStack) -> httpx.AsyncClient:
+    """A client of the threads API that keeps its connection to one worker."""
+    base = f"{served.base_url}/api/v1"
+    http = await stack.enter_async_context(httpx.AsyncClient(base_url=base, trust_env=False, timeout=60))
+    with served.only(pid):
+        (await http.get("/agents")).raise_for_status()
+    return http
 
 
 async def _clients_of_each(served: WorkerManager, stack: AsyncExitStack) -> list[RawClient]:
