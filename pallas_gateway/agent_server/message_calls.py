@@ -159,9 +159,9 @@ async def _continued(agent: HostedAgent, running: RunningCalls, request: ToolReq
     try:
         found = await _found(agent, running, request)
     except MCPError:
-        return gone(running.open_calls, request.round, None)
+        return gone(running.open_calls, request.round)
     if isinstance(found, Continued) and found.waiting is None:
-        return gone(running.open_calls, request.round, found.resumed)
+        return gone(running.open_calls, request.round, found)
     return found
 
 

@@ -24,7 +24,7 @@ from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.forms import size_of
 from pallas_gateway.calls.open_calls import OpenCall
 from pallas_gateway.calls.questions import ORIGINS_META_KEY, Answer
-from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.errors import CallFailedError, CallRefusedError
 from pallas_gateway.limits import QuestionLimits
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 END_META_KEY = "pallas/end"
 """True in `_meta` of a repeated request that ends its call and answers no question."""
 _LIMITS = QuestionLimits()
+_MAY_WAIT = (
+    "The call was cancelled. If it waits at another replica of the gateway, it ends there when its state expires, "
+    "without another turn of the model."
+)
 
 
 def sealing(calls: OpenCalls, endpoint: str) -> RequestStateBoundary:
@@ -106,8 +110,8 @@ class Resumption:
 class Continued:
     """The call that a request goes on with: one that waits in this process, or one to resume; none for a new call.
 
-    `is_lost` if the call has ended with its process and cannot be resumed. `gone` is the id of a call that the request
-    would end and that does not wait in this gateway.
+    `is_lost` if the call has ended with its process, or is one of another replica, and is not resumed. `gone` is the id
+    of a call that the request would end and that does not wait in this gateway.
     """
 
     waiting: OpenCall | None = None
@@ -135,7 +139,7 @@ class Continued:
             CallFailedError: `cancelled`.
         """
         if self.gone is not None:
-            raise cut_off(stopping=False)
+            raise CallFailedError(_MAY_WAIT, reason="cancelled") if self.is_lost else cut_off(stopping=False)
         if self.is_lost:
             message = "The call that asked has ended with its process. Call the tool again, without requestState."
             raise CallRefusedError(message, reason="call_again")
@@ -185,11 +189,11 @@ def no_such_call() -> MCPError:
     return MCPError(INVALID_PARAMS, "Invalid or expired requestState", {"reason": "invalid_request_state"})
 
 
-def gone(calls: OpenCalls, round_: Round, resumed: Resumption | None) -> Continued:
-    """Return a call to end that is in no process of this gateway; its state is used up."""
-    if resumed is not None:
-        calls.admit(resumed.at.ticket)
-    return Continued(gone=(round_.state or "").split(".", 3)[1])
+def gone(calls: OpenCalls, round_: Round, lost: Continued | None = None) -> Continued:
+    """Return a call to end that has ended, or is `lost`; its state is used up."""
+    if lost is not None and lost.resumed is not None:
+        calls.admit(lost.resumed.at.ticket)
+    return Continued(is_lost=lost is not None, gone=(round_.state or "").split(".", 3)[1])
 
 
 async def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:

@@ -77,10 +77,13 @@ async def ended(asked: Asked, *, bearer: str = "mine", url: str | None = None, *
         return await client.request("tools/call", params, meta=END)
 
 
-def assert_cancelled(reply: RawReply) -> None:
+ENDED = "The call was cancelled."
+
+
+def assert_cancelled(reply: RawReply, text: str = ENDED) -> None:
     result = answer_of(reply)
     assert result.is_error
-    assert result.text == "The call was cancelled."
+    assert result.text == text
     assert result.meta["stop_reason"] == "cancelled"
 
 
@@ -129,9 +132,32 @@ async def test_a_call_is_ended_whichever_process_gets_the_request(tmp_path: Path
         assert not downstream.answers
 
 
+MAY_WAIT = (
+    f"{ENDED} If it waits at another replica of the gateway, it ends there when its state expires, "
+    "without another turn of the model."
+)
+
+
+async def test_a_call_that_waits_at_another_replica_is_ended_only_here_and_the_result_tells_so(tmp_path: Path) -> None:
+    keys = {"state_keys": ["k" * 32]}
+    async with (
+        asking_downstream("modern") as downstream,
+        scripted_llm(calls_the_tool_it_is_told) as llm,
+        running(project_of(tmp_path / "one", llm, {"url": downstream.url}, gateway=keys)) as one,
+        running(project_of(tmp_path / "two", llm, {"url": downstream.url}, gateway=keys)) as two,
+    ):
+        asked = await asked_at(one.url("user"))
+        assert_cancelled(await ended(asked, url=two.url("user")), MAY_WAIT)
+        assert (await asked.repeat(url=two.url("user"))).error["code"] == INVALID_PARAMS
+        assert (len(one.gateway.running.open_calls), len(llm.requests), downstream.answers) == (1, 1, [])
+        assert_cancelled(await ended(asked))
+        await until_idle(one)
+        assert len(llm.requests) == 1
+
+
 async def test_a_call_that_is_ended_after_a_restart_is_not_resumed(tmp_path: Path) -> None:
     async with asking_downstream("modern") as downstream, resumed(tmp_path, downstream.url, "name") as call:
-        assert_cancelled(await ended(call.asked))
+        assert_cancelled(await ended(call.asked), MAY_WAIT)
         assert (await call.asked.repeat()).error["code"] == INVALID_PARAMS
         assert_cancelled(await ended(call.asked))
         assert not call.llm.requests
