@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp_types import ElicitRequestFormParams
 
+from pallas_gateway.calls.questions import ORIGIN_META_KEY
 from tests.e2e.test_questions import CAN_BE_ASKED, Person, accept, client_of, gateway_of, told
 from tests.e2e.watching import speaker
 from tests.support.asking import FORM, asking_downstream
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
-from tests.support.gateway import Agent
-from tests.support.scripted_llm import call_tools, say
+from tests.support.gateway import Agent, running, write_project
+from tests.support.scripted_llm import call_tools, say, scripted_llm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -210,3 +211,38 @@ async def test_a_question_in_a_workflow_comes_in_the_name_of_the_inner_agent_tha
             assert "accept" in answer
         accepted = served.metric("pallas_questions_total", agent="flow", kind="form", outcome="accepted")
         assert accepted == 2 * len(asking)
+
+
+# --- an agent of another gateway -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
+async def test_an_approval_at_another_gateway_comes_as_a_form_of_that_server(mode: str, tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        results = list(request.tool_results.values())
+        return say(results[0]) if results else call_tools([("far__send_message", {"message": "wipe"})])
+
+    person = Person(accept(decision="deny"), accept(decision="once"))
+    agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path / "far", {"url": downstream.url}, agent) as far,
+        scripted_llm(script) as llm,
+        running(
+            write_project(
+                tmp_path / "near",
+                {"user": Agent(["far"])},
+                llm_url=llm.base_url,
+                servers={"far": {"url": far.url("user")}},
+            )
+        ) as near,
+    ):
+        async with client_of(near.url("user"), person, mode) as client:
+            assert "the caller did not give it" in await told(client, "go")
+            assert await told(client, "go") == "wiped /"
+        assert len(downstream.recorder.calls("wipe")) == 1
+    for asked in person.asked:
+        assert asked.message.startswith("far: user: May the tool asking/wipe run with these arguments?")
+    if mode == "legacy":  # not what the other gateway marks: any server could write that
+        origin = {"kind": "form", "agent": "user", "server": "far"}
+        assert [dict(one.meta or {}) for one in person.asked] == [{ORIGIN_META_KEY: origin}] * 2
