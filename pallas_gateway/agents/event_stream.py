@@ -7,7 +7,8 @@
                 case TextDelta(text): ...      # joined as they are: all that the served agent says
                 case ToolCalled(): ...         # id, agent, server, name, arguments
                 case ToolResulted(): ...       # the same id, and whether it went well
-                case Asked(): ...              # only with `given`: set its answer
+                case Streamed(payload): ...    # only with `payloads`: the assistant stream, also of peers
+            case Asked(): ...              # only with `given`: set its answer
                 case QuestionClosed(): ...     # the id of that question
                 case DrainBegun(): ...         # the gateway is stopping: a call that waits for its caller ends
                 case Replied(reply): ...       # always the last one; look at `reply.failure`
@@ -38,8 +39,14 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def begun(
-    agent: HostedAgent, call: Call, running: RunningCalls, *, live: bool, given: Mapping[str, Answer] | None = None
+async def begun(  # noqa: PLR0913  options are keywords
+    agent: HostedAgent,
+    call: Call,
+    running: RunningCalls,
+    *,
+    live: bool,
+    given: Mapping[str, Answer] | None = None,
+    payloads: bool = False,
 ) -> AsyncIterator[AsyncIterator[Event]]:
     """Begin `call`; its events may be read once, inside the block.
 
@@ -49,13 +56,14 @@ async def begun(
         running: the gateway's, to say why a call was cut off.
         live: text comes as the model produces it; otherwise turn by turn, which costs less.
         given: answers to questions that a resumed call puts again; None if the caller cannot be asked.
+        payloads: payloads of the assistant stream are events, too.
 
     Raises:
         CallRefusedError: while events are read, before the first one: `busy`, `images_unsupported`, …
         AgentUnavailableError: likewise; the agent is not ready.
         CallFailedError: while events are read: the call was cut off, `stopped` or `cancelled`.
     """
-    channel = EventChannel(live=live, given=given)
+    channel = EventChannel(live=live, given=given, payloads=payloads)
     work = agent.begin(call, channel)
     work.add_done_callback(lambda _: channel.close())
     try:

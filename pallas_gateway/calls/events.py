@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_types import TextContent
 
 from pallas_gateway.calls.asking import CANNOT_ASK
-from pallas_gateway.calls.assistant_stream import LONGEST_RESULT, ToolsEnded, TurnEnded
+from pallas_gateway.calls.assistant_stream import ANSWER, LONGEST_RESULT, QUESTION, ToolsEnded, TurnEnded, delta
 from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.telemetry.redaction import cleaned_data
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence, Set
 
     from pallas_gateway.calls.asking import Asker
-    from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter
+    from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter, Payload
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.calls.questions import Action, Answer, Mode, Question
 
@@ -68,6 +68,13 @@ class ToolResulted:
 
 
 @dataclass(frozen=True, slots=True)
+class Streamed:
+    """A payload of the assistant stream, as MCP clients receive it, also of peers; only in calls that want these."""
+
+    payload: Payload
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A question to the caller, only in calls that may ask; the reader sets the `answer`.
 
@@ -103,7 +110,7 @@ class Replied:
     reply: Reply
 
 
-type Event = Admitted | TextDelta | ToolCalled | ToolResulted | Asked | QuestionClosed | DrainBegun | Replied
+type Event = Admitted | TextDelta | ToolCalled | ToolResulted | Streamed | Asked | QuestionClosed | DrainBegun | Replied
 
 
 def text_of(reply: Reply) -> str:
@@ -120,11 +127,12 @@ class EventChannel:
 
     With `live`, text comes as the model produces it, otherwise turn by turn. What a slow reader has not taken yet is
     text joined together, so it is no more than the answer. Questions are events if there is `given`: answers to those
-    that a resumed call puts again.
+    that a resumed call puts again. With `payloads`, each payload of the assistant stream is an event, too.
     """
 
-    def __init__(self, *, live: bool, given: Mapping[str, Answer] | None = None) -> None:
+    def __init__(self, *, live: bool, given: Mapping[str, Answer] | None = None, payloads: bool = False) -> None:
         self.options = StreamOptions(deltas=live)
+        self._payloads = payloads
         self.checkpoint: Callable[[Set[str]], str | None] = lambda _: None
         self.asker: Asker = CANNOT_ASK if given is None else _EventAsker(self, dict(given))
         self._said = _Said()
@@ -141,11 +149,15 @@ class EventChannel:
 
     def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
         """More of what an agent is saying now."""
+        if self._payloads:
+            self._stream(delta(emitter, iteration, text))
         if emitter.is_served:
             self._text(self._said.more(iteration, text))
 
     def event(self, event: AssistantEvent) -> None:
-        """An agent has ended a turn, or its tools; a peer's are not for this stream."""
+        """An agent has ended a turn, or its tools; a peer's are only payloads."""
+        if self._payloads:
+            self._stream(event.payload())
         if isinstance(event, TurnEnded):
             self._turn_ended(event)
         elif isinstance(event, ToolsEnded):
@@ -197,6 +209,10 @@ class EventChannel:
                 return
             self._something.clear()
             await self._something.wait()
+
+    def _stream(self, payload: Payload) -> None:
+        if payload["kind"] not in (QUESTION, ANSWER):  # those are events of their own
+            self._put(Streamed(cleaned_data(payload)))
 
     def _text(self, text: str) -> None:
         if not text:

@@ -52,6 +52,9 @@ class Outcome:
         return "error" if self.answer is None else "complete"
 
 
+CANCELLED = Outcome(error_reason="cancelled", error="The call was cancelled.")
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One message and its outcome; `number` counts from 1, without gaps.

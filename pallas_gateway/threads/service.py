@@ -18,6 +18,7 @@ from pallas_gateway.threads.migrating import migrate
 from pallas_gateway.threads.question_store import QuestionStore
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.store import Store
+from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Threads:
         self._limits = limits = limits or ThreadLimits()
         self._database = Database(url, folder, busy_seconds=limits.busy_seconds)
         self._store = Store(self._database, lease_seconds, limits)
+        self._changes = ThreadChanges(self._database)
         self._turns = Turns(self._store, lease_seconds)
         self._questions = OpenQuestions(QuestionStore(self._database), limits.answers_seconds)
         self._opening = TaskOwner(close_seconds=0)
@@ -78,6 +80,12 @@ class Threads:
         """
         self._refuse_unless_open()
         return self._store
+
+    @property
+    def changes(self) -> ThreadChanges:
+        """Changes of threads by their owners; raises as `store`."""
+        self._refuse_unless_open()
+        return self._changes
 
     @property
     def turns(self) -> Turns:

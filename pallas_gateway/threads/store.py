@@ -42,7 +42,7 @@ type Position = tuple[int, str]
 
 _TEXTS = (turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
 _SIZE = sum((octets(column) for column in _TEXTS), literal(0)).label("size")
-_SHOWN = (threads.c.id, threads.c.agent, threads.c.title, threads.c.created_at, threads.c.updated_at, threads.c.turns)
+SHOWN = (threads.c.id, threads.c.agent, threads.c.title, threads.c.created_at, threads.c.updated_at, threads.c.turns)
 
 
 def _writing[**P, T](work: _Method[P, T]) -> _Transaction[P, T]:
@@ -81,7 +81,7 @@ class Store:
     async def create(self, connection: AsyncConnection, owner: str, agent: str, title: str | None = None) -> Thread:
         """Create a thread without turns."""
         values = {"id": secrets.token_hex(ID_CHARACTERS // 2), "owner": owner, "agent": agent, "title": title}
-        new = insert(threads).values(**values, created_at=now(), updated_at=now(), turns=0).returning(*_SHOWN)
+        new = insert(threads).values(**values, created_at=now(), updated_at=now(), turns=0).returning(*SHOWN)
         return thread_of((await connection.execute(new)).one())
 
     @_reading
@@ -91,7 +91,7 @@ class Store:
         Raises:
             ThreadNotFoundError: there is none, or it has another owner.
         """
-        wanted = select(*_SHOWN).where(threads.c.id == thread_id, threads.c.owner == owner)
+        wanted = select(*SHOWN).where(threads.c.id == thread_id, threads.c.owner == owner)
         row = (await connection.execute(wanted)).one_or_none()
         if row is None:
             raise ThreadNotFoundError(f"no thread '{thread_id}'")
@@ -103,7 +103,7 @@ class Store:
     ) -> Sequence[Thread]:
         """At most `limit` of the owner's threads with an agent, by their last change, newest first."""
         place = tuple_(threads.c.updated_at, threads.c.id)
-        wanted = select(*_SHOWN).where(threads.c.owner == owner, threads.c.agent == agent)
+        wanted = select(*SHOWN).where(threads.c.owner == owner, threads.c.agent == agent)
         if after is not None:
             wanted = wanted.where(place < tuple_(*after))
         wanted = wanted.order_by(threads.c.updated_at.desc(), threads.c.id.desc()).limit(limit)
@@ -172,7 +172,7 @@ class Store:
         holder = secrets.token_hex(16)
         taken = (
             update(threads)
-            .where(threads.c.id == thread_id, _is_free())
+            .where(threads.c.id == thread_id, is_free())
             .values(**self._held_by(holder), turns=threads.c.turns + 1, updated_at=now())
             .returning(threads.c.turns)
         )
@@ -223,7 +223,7 @@ class Store:
             QuestionNotOpenError: the turn cannot be resumed.
         """
         holder = secrets.token_hex(16)
-        is_left = and_(threads.c.id == thread_id, threads.c.turns == number, _is_free())
+        is_left = and_(threads.c.id == thread_id, threads.c.turns == number, is_free())
         taken = update(threads).where(is_left).values(**self._held_by(holder), updated_at=now())
         if (await connection.execute(taken)).rowcount != 1:
             return None
@@ -262,7 +262,8 @@ async def _fitting(
     return last, False
 
 
-def _is_free() -> ColumnElement[bool]:
+def is_free() -> ColumnElement[bool]:
+    """No call holds the lease of the thread."""
     return or_(threads.c.lease_holder.is_(None), threads.c.lease_until < now())
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.threads.records import (
+    CANCELLED,
     History,
     LeaseLostError,
     Outcome,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 RENEWALS = 4  # of a lease in its lifetime, so that a short outage of the database does not lose it
 POLL_SECONDS = (0.05, 0.5)  # shortest and longest pause between two attempts to get another process's lease
 _WRITE_AGAIN_SECONDS = (0.2, 1.0, 3.0)  # pauses between attempts to store an answer
-_CANCELLED = Outcome(error_reason="cancelled", error="The call was cancelled.")
 _log = logging.getLogger("pallas.threads")
 
 
@@ -48,6 +48,8 @@ class OpenTurn:
         self.lease = lease
         self.history = History()
         self.is_ended = False
+        self.look = asyncio.Event()
+        """Set it to renew the lease at once, and so to notice its loss."""
 
     @property
     def number(self) -> int:
@@ -174,7 +176,7 @@ class Turns:
             except LeaseLostError:
                 raise
             except asyncio.CancelledError:
-                await turn.fail(_CANCELLED)
+                await turn.fail(CANCELLED)
                 raise
             except Exception as error:
                 await turn.fail(_failure(error))
@@ -226,7 +228,7 @@ class Turns:
         if beginning.cancelled() or beginning.exception() is not None:
             return
         if (lease := beginning.result()) is not None:
-            await OpenTurn(self._store, lease, self._tasks, is_first=is_first).fail(_CANCELLED)
+            await OpenTurn(self._store, lease, self._tasks, is_first=is_first).fail(CANCELLED)
 
     @asynccontextmanager
     async def _kept(self, turn: OpenTurn) -> AsyncIterator[None]:
@@ -240,7 +242,10 @@ class Turns:
 
     async def _renew(self, turn: OpenTurn) -> None:
         while True:
-            await asyncio.sleep(self._lease_seconds / RENEWALS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._lease_seconds / RENEWALS):
+                    await turn.look.wait()
+            turn.look.clear()
             try:
                 is_held = await self._store.renew(turn.lease)
             except ThreadsUnavailableError:

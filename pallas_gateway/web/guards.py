@@ -89,7 +89,7 @@ def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
     return CORSMiddleware(
         app,
         allow_origins=origins,
-        allow_methods=("GET", "POST", "DELETE"),
+        allow_methods=("GET", "POST", "PATCH", "DELETE"),
         allow_headers=(*_MCP_REQUEST_HEADERS, *more),
         expose_headers=(*_MCP_RESPONSE_HEADERS, *exposed),
     )

@@ -53,6 +53,8 @@ def _server(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
     published: dict[str, Any] = {"title": title, "description": description}
     if capabilities is not None:
         published["capabilities"] = capabilities
+    if gateway.configuration.deployment.gateway.threads is not None:
+        published["threads"] = gateway.addresses.absolute("/api/v1/")
     server: dict[str, Any] = {
         "$schema": SCHEMA,
         "name": gateway.configuration.registry_name(agent.name),

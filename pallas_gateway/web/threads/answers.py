@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.events import Event, TextDelta, ToolCalled, ToolResulted
+from pallas_gateway.calls.events import Event, Streamed, TextDelta, ToolCalled, ToolResulted
 from pallas_gateway.calls.parameters import params_schema
 
 if TYPE_CHECKING:
@@ -61,8 +61,13 @@ def message_page(page: TurnPage) -> Json:
     return {"messages": messages, "nextAfter": page.turns[-1].number if page.has_more else None}
 
 
-def event_of(event: Event) -> Json | None:
-    """An event of a running call; None for the reply, which is a response of its own."""
+def event_of(event: Event, *, as_assistant: bool = False) -> Json | None:
+    """An event of a running call; None for the reply, which is a response of its own.
+
+    With `as_assistant`, payloads of the assistant stream take the place of the agent's own texts and tools.
+    """
+    if as_assistant:
+        return {"type": "assistant", "data": event.payload} if isinstance(event, Streamed) else None
     match event:
         case TextDelta(text):
             return {"type": "text", "delta": text}

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.errors import STOPPING, GatewayError
@@ -29,7 +29,6 @@ from pallas_gateway.web.threads.turn_run import Services
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-    from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
@@ -57,6 +56,8 @@ class ThreadsApi:
             (re.compile(r"agents/([^/]+)"), {"GET": self._agent}),
             (re.compile(r"agents/([^/]+)/chat"), {"POST": self._chat}),
             (re.compile(r"agents/([^/]+)/threads"), {"GET": self._list_threads, "POST": self._new_thread}),
+            (re.compile(r"threads/([^/]+)"), {"PATCH": self._rename, "DELETE": self._remove}),
+            (re.compile(r"threads/([^/]+)/cancel"), {"POST": self._cancel}),
             (re.compile(r"threads/([^/]+)/messages"), {"GET": self._messages}),
             (re.compile(r"threads/([^/]+)/answers"), {"POST": self._answers}),
         )
@@ -112,9 +113,34 @@ class ThreadsApi:
 
     async def _new_thread(self, request: Request, name: str) -> Response:
         caller, agent = await self._admitted(request, name, runs=True)
-        title = requests.new_thread_title(await self._body(request))
+        title = requests.thread_title(await self._body(request))
         thread = await self._threads.store.create(owner_of(caller), agent.name, title)
         return JSONResponse(answers.thread(thread), status_code=201)
+
+    async def _rename(self, request: Request, thread_id: str) -> Response:
+        thread = await self._changing(request, thread_id)
+        title = requests.thread_title(await self._body(request))
+        return JSONResponse(answers.thread(await self._threads.changes.rename(thread.id, title)))
+
+    async def _remove(self, request: Request, thread_id: str) -> Response:
+        thread = await self._changing(request, thread_id)
+        await self._threads.changes.remove(thread.id)
+        return Response(status_code=204)
+
+    async def _cancel(self, request: Request, thread_id: str) -> Response:
+        thread = await self._changing(request, thread_id)
+        await self._body(request)  # a page of another site can send an empty one only with a preflight
+        if (live := self._live.find(thread.id, thread.turns)) is not None:
+            await live.cancel()
+        await self._threads.changes.cancel(thread.id)
+        return Response(status_code=204)
+
+    async def _changing(self, request: Request, thread_id: str) -> Thread:
+        """The caller's own thread of that id, whose agent it may run."""
+        requests.no_parameters(request)
+        caller, thread = await self._owned(request, thread_id)
+        self._agent_for(request, caller, thread.agent, Action.RUN)
+        return thread
 
     async def _messages(self, request: Request, thread_id: str) -> Response:
         limit, after = requests.page(request, "after"), requests.after_turn(request)
@@ -139,10 +165,11 @@ class ThreadsApi:
         requests.no_parameters(request)
         caller, thread = await self._owned(request, thread_id)
         agent = self._agent_for(request, caller, thread.agent, Action.RUN)
-        events, given = requests.wants_events(request), requests.given_answers(await self._body(request))
+        events, body = requests.wants_events(request), await self._body(request)
+        given = requests.given_answers(body)
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
-            answering = GivenAnswers(agent, thread, given, self._services(), response)
+            answering = GivenAnswers(agent, thread, given, body, self._services(), response)
             arrival = Arrival(agent, caller, request.headers)
             return serve_call(arrival, answering.parse, answering.answer, answering.deliver)
 

@@ -62,8 +62,10 @@ class Chat:
             opened = turns.first_turn(self._new, call.message, call.call_id)
         else:
             opened = turns.turn(thread_id, call.message, call.call_id, wait_seconds=self.services.queue_seconds)
-        self._turn = turn = LiveTurn(thread_id, is_first=self._new is not None)
-        run = TurnRun(self.agent, self.services, turn, events is not None, self.body.get("params"))
+        in_background, as_assistant = (requests.flag(self.body, one) for one in requests.SWITCHES)
+        self._turn = turn = LiveTurn(thread_id, is_first=self._new is not None, in_background=in_background)
+        params = self.body.get("params")
+        run = TurnRun(self.agent, self.services, turn, events is not None, params, as_assistant=as_assistant)
         self.services.live.begin(turn, run.run(call, opened))
         return await (turn.reply() if events is None else turn.stream(events))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.threads.records import QuestionNotOpenError
+from pallas_gateway.web.threads import requests
 from pallas_gateway.web.threads.errors import ApiError
 from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
 from pallas_gateway.web.threads.stored_turn import StoredTurn, TurnLeftError, turn_in
@@ -31,6 +32,7 @@ class GivenAnswers:
         agent: that of the thread.
         thread: the caller's own; its latest turn asks.
         given: answers by the ids of their questions; without any, the request goes on with the turn.
+        body: of the request; its switches are those of a call that is resumed.
         services: of the gateway.
         response: to the request.
     """
@@ -38,6 +40,7 @@ class GivenAnswers:
     agent: HostedAgent
     thread: Thread
     given: Mapping[str, Answer]
+    body: Mapping[str, Any]
     services: Services
     response: TurnResponse
     _turn: LiveTurn | StoredTurn | None = None  # None before the answers were given
@@ -84,8 +87,10 @@ class GivenAnswers:
 
     def _resumed(self, call: Call, number: int) -> LiveTurn:
         """Go on in this process with a turn that another one has left."""
-        turn = LiveTurn(self.thread.id, is_first=False)
-        run = TurnRun(self.agent, self.services, turn, self.response.events is not None, given=self.given)
+        in_background, as_assistant = (requests.flag(self.body, one) for one in requests.SWITCHES)
+        turn = LiveTurn(self.thread.id, is_first=False, in_background=in_background)
+        is_streamed = self.response.events is not None
+        run = TurnRun(self.agent, self.services, turn, is_streamed, given=self.given, as_assistant=as_assistant)
         opened = self.services.threads.turns.resumed_turn(self.thread.id, number, run.resume)
         self.services.live.begin(turn, run.run(call, opened))
         return turn

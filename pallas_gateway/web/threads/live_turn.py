@@ -2,6 +2,7 @@
 
 A turn may have several clients: the one that sent the message, and those that answered a question of it. When the last
 one disconnects, the call ends, unless a question is open: then it waits for the answer, which another request brings.
+A call in the background goes on without clients, and each new client receives its events from the beginning.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.call import Reply
+from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.web.threads import answers
 from pallas_gateway.web.threads.outbox import Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Coroutine
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine
     from typing import Any
 
     from pallas_gateway.calls.questions import Action, Question
@@ -60,8 +62,11 @@ class ShownTurn:
 class LiveTurn(ShownTurn):
     """A turn whose call runs in this process."""
 
-    def __init__(self, thread_id: str, *, is_first: bool) -> None:
+    def __init__(self, thread_id: str, *, is_first: bool, in_background: bool = False) -> None:
         super().__init__(thread_id, is_first=is_first)
+        self.in_background = in_background
+        self.on_left: Callable[[], None] = lambda: None
+        """Called when the last client leaves a call in the background."""
         self._work: asyncio.Task[Reply]
         self._asked = asyncio.Event()
         self._readers: list[Outbox] = []
@@ -83,7 +88,8 @@ class LiveTurn(ShownTurn):
 
     def send(self, event: answers.Json) -> None:
         """Send an event to the clients that read, or keep it for the next one."""
-        for reader in self._readers or (self._missed,):
+        kept = (self._missed,) if self.in_background or not self._readers else ()
+        for reader in (*self._readers, *kept):
             reader.put(event)
 
     def ask(self, question: Question) -> None:
@@ -105,6 +111,11 @@ class LiveTurn(ShownTurn):
         for reader in self._readers:
             reader.put({"type": "answer", "id": question_id, "action": action})
 
+    async def cancel(self) -> None:
+        """End the call, and wait until its turn is stored as cancelled."""
+        self._work.cancel()
+        await asyncio.wait({self._work})
+
     def _ended(self, _: asyncio.Task[Reply]) -> None:
         for reader in self._readers:
             reader.close()
@@ -119,13 +130,13 @@ class LiveTurn(ShownTurn):
                 await asyncio.wait({self._work, asked}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 asked.cancel()
-        return self._work.result() if self._work.done() else INPUT_NEEDED
+        return self._result() if self._work.done() else INPUT_NEEDED
 
     async def stream(self, events: ServerSentEvents) -> Reply:
-        """Send the events from here on, and what no client has read; return the reply."""
-        outbox, self._missed = self._missed, Outbox()
+        """Send the events from here on, and what no client has read; in the background, all; return the reply."""
+        outbox, self._missed = self._missed, self._missed.copy() if self.in_background else Outbox()
         self._readers.append(outbox)
-        if self.number is not None:
+        if self.number is not None and not self.in_background:
             self._missed.put({"type": "thread", **self.about()})
         for question in self.questions.values():
             outbox.put({"type": "question", **answers.question(question)})
@@ -138,18 +149,32 @@ class LiveTurn(ShownTurn):
                         await events.data(line)
             finally:
                 self._readers.remove(outbox)
+        return self._result()
+
+    def _result(self) -> Reply:
+        """Return the reply.
+
+        Raises:
+            GatewayError: the call has failed or was cancelled.
+        """
+        if self._work.cancelled():
+            raise cut_off(stopping=False)
         return self._work.result()
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[None]:
-        """Count a client for the block; if it is the last one and leaves the block early, the call ends."""
+        """Count a client for the block; if it is the last one and leaves the block early, the call ends.
+
+        A call in the background goes on, as does one with open questions.
+        """
         self._clients += 1
         try:
             yield
         except BaseException:
-            if self._clients == 1 and not self.questions:
-                self._work.cancel()
-                await asyncio.wait({self._work})
+            if self._clients == 1 and self.in_background:
+                self.on_left()
+            elif self._clients == 1 and not self.questions:
+                await self.cancel()
             raise
         finally:
             self._clients -= 1

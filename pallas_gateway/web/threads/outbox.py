@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pallas_gateway.calls.assistant_stream import DELTA
 from pallas_gateway.web.threads.answers import line
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ _KEPT = ("thread", "question", "answer")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Pieces of text that are sent as one event, or the line of another event."""
+    """Pieces of text that are sent as one event, `head` without its text; or the line of another event."""
 
     pieces: list[str]
-    is_text: bool
+    head: Json | None
     may_be_dropped: bool
 
 
@@ -43,16 +44,22 @@ class Outbox:
 
     def put(self, event: Json) -> None:
         """Add an event."""
-        is_text = event["type"] == "text"
-        piece = event["delta"] if is_text else line(event)
-        if is_text and self._waiting and self._waiting[-1].is_text:
+        head, piece = _parted(event)
+        if head is not None and self._waiting and self._waiting[-1].head == head:
             self._waiting[-1].pieces.append(piece)
         else:
-            self._waiting.append(_Entry([piece], is_text, may_be_dropped=event["type"] not in _KEPT))
+            self._waiting.append(_Entry([piece], head, may_be_dropped=event["type"] not in _KEPT))
         self._size += len(piece)
         while self._size > self._most_waiting and self._drop_oldest():
             pass
         self._something.set()
+
+    def copy(self) -> Outbox:
+        """Return another queue of the same events."""
+        other = Outbox(self._most_waiting)
+        other._waiting.extend(replace(entry, pieces=[*entry.pieces]) for entry in self._waiting)
+        other._size = self._size
+        return other
 
     def close(self) -> None:
         """End `lines` after the queued events."""
@@ -72,7 +79,7 @@ class Outbox:
     def _line(self, entry: _Entry) -> str:
         text = "".join(entry.pieces)
         self._size -= len(text)
-        return line({"type": "text", "delta": text}) if entry.is_text else text
+        return text if entry.head is None else line(_whole(entry.head, text))
 
     def _drop_oldest(self) -> bool:
         for index, entry in enumerate(self._waiting):
@@ -81,3 +88,16 @@ class Outbox:
                 del self._waiting[index]
                 return True
         return False
+
+
+def _parted(event: Json) -> tuple[Json | None, str]:
+    """An event of live text without its text, and the text; None and the line of another event."""
+    if event["type"] == "text":
+        return {"type": "text"}, event["delta"]
+    if event["type"] == "assistant" and event["data"].get("kind") == DELTA:
+        return {"type": "assistant", "data": {**event["data"], "text": ""}}, event["data"]["text"]
+    return None, line(event)
+
+
+def _whole(head: Json, text: str) -> Json:
+    return {**head, "data": {**head["data"], "text": text}} if "data" in head else {**head, "delta": text}

@@ -34,7 +34,8 @@ LONGEST_TITLE = 200
 DEFAULT_LIMIT, MOST = 50, 200  # entries of one page
 LAST_TURN = 2**31 - 1
 MOST_ANSWERS = QuestionLimits().at_once  # of one request
-_CHAT_KEYS = ("message", "threadId", "images", "params")
+SWITCHES = BACKGROUND, ASSISTANT_STREAM = ("background", "assistantStream")
+_CHAT_KEYS = ("message", "threadId", "images", "params", *SWITCHES)
 _OUTCOMES: Mapping[str, Outcome] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _JSON, _EVENTS = "application/json", "text/event-stream"
@@ -89,6 +90,8 @@ def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_images
         raise _bad("'message' is required.")
     text = _text("message", body["message"])
     refuse_too_many(None, body.get("images"), max_images)
+    for switch in SWITCHES:
+        flag(body, switch)
     return ChatRequest(current_message(text, body.get("images")), thread_id, parse(body.get("params"), settings))
 
 
@@ -98,11 +101,20 @@ def given_answers(body: Mapping[str, Any]) -> dict[str, Answer]:
     Raises:
         CallRefusedError: `bad_input`.
     """
-    _refuse_unknown(body, ("answers",))
+    _refuse_unknown(body, ("answers", *SWITCHES))
+    for switch in SWITCHES:
+        flag(body, switch)
     given = body.get("answers")
     if not isinstance(given, dict) or len(given) > MOST_ANSWERS:
         raise _bad(f"'answers' must be an object of at most {MOST_ANSWERS} answers by the ids of their questions.")
     return {_text("answers", id_): _answer(one) for id_, one in given.items()}
+
+
+def flag(body: Mapping[str, Any], key: str) -> bool:
+    """A switch of a body, off if it is not given; raises as `given_answers`."""
+    if not isinstance(value := body.get(key, False), bool):
+        raise _bad(f"'{key}' must be true or false.")
+    return value
 
 
 def _answer(given: object) -> Answer:
@@ -118,8 +130,8 @@ def _answer(given: object) -> Answer:
     return Answer(_OUTCOMES[action], content if action == "accept" else None)
 
 
-def new_thread_title(body: Mapping[str, Any]) -> str | None:
-    """The title in the body of a `POST …/threads`.
+def thread_title(body: Mapping[str, Any]) -> str | None:
+    """The title in the body of a `POST …/threads` or a `PATCH`.
 
     Raises:
         CallRefusedError: `bad_input`.

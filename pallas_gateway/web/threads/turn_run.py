@@ -62,6 +62,7 @@ class TurnRun:
         is_streamed: text is sent as the model produces it.
         params: of the message, as the client gave them.
         given: answers to questions of a resumed call.
+        as_assistant: the events are payloads of the assistant stream.
     """
 
     agent: HostedAgent
@@ -70,6 +71,7 @@ class TurnRun:
     is_streamed: bool
     params: Mapping[str, Any] | None = None
     given: Mapping[str, Answer] = field(default_factory=dict)
+    as_assistant: bool = False
     _resumed: Checkpoint | None = None
     _checkpoint: Callable[[Set[str]], str | None] = lambda _: None
     _can_be_resumed: bool = False
@@ -78,6 +80,7 @@ class TurnRun:
         """Have the agent answer within a turn of the thread, and store the outcome."""
         async with opened as turn:
             self.shown.left_out = turn.history.left_out
+            self.shown.on_left = turn.look.set  # another process may have cancelled the turn
             if not self.shown.is_first:
                 self._keep(turn)
             try:
@@ -111,7 +114,8 @@ class TurnRun:
         running = self.services.running
         if running.draining:  # the drain may have begun while the call waited for its turn
             raise cut_off(stopping=True)
-        async with begun(self.agent, call, running, live=self.is_streamed, given=self.given) as events:
+        options = {"live": self.is_streamed, "payloads": self.as_assistant}
+        async with begun(self.agent, call, running, given=self.given, **options) as events:
             async for event in events:
                 match event:
                     case Admitted() if self.shown.is_first:
@@ -120,7 +124,7 @@ class TurnRun:
                         await self._note(event, turn)
                     case Replied(reply):
                         return reply
-                    case _ if (document := answers.event_of(event)) is not None:
+                    case _ if (document := answers.event_of(event, as_assistant=self.as_assistant)) is not None:
                         self.shown.send(document)
         raise AssertionError("the last event is the reply")
 

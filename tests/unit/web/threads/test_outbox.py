@@ -61,3 +61,16 @@ async def test_an_event_that_is_too_large_by_itself_is_dropped() -> None:
     box.put(text("x" * 21))
     box.put(text("y"))
     assert await taken(box) == [THREAD]
+
+
+async def test_live_text_of_one_turn_is_joined_and_a_copy_has_its_own_events() -> None:
+    def delta(agent: str, text: str) -> dict[str, Any]:
+        return {"type": "assistant", "data": {"kind": "assistant_delta", "agent": agent, "iteration": 1, "text": text}}
+
+    box, chunk = Outbox(), {"type": "assistant", "data": {"kind": "assistant_chunk", "text": "ab"}}
+    for event in (delta("one", "a"), delta("one", "b"), delta("two", "c"), chunk):
+        box.put(event)
+    other = box.copy()
+    other.put(text("more"))
+    assert await taken(box) == [delta("one", "ab"), delta("two", "c"), chunk]
+    assert (await taken(other))[-1] == text("more")

@@ -1,0 +1,140 @@
+"""Calls of threads that go on without their client, the end of calls, and what owners change in their threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.identity.static_keys import hash_of
+from pallas_gateway.web.registry import PUBLISHER
+from tests.e2e.test_questions import chain_of_agents
+from tests.e2e.test_threads_questions import ACCEPT, Api, http_of, serving
+from tests.support.asking import asking_downstream
+from tests.support.gateway import until_idle
+from tests.support.scripted_llm import say, stream
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+BOTH = {"background": True, "assistantStream": True}
+
+
+def kinds(events: list[dict[str, Any]]) -> list[str]:
+    """The types of events, and those of payloads, without repetitions."""
+    names = [one["data"]["kind"] if one["type"] == "assistant" else one["type"] for one in events]
+    return [name for index, name in enumerate(names) if name != (names[index - 1] if index else None)]
+
+
+async def test_a_call_in_the_background_goes_on_and_each_client_receives_all_its_events(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return stream(["one ", "two"], gate) if request.last_user_text == "go" else say("fine")
+
+    async with serving(tmp_path, script=script) as api:
+        async with api.stream("/agents/user/chat", {"message": "go", **BOTH}) as first:
+            thread_id = (await first.event("thread"))["threadId"]
+            await first.event("assistant")
+        left = await api.last(thread_id)
+        path = f"/threads/{thread_id}/answers"
+        async with api.stream(path, {"answers": {}}) as second, api.stream(path, {"answers": {}}) as third:
+            await second.event("assistant")
+            await third.event("assistant")
+            gate.open()
+            finals = [await one.event("final") for one in (second, third)]
+        await until_idle(api.served)
+        registry = (await api.http.get(f"{api.served.base_url}/.well-known/mcp/server.json")).json()["servers"]
+        plain = (await api.chat("again", threadId=thread_id))["content"]
+    assert left["status"] == "pending"
+    assert [one["server"]["_meta"][PUBLISHER]["threads"] for one in registry] == [
+        api.served.gateway.addresses.absolute("/api/v1/")
+    ]
+    assert kinds(second.events) == kinds(third.events) == ["thread", "assistant_delta", "assistant_chunk", "final"]
+    assert second.events[1]["data"]["text"].startswith("one ")
+    assert [one["content"] for one in finals] == ["one two"] * 2
+    assert plain == "fine"
+
+
+async def test_a_cancelled_call_ends_and_its_thread_is_free(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return stream(["one ", "two"], gate) if request.last_user_text == "go" else say("fine")
+
+    async with serving(tmp_path, script=script) as api:
+        async with api.stream("/agents/user/chat", {"message": "go", **BOTH}) as running:
+            thread_id = (await running.event("thread"))["threadId"]
+            await running.event("assistant")
+            deleted = await api.http.delete(f"/threads/{thread_id}")
+            cancelled = [await api.http.post(f"/threads/{thread_id}/cancel") for _ in range(2)]
+            error = await running.event("error")
+        await until_idle(api.served)
+        ended = await api.last(thread_id)
+        again = await api.chat("again", threadId=thread_id)
+    assert (deleted.status_code, deleted.json()["error"]) == (409, "thread_busy")
+    assert [one.status_code for one in cancelled] == [204, 204]
+    assert error["reason"] == ended["error"]["reason"] == "cancelled"
+    assert again["content"] == "fine"
+
+
+async def test_another_gateway_cancels_a_call_as_soon_as_its_client_has_left(tmp_path: Path) -> None:
+    gate = Gate()
+    async with serving(tmp_path, script=lambda _: stream(["one ", "two"], gate)) as api:
+        async with api.stream("/agents/user/chat", {"message": "go", **BOTH}) as running:
+            thread_id = (await running.event("thread"))["threadId"]
+            await running.event("assistant")
+            assert api.served.gateway.threads is not None
+            await api.served.gateway.threads.changes.cancel(thread_id)  # as another process does
+        await until_idle(api.served)  # before a lease of 30 s is renewed
+        assert (await api.last(thread_id))["error"]["reason"] == "cancelled"
+
+
+async def test_owners_rename_and_delete_their_threads(tmp_path: Path) -> None:
+    tokens = [
+        {"name": name, "sha256": hash_of(name), "grants": [grant]}
+        for name, grant in {"ann": "run:agents", "bob": "run:agents", "eve": "view:agents"}.items()
+    ]
+    async with serving(tmp_path, script=lambda _: say("fine"), auth={"tokens": tokens}) as api:
+        ann = {"Authorization": "Bearer ann"}
+        made = (await api.http.post("/agents/user/chat", json={"message": "hi"}, headers=ann)).json()["threadId"]
+        path = f"/threads/{made}"
+        refused = [
+            await api.http.request(method, f"{path}{tail}", headers={"Authorization": f"Bearer {name}"})
+            for name in ("bob", "eve")
+            for method, tail in (("PATCH", ""), ("DELETE", ""), ("POST", "/cancel"))
+        ]
+        too_long = await api.http.patch(path, json={"title": "x" * 201}, headers=ann)
+        named = await api.http.patch(path, json={"title": "Ours"}, headers=ann)
+        listed = (await api.http.get("/agents/user/threads", headers=ann)).json()["threads"]
+        deleted = await api.http.delete(path, headers=ann)
+        gone = await api.http.get(f"{path}/messages", headers=ann)
+    assert [one.status_code for one in refused] == [404] * 6
+    assert too_long.status_code == 400
+    assert (named.status_code, named.json()["title"]) == (200, "Ours")
+    assert [(one["id"], one["title"]) for one in listed] == [(made, "Ours")]
+    assert (deleted.status_code, gone.status_code) == (204, 404)
+
+
+async def test_payloads_of_nested_agents_have_the_path_of_their_question(tmp_path: Path) -> None:
+    threads = {"threads": "sqlite:///threads.db"}
+    async with (
+        asking_downstream("modern") as downstream,
+        chain_of_agents(tmp_path, downstream.url, gateway=threads) as served,
+        http_of(served) as http,
+    ):
+        api = Api(served, downstream, http)
+        async with api.stream("/agents/boss/chat", {"message": "user: name", **BOTH}) as running:
+            asked = await running.event("question")
+            thread_id = running.events[0]["threadId"]
+            await api.answer(thread_id, {asked["id"]: ACCEPT})
+            final = await running.event("final")
+
+    async def path_of_user() -> list[str]:
+        found = [one["data"] for one in running.events if one["type"] == "assistant"]
+        return next(one["call_path"] for one in found if one["agent"] == "user")
+
+    assert await eventually(path_of_user) == asked["callPath"] != []
+    assert "tool_call" not in running.types
+    assert "Ada" in final["content"]
