@@ -5,7 +5,7 @@
 
 import { html, useSignal } from '../html.js';
 import { nameOf } from '../calls.js';
-import { versionOf } from '../running_call.js';
+import { versionOf } from '../shown_call.js';
 import { cut, duration, harmless, shown } from '../text.js';
 import { Markdown, Plain } from './text.js';
 

@@ -12,7 +12,7 @@ import { Plain } from './text.js';
 const MOST_ROWS = 500;
 
 /**
- * @param {{call: import('../running_call.js').RunningCall, agent: import('../state.js').Agent, args: Record<string, any>,
+ * @param {{call: import('../shown_call.js').ShownCall, agent: import('../state.js').Agent, args: Record<string, any>,
  *   onClose: () => void}} props
  */
 export function CallInspector({ call, agent, args, onClose }) {
@@ -65,7 +65,7 @@ function tokens(usage) {
   return Object.fromEntries(Object.entries(usage ?? {}).filter(([kind]) => kind in names).map(([kind, count]) => [names[kind], Number(count).toLocaleString()]));
 }
 
-/** @param {{call: import('../running_call.js').RunningCall}} props */
+/** @param {{call: import('../shown_call.js').ShownCall}} props */
 function Waterfall({ call }) {
   const rows = useMemo(() => waterfall(call.tree.root), [call]);
   const end = Math.max(1, ...rows.slice(0, MOST_ROWS).map((row) => row.ended ?? row.began));

@@ -13,8 +13,8 @@ import { Markdown } from './text.js';
 const LONGEST_NOW = 160;
 
 /**
- * @typedef {import('../running_call.js').RunningCall} RunningCall
- * @typedef {{call: RunningCall, agent: import('../state.js').Agent, args: () => Record<string, any>,
+ * @typedef {import('../shown_call.js').ShownCall} ShownCall
+ * @typedef {{call: ShownCall, agent: import('../state.js').Agent, args: () => Record<string, any>,
  *   onEdit: (() => void) | null, onRetry: (() => void) | null}} Props
  */
 
@@ -50,14 +50,14 @@ export function TurnView({ call, agent, args, onEdit, onRetry }) {
   `;
 }
 
-/** @param {{call: RunningCall}} props */
+/** @param {{call: ShownCall}} props */
 function Steps({ call }) {
   if (call.isLive) return html`<${Entries} place=${call.tree.root} />`;
   return html`<${StoredSteps} call=${call} />`;
 }
 
 /** What a call did that was read from the store: its steps stay closed until they are looked at. */
-/** @param {{call: RunningCall}} props */
+/** @param {{call: ShownCall}} props */
 function StoredSteps({ call }) {
   const opened = useSignal(call.turn.state !== 'complete');
   const count = call.turn.events.filter(({ message }) => message?.params?.data?.kind === 'assistant_chunk').length;
@@ -75,7 +75,7 @@ function StoredSteps({ call }) {
 }
 
 /** The state of a running call in words; the seconds since its last event. */
-/** @param {{call: RunningCall}} props */
+/** @param {{call: ShownCall}} props */
 function Pulse({ call }) {
   const now = useSignal(performance.now());
   useEffect(() => {
@@ -88,7 +88,7 @@ function Pulse({ call }) {
   return html`<p class="pulse"><span class="dot" aria-hidden="true"></span><span>${what}</span><span class="since">last event ${seconds} s ago</span></p>`;
 }
 
-/** @param {{call: RunningCall}} props */
+/** @param {{call: ShownCall}} props */
 function Outcome({ call }) {
   const state = call.state.value;
   const outcome = call.outcome.value;
@@ -107,7 +107,7 @@ function Outcome({ call }) {
 
 /**
  * True if the answer is the last turn's text, which is shown already.
- * @param {RunningCall} call
+ * @param {ShownCall} call
  * @param {string} text
  */
 function isLastTurn(call, text) {
@@ -125,7 +125,7 @@ function notesOf(notes) {
 }
 
 /** Tokens, LLM turns, stop reason and seconds of a call. */
-/** @param {{call: RunningCall}} props */
+/** @param {{call: ShownCall}} props */
 function Facts({ call }) {
   const facts = call.outcome.value?.facts ?? {};
   const usage = facts.usage ?? {};
