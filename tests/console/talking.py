@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.e2e.watching import speaker
 from tests.support.asking import Asking, asking_downstream
@@ -62,8 +62,11 @@ class Talking:
 
 
 @asynccontextmanager
-async def talking(path: Path) -> AsyncGenerator[Talking]:
-    """Serve the agents of `SERVERS`; `user` asks its caller, and needs an approval for destructive tools."""
+async def talking(path: Path, **gateway: Any) -> AsyncGenerator[Talking]:
+    """Serve the agents of `SERVERS`; `user` asks its caller, and needs an approval for destructive tools.
+
+    `gateway` are settings of the gateway.
+    """
     gate = Gate()
 
     def script(request: LlmRequest) -> Turn:
@@ -94,7 +97,9 @@ async def talking(path: Path) -> AsyncGenerator[Talking]:
         peers = {name: {"url": f"http://localhost:{port}/mcp"} for name, port in ports.items()}
         async with scripted_llm(script) as llm, asking_downstream("modern") as asking:
             servers = {**peers, "asking": {"url": asking.url}, "gone": {"url": "http://127.0.0.1:9/mcp"}}
-            async with running(write_project(path, agents, llm_url=llm.base_url, servers=servers)) as served:
+            async with running(
+                write_project(path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway or None)
+            ) as served:
                 yield Talking(served, llm, asking, gate)
                 gate.open()
 

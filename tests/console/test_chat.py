@@ -317,6 +317,22 @@ async def test_a_question_that_has_expired_ends_the_call_with_the_reason(talk: T
 # --- conversations ---------------------------------------------------------------------------------------------------
 
 
+async def test_a_call_of_another_tab_is_shown_as_such_and_goes_on_here_when_it_has_ended(
+    talk: Talking, pages: Pages
+) -> None:
+    entered = talk.gate.waiting
+    page = await chat(pages, talk, "user", "hang")
+    await talk.gate.wait_for_entered(entered + 1)
+    other = await pages.another(page.context, talk.base_url, "#/agents/user")
+    await expect(log(other)).to_contain_text("This call runs in another tab.")
+    await other.get_by_role("textbox", name="Message").fill("more")
+    await expect(other.get_by_role("button", name="Send")).to_be_disabled()
+    await page.get_by_role("button", name="Stop").click()
+    await expect(log(other)).to_contain_text("Stopped.")
+    await other.get_by_role("button", name="Send").click()
+    await answered(other, "user heard more")
+
+
 async def test_a_conversation_is_kept_and_sent_as_history(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "user", "one")
     await answered(page, "user heard one as number 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from tests.cli.program import started
 from tests.deploy.ingress import caddy_below, nginx_below, place
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
+from tests.support.scripted_llm import hang, scripted_llm
+from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +64,20 @@ async def test_per_port_it_is_on_the_registrys_port(tmp_path: Path, pages: Pages
             await shows_echo(await pages.open(served.base_url))
 
 
-async def test_it_works_with_several_workers(tmp_path: Path, pages: Pages) -> None:
-    project = write_project(tmp_path, {"echo": Agent()}, gateway={"port": 0})
-    with started(["serve", "--workers", "2"], project.path) as program:
-        program.wait_for("Try:")
-        await shows_echo(await pages.open(program.url))
+async def test_several_workers_find_and_stop_a_call_of_the_page_that_was_reloaded(tmp_path: Path, pages: Pages) -> None:
+    gate = Gate()
+    async with scripted_llm(lambda _: hang(gate)) as llm:
+        settings = {"port": 0, "threads": "sqlite:///threads.db", "threads_lease_seconds": 2}
+        project = write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url, gateway=settings)
+        with started(["serve", "--workers", "2"], project.path) as program:
+            await asyncio.to_thread(program.wait_for, "Try:")  # the model is probed meanwhile
+            page = await pages.open(program.url)
+            await shows_echo(page)
+            await page.goto(f"{program.url}/console/#/agents/echo")
+            await page.get_by_role("textbox", name="Message").fill("wait")
+            await page.get_by_role("button", name="Send").click()
+            await gate.wait_for_entered()
+            await page.reload()
+            await page.get_by_role("button", name="Stop").click()
+            await expect(page.get_by_text("Stopped.")).to_be_visible()
+            await llm.wait_for_aborted(1)

@@ -143,7 +143,8 @@ async def test_a_stream_has_the_question_and_goes_on_when_another_request_answer
         final = await stream.event("final")
         ended = await api.last(thread_id)
         assert questions(api.served, "form", "accepted") == 1
-    question = {"agent": "user", "callPath": [], "kind": "form", "mode": "form", "message": f"asking: {FORM}"}
+    origin = {"agent": "user", "server": "asking", "callPath": []}
+    question = {**origin, "kind": "form", "mode": "form", "message": f"asking: {FORM}"}
     assert asked == {"type": "question", "id": asked["id"], **question, "schema": SCHEMA}
     assert (shown["status"], shown["content"]) == ("asking", None)
     assert [{"type": "question", **one} for one in shown["questions"]] == [asked]

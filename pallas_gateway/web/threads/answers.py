@@ -88,6 +88,7 @@ def question(one: Question) -> Json:
         "kind": one.kind,
         "mode": one.mode,
         "message": one.message,
+        **{name: value for name, value in (("server", one.server), ("tool", one.tool)) if value is not None},
         **({"url": one.url} if one.url is not None else form),
     }
 

@@ -165,13 +165,13 @@ class LiveTurn(ShownTurn):
     async def _client(self) -> AsyncIterator[None]:
         """Count a client for the block; if it is the last one and leaves the block early, the call ends.
 
-        A call in the background goes on, as does one with open questions.
+        A call in the background goes on once its turn is stored, as does one with open questions.
         """
         self._clients += 1
         try:
             yield
         except BaseException:
-            if self._clients == 1 and self.in_background:
+            if self._clients == 1 and self.in_background and self.number is not None:
                 self.on_left()
             elif self._clients == 1 and not self.questions:
                 await self.cancel()

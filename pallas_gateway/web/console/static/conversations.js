@@ -1,7 +1,5 @@
 /**
- * Conversations as the browser keeps them: values, their export and import, and their storage in IndexedDB.
- *
- * The gateway keeps nothing: each call gets the earlier turns as `history`. A conversation holds no token.
+ * Conversations: values, their export and import, and the storage of the browser's in IndexedDB. They hold no token.
  */
 
 import { ANSWERED, answersOf } from './asked.js';
@@ -10,10 +8,11 @@ import { cut } from './text.js';
 /**
  * @typedef {{data: string, mime_type: string}} Image
  * @typedef {{at: number, message: any}} Event one notification or answer of the caller, and the milliseconds since the call began
- * @typedef {'running' | 'complete' | 'error' | 'stopped' | 'interrupted'} TurnState
+ * @typedef {'running' | 'complete' | 'error' | 'stopped' | 'interrupted' | 'elsewhere'} TurnState `elsewhere`: another tab runs it
  * @typedef {{id: string, message: string, images: Image[], params: Record<string, any>, began: number, state: TurnState,
- *   error: string, result: any, events: Event[], leftOut: number}} Turn
- * @typedef {{id: string, agent: string, title: string, created: number, changed: number, turns: Turn[]}} Conversation
+ *   error: string, result: any, events: Event[], leftOut: number, number?: number}} Turn `number` in a thread of the gateway
+ * @typedef {{id: string, agent: string, title: string, created: number, changed: number, turns: Turn[],
+ *   isOnGateway?: boolean, threadId?: string}} Conversation `threadId`: of the gateway's, once the gateway has it
  */
 
 const FORMAT = 'pallas-gateway-conversation';
@@ -79,8 +78,14 @@ function isText(data) {
  * @param {Conversation} conversation
  */
 export function nameOf(conversation) {
-  const text = conversation.title || conversation.turns[0]?.message.trim().split('\n')[0] || 'New conversation';
+  const first = conversation.turns[0]?.message.trim().split('\n')[0];
+  const text = conversation.title || first || (conversation.threadId ? unnamed(conversation) : 'New conversation');
   return cut(text, LONGEST_NAME);
+}
+
+/** @param {Conversation} conversation */
+function unnamed({ created }) {
+  return `Conversation of ${new Date(created).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' })}`;
 }
 
 /**

@@ -197,10 +197,12 @@ export async function* events(stream) {
 }
 
 /**
+ * Send a request; throws a sentence for the user if there is no response.
+ *
  * @param {string} url
  * @param {RequestInit} init
  */
-async function send(url, init) {
+export async function send(url, init) {
   try {
     return await fetch(url, { ...init, credentials: 'omit', redirect: 'error', cache: 'no-store' });
   } catch (error) {
@@ -209,13 +211,21 @@ async function send(url, init) {
   }
 }
 
-/** @param {Response} response */
-async function jsonOf(response) {
+/**
+ * The object in a response, null if there is none.
+ *
+ * @param {Response} response
+ */
+export async function jsonOf(response) {
   return parsed(await response.text());
 }
 
-/** @param {string} text */
-function parsed(text) {
+/**
+ * The object in a text of JSON, null if there is none.
+ *
+ * @param {string} text
+ */
+export function parsed(text) {
   try {
     const value = JSON.parse(text);
     return typeof value === 'object' ? value : null;
@@ -238,10 +248,12 @@ function resultOf(message, status) {
 }
 
 /**
+ * The error of a refused request, with the gateway's sentence.
+ *
  * @param {any} body
  * @param {number} status
  */
-function refusal(body, status) {
+export function refusal(body, status) {
   const why = body?.error_description ?? (typeof body?.error === 'string' ? body.error : null);
   return new McpError(why ?? `The gateway answered with HTTP status ${status}.`, { status });
 }

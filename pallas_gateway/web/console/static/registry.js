@@ -15,6 +15,7 @@ const PUBLISHER = 'io.modelcontextprotocol.registry/publisher-provided';
  * @property {{model?: string, vision?: boolean, context_window?: number, max_output_tokens?: number}} capabilities
  * @property {boolean} needsToken
  * @property {string} registry the URL of its gateway; empty for this one
+ * @property {boolean} hasThreads its gateway keeps conversations
  */
 
 /**
@@ -50,6 +51,7 @@ function agentOf(server, registry) {
     capabilities: server.capabilities ?? {},
     needsToken: Array.isArray(remote.headers) && remote.headers.length > 0,
     registry,
+    hasThreads: typeof server._meta?.[PUBLISHER]?.threads === 'string',
   };
 }
 

@@ -1,18 +1,23 @@
 /**
- * The conversations with one agent as the page shows them: which is open, its calls, and how they are stored.
+ * The conversations with one agent as the page shows them: which is open, its calls, and who keeps them.
  *
  * A session outlives its view, so a call goes on while another view is shown.
  */
 
-import { signal } from './html.js';
-import { Conversations, historyOf, newConversation, newTurn } from './conversations.js';
-import { RunningCall } from './running_call.js';
-import { refresh, tokenFor } from './state.js';
+import { batch, signal } from './html.js';
+import { BrowserKeeper, argumentsOf } from './browser_keeper.js';
+import { newTurn } from './conversations.js';
+import { GatewayKeeper } from './gateway_keeper.js';
+import { McpError } from './mcp.js';
+import { refresh, token } from './state.js';
 
-const SAVE_SECONDS = 2;
-const store = new Conversations();
 /** @type {Map<string, Session>} */
 const sessions = new Map();
+
+// Conversations on the gateway belong to the owner of the token: those of the last one are not shown any more.
+token.subscribe(() => {
+  for (const session of sessions.values()) session.forgetGateway();
+});
 
 /**
  * Return the session of an agent.
@@ -31,74 +36,154 @@ function agentKey(agent) {
   return new URL(agent.url, document.baseURI).href;
 }
 
-/** @typedef {import('./conversations.js').Conversation} Conversation */
+/**
+ * @typedef {import('./conversations.js').Conversation} Conversation
+ * @typedef {import('./shown_call.js').ShownCall} ShownCall
+ */
 
 export class Session {
   /** @param {import('./state.js').Agent} agent */
   constructor(agent) {
     this.agent = agent;
     this.key = agentKey(agent);
+    this._browser = new BrowserKeeper(this);
+    this._gateway = new GatewayKeeper(this);
     /** @type {any} null before they are read */
     this.conversations = signal(null);
     /** @type {any} the open conversation */
-    this.open = signal(newConversation(this.key));
+    this.open = signal(this._newKeeper().begin());
     /** @type {any} calls of the open conversation, one for each turn */
     this.calls = signal([]);
-    /** @type {Map<string, RunningCall>} running calls by turn, of any conversation */
-    this._running = new Map();
+    /** True while the turns of the open conversation are read. */
+    this.isReading = signal(false);
     this.problem = signal('');
-    this._load(true);
-    window.addEventListener('focus', () => this._load(false));
+    /** @type {Map<string, ShownCall>} running calls by turn, of any conversation */
+    this._running = new Map();
+    /** @type {WeakMap<object, ShownCall>} */
+    this._calls = new WeakMap();
+    this.load(true);
+    window.addEventListener('focus', () => this.load());
     window.addEventListener('pagehide', () => {
       for (const call of this._running.values()) call.leave();
-      if (this.isRunning) this._save(this.open.value);
+      if (this.isRunning && !this.open.value.isOnGateway) this._browser.save(this.open.value);
     });
   }
 
-  /**
-   * Read the conversations, which another tab may have changed.
-   * @param {boolean} first
-   */
-  async _load(first) {
-    if (this._running.size) return; // what this tab has is newer
-    try {
-      const found = await store.list(this.key);
-      this.conversations.value = found;
-      const { id, changed, turns } = this.open.value;
-      const stored = found.find((one) => one.id === id);
-      if (stored && stored.changed > changed) this.show(stored);
-      else if (first && found.length && turns.length === 0) this.show(found[0]);
-    } catch (error) {
-      this.conversations.value = [];
-      this.problem.value = `Conversations cannot be stored in this browser: ${/** @type {Error} */ (error).message}`;
-    }
+  /** True if the gateway keeps new conversations. */
+  get isOnGateway() {
+    return this.agent.hasThreads && this.agent.registry === '';
   }
 
   /** True while a call of the open conversation runs. */
   get isRunning() {
-    return this.calls.value.some((/** @type {RunningCall} */ call) => call.state.value === 'running');
+    return this.calls.value.some((/** @type {ShownCall} */ call) => call.state.value === 'running');
+  }
+
+  /** True while another tab runs a call of the open conversation. */
+  get isElsewhere() {
+    return this.calls.value.some((/** @type {ShownCall} */ call) => call.state.value === 'elsewhere');
+  }
+
+  /**
+   * True if this page runs the call of a turn.
+   * @param {string} turn
+   */
+  runs(turn) {
+    return this._running.has(turn);
+  }
+
+  /**
+   * Read the conversations, which another tab, or another browser, may have changed.
+   * @param {boolean} first
+   */
+  async load(first = false) {
+    /** @type {string[]} */
+    const problems = [];
+    const [kept, ours] = await Promise.all([this._listOf(this._gateway, problems), this._listOf(this._browser, problems)]);
+    this.conversations.value = [...kept, ...ours];
+    this.problem.value = problems.join(' ');
+    const open = this.open.value;
+    const listed = this.conversations.value.find((/** @type {Conversation} */ one) => one.id === open.id);
+    const newest = this.conversations.value.toSorted((/** @type {Conversation} */ a, /** @type {Conversation} */ b) => b.changed - a.changed)[0];
+    if (listed?.isOnGateway) await this.show(listed);
+    else if (listed && listed.changed > open.changed && !this.isRunning) await this.show(listed);
+    else if (!listed && open.threadId && !this.isRunning && !this.problem.value) this._deletedElsewhere();
+    else if (first && newest && open.turns.length === 0) await this.show(newest);
+  }
+
+  /**
+   * @param {BrowserKeeper | GatewayKeeper} keeper
+   * @param {string[]} problems where a failure is added
+   * @returns {Promise<Conversation[]>}
+   */
+  async _listOf(keeper, problems) {
+    const isOurs = keeper === this._browser;
+    const before = (this.conversations.value ?? []).filter((/** @type {Conversation} */ one) => !one.isOnGateway === isOurs);
+    if (!isOurs && !this.isOnGateway) return [];
+    if (isOurs && [...this._running.values()].some(({ turn }) => turn.number === undefined) && before.length) return before; // what this tab has is newer
+    try {
+      return await keeper.list();
+    } catch (error) {
+      const where = isOurs ? 'Conversations cannot be stored in this browser' : 'The gateway’s conversations cannot be read';
+      problems.push(`${where}: ${/** @type {Error} */ (error).message}`);
+      return before;
+    }
+  }
+
+  /** @param {Conversation} conversation */
+  _keeper(conversation) {
+    return conversation.isOnGateway ? this._gateway : this._browser;
+  }
+
+  _newKeeper() {
+    return this.isOnGateway ? this._gateway : this._browser;
   }
 
   /**
    * Open a conversation.
    * @param {Conversation} conversation
    */
-  show(conversation) {
-    this.open.value = conversation;
-    this.calls.value = conversation.turns.map((turn) => this._callOf(turn));
+  async show(conversation) {
+    if (this.open.value !== conversation) {
+      batch(() => {
+        this.open.value = conversation;
+        this.calls.value = [];
+        this.isReading.value = true;
+      });
+    }
+    await this.attempt(() => this._keeper(conversation).read(conversation));
+    if (this.open.value !== conversation) return;
+    batch(() => {
+      this.isReading.value = false;
+      this._draw(conversation);
+    });
+    conversation.turns.forEach((turn, index) => {
+      if (turn.state === 'running' && !this.runs(turn.id)) this._follow(conversation, index); // a call that runs on the gateway
+    });
   }
 
-  /** @param {import('./conversations.js').Turn} turn */
-  _callOf(turn) {
-    const running = this._running.get(turn.id);
-    if (running) return running;
-    if (turn.state === 'running') turn.state = 'interrupted'; // its page was closed or reloaded
-    return new RunningCall(turn);
+  /** @param {Conversation} conversation */
+  _draw(conversation) {
+    this.calls.value = conversation.turns.map((turn) => this._callOf(turn, conversation));
+  }
+
+  /**
+   * @param {import('./conversations.js').Turn} turn
+   * @param {Conversation} conversation
+   */
+  _callOf(turn, conversation) {
+    const known = this._calls.get(turn);
+    const isCurrent = known && (known.state.value === turn.state || this.runs(turn.id));
+    const call = isCurrent ? known : this._keeper(conversation).callOf(turn, conversation);
+    this._calls.set(turn, call);
+    return call;
   }
 
   /** Open a new conversation. */
   begin() {
-    this.show(newConversation(this.key));
+    this.open.value = this._newKeeper().begin();
+    this.calls.value = [];
+    this.isReading.value = false;
   }
 
   /**
@@ -108,21 +193,26 @@ export class Session {
    */
   async send(message, { images = [], params = {}, at = this.open.value.turns.length } = {}) {
     const conversation = this.open.value;
-    const turn = newTurn(message, images, params);
-    const call = new RunningCall(turn);
+    conversation.turns = [...conversation.turns.slice(0, at), newTurn(message, images, params)];
+    this._draw(conversation);
+    await this._follow(conversation, at);
+  }
+
+  /**
+   * Make the call of a turn, or go on with it.
+   * @param {Conversation} conversation
+   * @param {number} index
+   */
+  async _follow(conversation, index) {
+    const turn = conversation.turns[index];
+    const call = this._callOf(turn, conversation);
     this._running.set(turn.id, call);
-    conversation.turns = [...conversation.turns.slice(0, at), turn];
-    this.calls.value = [...this.calls.value.slice(0, at), call];
-    const saving = setInterval(() => this._save(conversation), SAVE_SECONDS * 1000);
-    await this._save(conversation);
-    try {
-      await call.run({ url: this.agent.url, token: tokenFor(this.agent), args: argumentsOf(conversation, at) });
-    } finally {
-      clearInterval(saving);
-      this._running.delete(turn.id);
-      await this._save(conversation);
-      refresh();
-    }
+    const running = this._keeper(conversation).run(/** @type {any} */ (call), conversation, index);
+    const isUnknown = await running.finally(() => this._running.delete(turn.id));
+    refresh();
+    if (!isUnknown) return;
+    this._calls.delete(turn);
+    if (this.open.value === conversation) await this.show(conversation);
   }
 
   /**
@@ -143,61 +233,61 @@ export class Session {
    * @param {string} title
    */
   rename(conversation, title) {
-    conversation.title = title;
-    return this._save(conversation);
+    return this.attempt(() => this._keeper(conversation).rename(conversation, title));
   }
 
   /** @param {Conversation} conversation */
   async remove(conversation) {
-    for (const turn of conversation.turns) this._running.get(turn.id)?.stop();
-    conversation.turns = [];
-    await this._attempt(() => store.remove(conversation.id));
+    await Promise.all(conversation.turns.map(({ id }) => this._running.get(id)?.stop()));
+    if (!(await this.attempt(() => this._keeper(conversation).remove(conversation)))) return;
     this.conversations.value = this.conversations.value.filter((/** @type {Conversation} */ one) => one.id !== conversation.id);
     if (this.open.value.id === conversation.id) this.begin();
   }
 
+  /** Forget the gateway's conversations, and read them again. */
+  forgetGateway() {
+    this._gateway = new GatewayKeeper(this);
+    this.conversations.value = (this.conversations.value ?? []).filter((/** @type {Conversation} */ one) => !one.isOnGateway);
+    if (this.open.value.isOnGateway) this.begin();
+    this.load(true);
+  }
+
+  _deletedElsewhere() {
+    this.begin();
+    this.problem.value = 'The conversation that was open here is not on the gateway any more: it was deleted elsewhere.';
+  }
+
   /**
-   * Keep an imported conversation, and open it.
+   * Keep an imported conversation in the browser, and open it.
    * @param {Conversation} conversation
    */
   async add(conversation) {
-    await this._save(conversation);
-    this.show(conversation);
+    await this._browser.save(conversation);
+    await this.show(conversation);
   }
 
-  /** @param {Conversation} conversation */
-  async _save(conversation) {
-    if (conversation.turns.length === 0) return;
-    conversation.changed = Date.now();
-    await this._attempt(() => store.put(conversation));
+  /**
+   * Show a conversation in the list, as the one last changed.
+   * @param {Conversation} conversation
+   */
+  listed(conversation) {
     const others = (this.conversations.value ?? []).filter((/** @type {Conversation} */ one) => one.id !== conversation.id);
     this.conversations.value = [conversation, ...others];
   }
 
-  /** @param {() => Promise<void>} act */
-  async _attempt(act) {
+  /**
+   * @param {() => Promise<void>} act
+   * @returns {Promise<boolean>} false if it failed; the problem is shown
+   */
+  async attempt(act) {
     try {
       await act();
       this.problem.value = '';
+      return true;
     } catch (error) {
-      this.problem.value = `This conversation cannot be stored: ${/** @type {Error} */ (error).message}`;
+      const isGone = error instanceof McpError && error.status === 404;
+      this.problem.value = isGone ? 'This conversation is not on the gateway any more: it was deleted elsewhere.' : `This conversation cannot be kept or read: ${/** @type {Error} */ (error).message}`;
+      return false;
     }
   }
-}
-
-/**
- * Return the arguments of `send_message` for a turn: its message, and the answered turns before it.
- * @param {Conversation} conversation
- * @param {number} index
- */
-function argumentsOf(conversation, index) {
-  const { message, images, params } = conversation.turns[index];
-  const history = historyOf(conversation, index);
-  return {
-    message,
-    ...(history.length ? { history } : {}),
-    ...(images.length ? { images } : {}),
-    ...(Object.keys(params).length ? { params } : {}),
-    conversation_id: conversation.id,
-  };
 }

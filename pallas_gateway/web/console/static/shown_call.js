@@ -104,10 +104,18 @@ export class ShownCall {
     const at = Math.round(performance.now() - this._began);
     keepEvent(this.turn, { at, message });
     this.lastEvent.value = performance.now();
-    this._waiting.push(() => this.tree.apply(message, at));
-    if (this._waiting.length === 1) nextFrame(() => this._draw());
+    this._later(() => this.tree.apply(message, at));
     const data = message?.params?.data;
     if (data?.kind === 'answer') for (const one of this.questions.value) if (one.id === data.id) this._close(one);
+  }
+
+  /**
+   * Apply a change after the events that wait.
+   * @param {() => void} apply
+   */
+  _later(apply) {
+    this._waiting.push(apply);
+    if (this._waiting.length === 1) nextFrame(() => this._draw());
   }
 
   _draw() {

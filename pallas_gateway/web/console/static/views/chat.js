@@ -22,7 +22,8 @@ export function Chat({ agent }) {
   const calls = session.calls.value;
   const conversation = session.open.value;
   const running = session.isRunning;
-  const blocked = useBlock(agent);
+  const unusable = useBlock(agent);
+  const blocked = unusable || (session.isElsewhere ? 'Another tab runs a call of this conversation. It goes on here when that has ended.' : '');
 
   useEffect(() => {
     editing.value = null;
@@ -44,9 +45,12 @@ export function Chat({ agent }) {
   };
   const retry = (/** @type {number} */ index) => {
     const { message, images, params } = calls[index].turn;
-    session.send(message, { images, params, at: index });
+    session.send(message, { images, params, at: conversation.isOnGateway ? calls.length : index });
   };
   const mayChange = !running && blocked === '';
+  // The gateway keeps each turn as it was: none is replaced, and one that failed can be sent again.
+  const mayRetry = (/** @type {number} */ index) =>
+    mayChange && index === calls.length - 1 && (!conversation.isOnGateway || calls[index].state.value !== 'complete');
   return html`
     <div class="chat">
       <${ConversationList} session=${session} />
@@ -57,7 +61,7 @@ export function Chat({ agent }) {
           <${ConversationActions} session=${session} />
         </header>
         <${HealthNotice} agent=${agent} blocked=${blocked} />
-        <${Log} key=${conversation.id} empty=${calls.length === 0} agent=${agent}>
+        <${Log} key=${conversation.id} empty=${calls.length === 0} reading=${session.isReading.value} agent=${agent}>
           ${calls.map(
             (/** @type {any} */ call, /** @type {number} */ index) => html`
               <${TurnView}
@@ -65,8 +69,9 @@ export function Chat({ agent }) {
                 call=${call}
                 agent=${agent}
                 args=${() => session.argumentsOf(index)}
-                onEdit=${mayChange ? () => edit(index) : null}
-                onRetry=${mayChange && index === calls.length - 1 ? () => retry(index) : null}
+                onEdit=${mayChange && !conversation.isOnGateway ? () => edit(index) : null}
+                mayEdit=${!conversation.isOnGateway}
+                onRetry=${mayRetry(index) ? () => retry(index) : null}
               />
             `,
           )}
@@ -120,9 +125,9 @@ function useBlock(agent) {
 
 /**
  * The turns in a region that scrolls: it follows the end for as long as the reader is there.
- * @param {{empty: boolean, agent: import('../state.js').Agent, children?: any}} props
+ * @param {{empty: boolean, reading: boolean, agent: import('../state.js').Agent, children?: any}} props
  */
-function Log({ empty, agent, children }) {
+function Log({ empty, reading, agent, children }) {
   const region = useRef(/** @type {HTMLElement | null} */ (null));
   const content = useRef(/** @type {HTMLElement | null} */ (null));
   const follows = useRef(true);
@@ -145,7 +150,8 @@ function Log({ empty, agent, children }) {
   return html`
     <div class="log" role="log" aria-label="Conversation" tabindex="0" ref=${region} onScroll=${onScroll}>
       <div class="log-content" ref=${content}>
-        ${empty && html`<p class="empty">Write a message to ${agent.title}. It reads this conversation, and nothing of the others.</p>`}
+        ${reading && html`<p class="empty" role="status">Reading the conversation…</p>`}
+        ${empty && !reading && html`<p class="empty">Write a message to ${agent.title}. It reads this conversation, and nothing of the others.</p>`}
         ${children}
       </div>
     </div>

@@ -40,11 +40,21 @@ export function ConversationList({ session }) {
       ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
       ${session.problem.value && html`<p class="notice error" role="alert">${session.problem.value}</p>`}
       ${kept === null && html`<p class="hint" role="status">Reading the conversations…</p>`}
-      ${kept?.length === 0 && html`<p class="hint">None yet. They are kept in this browser only.</p>`}
-      <ul>
-        ${(kept ?? []).map((/** @type {Conversation} */ one) => html`<li key=${one.id}><button type="button" class="conversation" title=${nameOf(one)} aria-current=${one.id === session.open.value.id ? 'true' : undefined} onClick=${() => session.show(one)}>${nameOf(one)}</button></li>`)}
-      </ul>
+      ${kept?.length === 0 && html`<p class="hint">None yet. ${session.isOnGateway ? 'The gateway keeps them.' : 'They are kept in this browser only.'}</p>`}
+      <${Kept} session=${session} conversations=${kept?.filter((/** @type {Conversation} */ one) => one.isOnGateway)} title="On the gateway" />
+      <${Kept} session=${session} conversations=${kept?.filter((/** @type {Conversation} */ one) => !one.isOnGateway)} title=${session.isOnGateway ? 'In this browser' : ''} />
     </details>
+  `;
+}
+
+/** @param {{session: import('../session.js').Session, conversations?: Conversation[], title: string}} props */
+function Kept({ session, conversations = [], title }) {
+  if (conversations.length === 0) return null;
+  return html`
+    ${title && html`<h2>${title}</h2>`}
+    <ul aria-label=${title || 'Conversations'}>
+      ${conversations.map((one) => html`<li key=${one.id}><button type="button" class="conversation" title=${nameOf(one)} aria-current=${one.id === session.open.value.id ? 'true' : undefined} onClick=${() => session.show(one)}>${nameOf(one)}</button></li>`)}
+    </ul>
   `;
 }
 
@@ -98,7 +108,7 @@ function Delete({ session, onClose }) {
   };
   return html`
     <${Dialog} title="Delete the conversation?" onClose=${onClose}>
-      <p>“${titleOf(session.open.value)}” is removed from this browser. A running call is stopped.</p>
+      <p>“${titleOf(session.open.value)}” is ${session.open.value.isOnGateway ? 'deleted on the gateway, for all your browsers' : 'removed from this browser'}. A running call is stopped.</p>
       <div class="actions"><button type="button" class="primary" onClick=${remove}>Delete</button><button type="button" onClick=${onClose}>Cancel</button></div>
     <//>
   `;

@@ -15,18 +15,18 @@ const LONGEST_NOW = 160;
 /**
  * @typedef {import('../shown_call.js').ShownCall} ShownCall
  * @typedef {{call: ShownCall, agent: import('../state.js').Agent, args: () => Record<string, any>,
- *   onEdit: (() => void) | null, onRetry: (() => void) | null}} Props
+ *   onEdit: (() => void) | null, mayEdit: boolean, onRetry: (() => void) | null}} Props
  */
 
 /** @param {Props} props */
-export function TurnView({ call, agent, args, onEdit, onRetry }) {
+export function TurnView({ call, agent, args, onEdit, mayEdit, onRetry }) {
   const { turn } = call;
   const inspected = useSignal(false);
   const state = call.state.value;
   return html`
     <article class="turn">
       <div class="said">
-        <button type="button" class="quiet small" disabled=${!onEdit} onClick=${onEdit}>Edit</button>
+        ${mayEdit && html`<button type="button" class="quiet small" disabled=${!onEdit} onClick=${onEdit}>Edit</button>`}
         <div class="by-you">
           <h2 class="hidden">You</h2>
           <p class="message">${harmless(turn.message)}</p>
@@ -93,7 +93,8 @@ function Outcome({ call }) {
   const state = call.state.value;
   const outcome = call.outcome.value;
   if (state === 'stopped') return html`<p class="notice degraded">Stopped. The agent’s work on this message has ended, and its answer is partial.</p>`;
-  if (state === 'interrupted') return html`<p class="notice degraded">Interrupted: the page was closed or reloaded during this call. Its answer is partial.</p>`;
+  if (state === 'interrupted') return html`<p class="notice degraded">Interrupted: the page was closed or reloaded, which ended the call. Its answer is partial. Retry sends the message again.</p>`;
+  if (state === 'elsewhere') return html`<p class="notice degraded" role="status">This call runs in another tab. Its answer appears here when it has ended.</p>`;
   if (state === 'error') return html`<p class="notice error" role="alert">${harmless(call.error.value)}</p>`;
   if (!outcome) return null;
   const why = partial(outcome);

@@ -1,0 +1,104 @@
+/** Conversations that the gateway keeps as threads. Their calls go on when the page is closed. */
+
+import { newConversation, titleOf } from './conversations.js';
+import { tokenFor } from './state.js';
+import { ThreadCall } from './thread_call.js';
+import { deleteThread, listThreads, readTurns, renameThread } from './threads.js';
+
+/**
+ * @typedef {import('./conversations.js').Conversation} Conversation
+ * @typedef {import('./conversations.js').Turn} Turn
+ */
+
+const PAUSE_MS = 1000; // before a call whose connection was lost is looked for
+
+export class GatewayKeeper {
+  /** @param {import('./session.js').Session} session */
+  constructor(session) {
+    this._session = session;
+    /** @type {Map<string, Conversation>} */
+    this._known = new Map();
+  }
+
+  /** @returns {Conversation} */
+  begin() {
+    return { ...newConversation(this._session.key), isOnGateway: true };
+  }
+
+  /** @returns {Promise<Conversation[]>} */
+  async list() {
+    const threads = await listThreads(this._session.agent.name, this._token());
+    return threads.map(({ id, title, createdAt, updatedAt }) => {
+      const times = { title: title ?? '', created: Date.parse(createdAt), changed: Date.parse(updatedAt) };
+      const known = this._known.get(id) ?? { ...this.begin(), id, threadId: id };
+      this._known.set(id, known);
+      return Object.assign(known, times);
+    });
+  }
+
+  /**
+   * Read the turns. Those that this page has seen stay as they are: they have their steps.
+   * @param {Conversation} conversation
+   */
+  async read(conversation) {
+    const isBeginning = conversation.turns.some(({ id, number }) => number === undefined && this._session.runs(id));
+    if (!conversation.threadId || isBeginning) return;
+    const found = await readTurns(conversation.threadId, this._token());
+    const seen = conversation.turns.filter((turn) => turn.state !== 'running' || this._session.runs(turn.id));
+    const byNumber = new Map(seen.map((turn) => [turn.number, turn]));
+    const numbers = new Set(found.map(({ number }) => number));
+    const newer = seen.filter(({ number }) => !numbers.has(number)); // sent meanwhile, or not taken by the gateway
+    conversation.turns = [...found.map((turn) => byNumber.get(turn.number) ?? turn), ...newer];
+  }
+
+  /**
+   * @param {Turn} turn
+   * @param {Conversation} conversation
+   */
+  callOf(turn, conversation) {
+    return new ThreadCall(turn, conversation, {
+      agent: this._session.agent.name,
+      token: () => this._token(),
+      onBegun: () => this._begun(conversation),
+    });
+  }
+
+  /**
+   * @param {ThreadCall} call
+   * @returns {Promise<boolean>} true if the conversation has to be read again
+   */
+  async run(call) {
+    const isUnknown = await call.run();
+    if (isUnknown) await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+    return isUnknown;
+  }
+
+  /**
+   * @param {Conversation} conversation
+   * @param {string} title
+   */
+  async rename(conversation, title) {
+    await renameThread(String(conversation.threadId), title, this._token());
+    conversation.title = title;
+    this._session.listed(conversation);
+  }
+
+  /** @param {Conversation} conversation */
+  async remove(conversation) {
+    if (conversation.threadId) await deleteThread(conversation.threadId, this._token());
+  }
+
+  /**
+   * List a thread that has begun, under the name of its first message.
+   * @param {Conversation} conversation
+   */
+  _begun(conversation) {
+    this._known.set(String(conversation.threadId), conversation);
+    this._session.listed(conversation);
+    this._session.attempt(() => this.rename(conversation, titleOf(conversation)));
+  }
+
+  _token() {
+    return tokenFor(this._session.agent);
+  }
+}

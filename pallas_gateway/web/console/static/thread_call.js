@@ -1,0 +1,163 @@
+/**
+ * A call in a thread of the gateway. It goes on when the page is closed; a page that comes later receives its events from
+ * the beginning, and its open questions.
+ */
+
+import { signal } from './html.js';
+import { ANSWERED } from './asked.js';
+import { LOGGER } from './calls.js';
+import { McpError } from './mcp.js';
+import { ShownCall } from './shown_call.js';
+import { callEvents, cancelCall, giveAnswers, resultOf } from './threads.js';
+
+// Ends of a stream, and not of the turn: the thread says what became of it.
+const READ_AGAIN = ['lease_lost', 'stopping', 'stopped', 'not_found', 'question_not_open'];
+
+/** @typedef {import('./shown_call.js').Question} Question */
+
+export class ThreadCall extends ShownCall {
+  /**
+   * @param {import('./conversations.js').Turn} turn
+   * @param {import('./conversations.js').Conversation} conversation
+   * @param {{agent: string, token: () => string, onBegun: () => void}} gateway the agent's name, the token, and what to do when the thread is there
+   */
+  constructor(turn, conversation, gateway) {
+    super(turn);
+    this._conversation = conversation;
+    this._gateway = gateway;
+  }
+
+  /**
+   * Send the message, or go on with the call that runs; returns when it has ended for this page.
+   * @returns {Promise<boolean>} true if the thread has to be read to know its end
+   */
+  async run() {
+    try {
+      for await (const event of this._events()) this._receive(event);
+      if (this._last === null) throw new McpError('The connection ended before the answer was complete.');
+    } catch (error) {
+      await this._drawn();
+      if (this._controller.signal.aborted) return this._ended('stopped');
+      const isLost = this.turn.number !== undefined && !(error instanceof McpError && error.status >= 400);
+      return isLost || this._ended('error', { error: /** @type {Error} */ (error).message });
+    }
+    await this._drawn();
+    const { type, reason, message } = this._last;
+    if (type === 'final') return this._ended('complete', { result: resultOf(this._last, { seconds: (performance.now() - this._began) / 1000 }) });
+    if (reason === 'cancelled') return this._ended('stopped');
+    return READ_AGAIN.includes(reason) || this._ended('error', { error: String(message) });
+  }
+
+  /** End the call on the gateway. */
+  async stop() {
+    this.questions.value = [];
+    const { threadId } = this._conversation;
+    try {
+      // A message without its turn is withdrawn by its client leaving.
+      if (threadId && this.turn.number !== undefined) await cancelCall(threadId, this._gateway.token());
+    } catch (error) {
+      this.now.value = `The call could not be stopped: ${/** @type {Error} */ (error).message}`;
+      return;
+    }
+    this._controller.abort();
+  }
+
+  /**
+   * Answer a question.
+   * @param {Question} question
+   * @param {{action: string, content?: any}} answer
+   */
+  async answer(question, answer) {
+    super.answer(question, answer);
+    try {
+      await giveAnswers(String(this._conversation.threadId), { [question.id]: answer }, this._gateway.token());
+    } catch (error) {
+      if (error instanceof McpError && error.status === 404) return this._closeElsewhere(question.id);
+      question.sent.value = false;
+      question.error.value = /** @type {Error} */ (error).message;
+      this._mark();
+    }
+  }
+
+  _events() {
+    const { message, images, params, number } = this.turn;
+    const { threadId } = this._conversation;
+    const [token, stopped] = [this._gateway.token(), this._controller.signal];
+    if (number !== undefined) return callEvents(`threads/${threadId}/answers`, { answers: {} }, token, stopped);
+    const body = {
+      message,
+      ...(threadId ? { threadId } : {}),
+      ...(images.length ? { images } : {}),
+      ...(Object.keys(params).length ? { params } : {}),
+    };
+    return callEvents(`agents/${encodeURIComponent(this._gateway.agent)}/chat`, body, token, stopped);
+  }
+
+  /** @param {any} event */
+  _receive(event) {
+    if (event.type === 'thread') this._begins(event);
+    else if (event.type === 'assistant') this._stream(event.data);
+    else if (event.type === 'question') this._ask(event);
+    else if (event.type === 'answer') this._closed(event);
+    else if (event.type === 'final' || event.type === 'error') this._last = event;
+    else this._take(event); // drawn as one that the console does not know
+  }
+
+  /** @param {any} event */
+  _begins({ threadId, turnIndex }) {
+    this.turn.number = turnIndex;
+    if (this._conversation.threadId) return;
+    this._conversation.threadId = threadId;
+    this._gateway.onBegun();
+  }
+
+  /** @param {any} data */
+  _stream(data) {
+    this._take({ method: 'notifications/message', params: { logger: LOGGER, data } });
+  }
+
+  /** @param {any} event */
+  _ask({ id, message, schema, url, agent, kind, server, tool, callPath }) {
+    if (this._paths.has(id)) return;
+    this._paths.set(id, callPath);
+    this._stream({ kind: 'question', id, message, call_path: callPath });
+    const params = url === undefined ? { message, requestedSchema: schema } : { message, url };
+    const origin = { agent, kind, server, tool };
+    this.questions.value = [...this.questions.value, { id, params, origin, error: signal(''), sent: signal(false) }];
+    this._later(() => this._mark());
+  }
+
+  /**
+   * @param {string} id
+   * @param {string} [action]
+   */
+  _closeElsewhere(id, action = '') {
+    const open = this.questions.value.filter((/** @type {Question} */ one) => one.id !== id);
+    if (open.length === this.questions.value.length) return;
+    this.questions.value = open;
+    const text = action === 'cancel' ? 'A question was closed without an answer.' : 'A question was answered elsewhere, or has expired.';
+    this._take({ method: ANSWERED, params: { id, text } });
+    this._mark();
+  }
+
+  /** @param {any} event */
+  _closed({ id, action }) {
+    const question = this.questions.value.find((/** @type {Question} */ one) => one.id === id);
+    if (question && !question.sent.value) this._closeElsewhere(id, action);
+    this._stream({ kind: 'answer', id, action, call_path: this._paths.get(id) });
+  }
+
+  /**
+   * @param {import('./conversations.js').TurnState} state
+   * @param {{result?: any, error?: string}} [how]
+   */
+  _ended(state, how = {}) {
+    this._end(state, how);
+    return false;
+  }
+
+  /** @type {any} */
+  _last = null;
+  /** @type {Map<string, any>} */
+  _paths = new Map();
+}

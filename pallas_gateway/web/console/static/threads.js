@@ -1,0 +1,171 @@
+/**
+ * A client of the gateway's threads (`/api/v1`): conversations that the gateway keeps. Their turns and the results of
+ * calls have the form that conversations of the browser have.
+ */
+
+import { newTurn } from './conversations.js';
+import { McpError, events, jsonOf, parsed, refusal, send } from './mcp.js';
+
+const API = '../api/v1/';
+const PAGE = 200;
+
+/**
+ * @typedef {import('./conversations.js').Turn} Turn
+ * @typedef {{id: string, title: string | null, createdAt: string, updatedAt: string, turns: number}} Thread
+ */
+
+/**
+ * Return the caller's threads with an agent, the one last changed first.
+ * @param {string} agent
+ * @param {string} token
+ * @returns {Promise<Thread[]>}
+ */
+export async function listThreads(agent, token) {
+  const path = `agents/${encodeURIComponent(agent)}/threads?limit=${PAGE}`;
+  return pages(token, (after) => (after === null ? path : `${path}&cursor=${after}`), 'threads', 'nextCursor');
+}
+
+/**
+ * Return the turns of a thread.
+ * @param {string} id
+ * @param {string} token
+ * @returns {Promise<Turn[]>}
+ */
+export async function readTurns(id, token) {
+  const path = `threads/${id}/messages?limit=${PAGE}`;
+  const messages = await pages(token, (after) => (after === null ? path : `${path}&after=${after}`), 'messages', 'nextAfter');
+  const asked = messages.filter(({ role }) => role === 'user');
+  const answers = new Map(messages.filter(({ role }) => role !== 'user').map((one) => [one.turnIndex, one]));
+  return asked.map((one) => turnOf(id, one, answers.get(one.turnIndex)));
+}
+
+/**
+ * Give a thread a title.
+ * @param {string} id
+ * @param {string} title
+ * @param {string} token
+ */
+export async function renameThread(id, title, token) {
+  await request(`threads/${id}`, { method: 'PATCH', token, body: { title: title || null } });
+}
+
+/**
+ * Delete a thread; one that is not there any more is deleted.
+ * @param {string} id
+ * @param {string} token
+ */
+export async function deleteThread(id, token) {
+  try {
+    await request(`threads/${id}`, { method: 'DELETE', token });
+  } catch (error) {
+    if (!(error instanceof McpError && error.status === 404)) throw error;
+  }
+}
+
+/**
+ * End the call of a thread, if one runs.
+ * @param {string} id
+ * @param {string} token
+ */
+export async function cancelCall(id, token) {
+  await request(`threads/${id}/cancel`, { method: 'POST', token, body: {} });
+}
+
+/**
+ * Answer questions; the call goes on, and its events with it.
+ * @param {string} id
+ * @param {Record<string, any>} answers
+ * @param {string} token
+ */
+export async function giveAnswers(id, answers, token) {
+  const controller = new AbortController();
+  await request(`threads/${id}/answers`, { ...streamed({ answers }), token, signal: controller.signal });
+  controller.abort();
+}
+
+/**
+ * The events of a call: of a new message, or of the call that runs in a thread.
+ * @param {string} path
+ * @param {Record<string, any>} body
+ * @param {string} token
+ * @param {AbortSignal} signal
+ * @returns {AsyncGenerator<any>}
+ */
+export async function* callEvents(path, body, token, signal) {
+  const response = await request(path, { ...streamed(body), token, signal });
+  for await (const data of events(/** @type {ReadableStream<Uint8Array>} */ (response.body))) {
+    const event = parsed(data);
+    if (event !== null) yield event;
+  }
+}
+
+/**
+ * Return the result of a call as `tools/call` has it.
+ * @param {any} answer the event `final`, or a message
+ * @param {{seconds?: number}} [more]
+ */
+export function resultOf(answer, { seconds } = {}) {
+  const images = Array.isArray(answer.images) ? answer.images : [];
+  const facts = { conversation_id: answer.threadId, call_id: answer.callId, stop_reason: answer.stopReason, usage: answer.usage ?? {}, duration_seconds: seconds };
+  return {
+    content: [
+      { type: 'text', text: String(answer.content ?? '') },
+      ...images.map((/** @type {any} */ image) => ({ type: 'image', data: image.data, mimeType: image.mime_type })),
+    ],
+    _meta: { 'pallas/call': facts, ...(answer.params ? { 'pallas/params': answer.params } : {}) },
+  };
+}
+
+/** @param {Record<string, any>} body */
+function streamed(body) {
+  return { method: 'POST', body: { ...body, background: true, assistantStream: true }, accept: 'text/event-stream' };
+}
+
+/**
+ * @param {string} path
+ * @param {{method?: string, token: string, body?: any, accept?: string, signal?: AbortSignal}} options
+ */
+async function request(path, { method = 'GET', token, body, accept = 'application/json', signal }) {
+  /** @type {Record<string, string>} */
+  const headers = { Accept: accept };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (body !== undefined) headers['Content-Type'] = 'application/json';
+  const response = await send(`${API}${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
+  if (!response.ok) throw refusal(await jsonOf(response), response.status);
+  return response;
+}
+
+/**
+ * @param {string} token
+ * @param {(after: any) => string} path of the page after another one
+ * @param {string} entries
+ * @param {string} next
+ * @returns {Promise<any[]>}
+ */
+async function pages(token, path, entries, next) {
+  const found = [];
+  for (let after = null; ; ) {
+    const page = await jsonOf(await request(path(after), { token }));
+    found.push(...(Array.isArray(page?.[entries]) ? page[entries] : []));
+    after = page?.[next] ?? null;
+    if (after === null) return found;
+  }
+}
+
+/**
+ * @param {string} id
+ * @param {any} asked
+ * @param {any} answer
+ * @returns {Turn}
+ */
+function turnOf(id, asked, answer) {
+  const began = Date.parse(asked.createdAt);
+  const turn = { ...newTurn(String(asked.content ?? ''), asked.images ?? []), id: `${id}/${asked.turnIndex}`, number: asked.turnIndex, began };
+  if (answer?.status === 'complete') {
+    const seconds = (Date.parse(answer.createdAt) - began) / 1000;
+    return { ...turn, state: 'complete', result: resultOf({ ...answer, threadId: id }, { seconds }) };
+  }
+  if (answer?.status !== 'error') return turn; // it runs, or waits for answers
+  const isStopped = answer.error?.reason === 'cancelled';
+  return { ...turn, state: isStopped ? 'stopped' : 'error', error: isStopped ? '' : String(answer.error?.message ?? 'The call failed.') };
+}
