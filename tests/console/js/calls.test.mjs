@@ -111,7 +111,7 @@ test('an outcome has the texts, the images and the facts', () => {
   const facts = { stop_reason: 'maxTokens' };
   const content = [{ type: 'text', text: 'a' }, { type: 'text', text: 'b' }, null, { type: 'image', data: 'x', mimeType: 'image/png' }];
   const outcome = outcomeOf({ content, _meta: { 'pallas/call': facts } });
-  assert.deepEqual(outcome, { text: 'a\n\nb', images: [{ data: 'x', mimeType: 'image/png' }], isError: false, facts, notes: null });
+  assert.deepEqual(outcome, { text: 'a\n\nb', images: [{ data: 'x', mimeType: 'image/png' }], isError: false, facts, notes: null, traceUrl: undefined });
   assert.match(partial(outcome), /limit of tokens/);
   assert.equal(outcomeOf('nonsense').text, '');
 });
