@@ -1,19 +1,15 @@
 """Probe of a stdio downstream: starts its program, sends one request and ends it; and the requests of all probes.
 
-The program runs without a shell, in the environment that it has in a call. Its stderr is discarded, because it may show
-configured secrets.
+The program runs in the environment that it has in a call.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway import __version__
+from pallas_gateway import __version__, child_processes
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -52,33 +48,19 @@ async def ask_program(
     if program is None:
         return "no command is configured", None
     try:
-        process = await asyncio.create_subprocess_exec(
+        process = await child_processes.start(
             program.command,
-            *program.arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=dict(program.environ),
-            cwd=program.directory,
-            limit=LONGEST_LINE,
-            start_new_session=True,  # so that its own child processes end with it
+            program.arguments,
+            environ=program.environ,
+            directory=program.directory,
+            longest_line=LONGEST_LINE,
         )
     except (OSError, ValueError) as error:
-        return _why_not_started(program, error), None
+        return child_processes.why_not_started(program.command, program.directory, error), None
     try:
         return await _converse(process)
     finally:
-        tasks.spawn(_end(process, leave_seconds), name=f"end {program.command}", report=True)
-
-
-def _why_not_started(program: StdioProgram, error: OSError | ValueError) -> str:
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        if program.directory is not None and error.filename == program.directory:
-            return f"its working directory '{program.directory}' is not there"
-        return f"command '{program.command}' not found"
-    if isinstance(error, PermissionError):
-        return f"command '{program.command}' may not be run"
-    return f"command '{program.command}' cannot be started: {getattr(error, 'strerror', None) or 'it is malformed'}"
+        tasks.spawn(child_processes.end(process, leave_seconds), name=f"end {program.command}", report=True)
 
 
 async def _converse(process: Process) -> tuple[str | None, str | None]:
@@ -106,36 +88,6 @@ async def _exchange(process: Process, request: dict[str, Any]) -> dict[str, Any]
         if answer.get("id") == ID and ("result" in answer or "error" in answer):
             return answer
     return None
-
-
-async def _end(process: Process, leave_seconds: float) -> None:
-    """End and reap the program with its child processes: close its input, then SIGTERM, then SIGKILL."""
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        if not await _is_gone(process, leave_seconds):
-            _signal_all(process, signal.SIGTERM)
-            await _is_gone(process, leave_seconds)
-    finally:
-        _signal_all(process, signal.SIGKILL)  # also if it has ended: its child processes may still run
-    await process.wait()
-
-
-async def _is_gone(process: Process, seconds: float) -> bool:
-    """Return true if it ends within `seconds`; its output is read, because a full pipe would block it."""
-    try:
-        async with asyncio.timeout(seconds):
-            while process.stdout is not None and await process.stdout.read(2**16):
-                pass
-            await process.wait()
-    except TimeoutError:
-        return False
-    return True
-
-
-def _signal_all(process: Process, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
 
 
 def message(body: bytes | str) -> dict[str, Any]:
