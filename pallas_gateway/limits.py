@@ -171,6 +171,25 @@ class ListingLimits:
     clock: Callable[[], float] = monotonic
 
 
+@dataclass(slots=True, kw_only=True)
+class ProgramLimits:
+    """Of the processes of stdio servers.
+
+    Attributes:
+        start_seconds: A process must be initialised within this time, and a connection waits so long for one.
+        leave_seconds: A process may take so long to end by itself, and again after a signal.
+        first_pause_seconds: After a failure no process of the program is started for so long, doubled after the next.
+        last_pause_seconds: The longest pause.
+        fresh_seconds: After this time the listing of a program is renewed while calls go on with it.
+    """
+
+    start_seconds: float = 20.0
+    leave_seconds: float = 2.0
+    first_pause_seconds: float = 1.0
+    last_pause_seconds: float = 60.0
+    fresh_seconds: float = 300.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmLimits:
     """Of requests to providers of models.
@@ -213,6 +232,7 @@ class RuntimeLimits:
             the full time.
         outage_seconds: A downstream that flaps goes down, and comes back, in the log once in this time.
         listings: Of cached listings.
+        programs: Of the processes of stdio servers.
         llm: Of requests to providers of models.
         ends_within: Measures the deadline of a call.
         dispose_seconds: After this time a disposal that is not done is worth a line in the log.
@@ -227,6 +247,7 @@ class RuntimeLimits:
     attach_seconds_after_timeout: float = 1.0
     outage_seconds: float = 60.0
     listings: ListingLimits = field(default_factory=ListingLimits)
+    programs: ProgramLimits = field(default_factory=ProgramLimits)
     llm: LlmLimits = field(default_factory=LlmLimits)
     ends_within: Callable[[asyncio.Task[object], float, DuringDeadline], Awaitable[bool]] = ends_within
     dispose_seconds: float = 10.0

@@ -101,6 +101,8 @@ class HealthChecker:
         name = downstream.name
         if downstream.peer is not None:  # judged by its state: a peer's endpoint answers in every state
             return ProbeResult(name, 0.0, self._peer_problem(downstream.peer))
+        if downstream.program_state is not None and (known := downstream.program_state()) is not None:
+            return ProbeResult(name, 0.0, known.error, known.protocol)
         answered, before = self._program_answered.pop(name, float("-inf")), self._latest.get(name)
         is_fresh = before is not None and monotonic() - answered < self._limits.program_fresh_seconds
         result = before if is_fresh and before else await probe(downstream, self._client, self._tasks, self._limits)

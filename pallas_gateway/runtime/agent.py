@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakMethod
@@ -18,6 +19,7 @@ from pallas_gateway.runtime.compat import engine, engine_log
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings import tool_names
+from pallas_gateway.runtime.downstreams.program_listings import ProgramListings
 from pallas_gateway.runtime.downstreams.timeouts import pause_child_timeouts
 from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters, may_use
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.downstreams.listing_cache import ListingCache
+    from pallas_gateway.runtime.downstreams.programs import Programs
     from pallas_gateway.runtime.files import Files
     from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider
@@ -59,6 +62,7 @@ class FastAgentHost:
         exchanger: TokenExchanger,
         *,
         cache: ListingCache,
+        programs: Programs,
         limits: RuntimeLimits,
     ) -> None:
         self._fingerprint = fingerprint
@@ -81,11 +85,19 @@ class FastAgentHost:
             limits=limits.listings,
             cache=cache,
         )
-        self._peers = PeerServers(spec, self._downstreams, self._log)
-        self._connections = Connections(self._offers, self._log, limits)
-        self._operations = Operations(
-            spec.on_operation, server_names(fast), self._offers.invalidate, self._offers.refused
+        self._programs = ProgramListings(
+            spec.name,
+            self._downstreams.values(),
+            servers=servers,
+            context=fast.app.context,
+            log=self._log,
+            programs=programs,
+            limits=limits.programs,
         )
+        self._downstreams = {name: self._with_state(one) for name, one in self._downstreams.items()}
+        self._peers = PeerServers(spec, self._downstreams, self._log)
+        self._connections = Connections(self._offers, self._log, limits, programs=self._programs)
+        self._operations = Operations(spec.on_operation, server_names(fast), self._note_trouble, self._offers.refused)
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._fast = fast
@@ -148,8 +160,8 @@ class FastAgentHost:
             calls = self._spec.peer_calls if caller.grants.may_view(downstream.peer) else None
             tools = calls.tools(downstream.peer, caller) if calls is not None else None
             why = "They are shown to callers that may view the agent."
-        elif name in self._offers.asked_ahead:
-            listing = self._offers.latest(name)
+        elif name in self._offers.asked_ahead | self._programs.names:
+            listing = self._programs.of(name) if name in self._programs.names else self._offers.latest(name)
             tools = [one.tool for one in listing.tools] if listing is not None else None
             why = "The server has not listed its tools."
         elif downstream.forwards_bearer or downstream.token_exchange is not None:
@@ -194,8 +206,9 @@ class FastAgentHost:
     def ask_downstreams(self) -> None:
         """Start listing what the downstreams offer; calls do not wait for it."""
         self._offers.ask()
+        self._programs.ask()
         self._peers.ask()
-        asked = self._offers.asked_ahead
+        asked = self._offers.asked_ahead | self._programs.names
         unasked = [one for one in self._downstreams.values() if one.peer is None and one.name not in asked]
         self._answers.spawn(self._log.look_for(unasked), name="look for downstreams", report=True)
 
@@ -208,6 +221,7 @@ class FastAgentHost:
         """Cancel the running answers, which their callers see, and wait for the disposals, within a limit."""
         async with AsyncExitStack() as closing:  # one that fails to close does not keep the others open
             closing.push_async_callback(self._offers.close)
+            closing.push_async_callback(self._programs.close)
             await closing.enter_async_context(self._tasks)
             await self._answers.cancel_all()
 
@@ -248,6 +262,16 @@ class FastAgentHost:
                 observer.end_spans()
                 # Inside the block: the end of a downstream session requires the same credentials as its use.
                 self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}", report=True)
+
+    def _note_trouble(self, server: str, *, is_outdated: bool) -> None:
+        self._offers.invalidate(server, is_outdated=is_outdated)
+        if is_outdated:
+            self._programs.invalidate(server)
+
+    def _with_state(self, downstream: Downstream) -> Downstream:
+        if downstream.program is None:
+            return downstream
+        return replace(downstream, program_state=partial(self._programs.state, downstream.name))
 
     async def _create(self, session_id: str) -> HarnessSession:
         with entered(CallScope(created_for=self._spec.name, connect=defer_connections)):

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.call.peers import PeerConnection
     from pallas_gateway.runtime.call_scope import Connect
     from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
+    from pallas_gateway.runtime.downstreams.manager import Listing
+    from pallas_gateway.runtime.downstreams.program_listings import ProgramListings
     from pallas_gateway.tasks import TaskOwner
 
 ATTACH_SECONDS_STDIO = 20.0
@@ -66,8 +68,16 @@ _guard_log = logging.getLogger("pallas.loop_guard")
 class Connections:
     """Connects the aggregators of one hosted agent, and logs when a downstream goes down or comes back."""
 
-    def __init__(self, listings: ToolCatalog, log: DownstreamLog, limits: RuntimeLimits) -> None:
+    def __init__(
+        self,
+        listings: ToolCatalog,
+        log: DownstreamLog,
+        limits: RuntimeLimits,
+        *,
+        programs: ProgramListings | None = None,
+    ) -> None:
         self._offers = listings
+        self._programs = programs
         self._log = log
         self.limits = limits
         self._timed_out_at: dict[str, float] = {}
@@ -80,7 +90,7 @@ class Connections:
         servers = config.mcp.servers if config and config.mcp else {}
         unknown = []
         for name in aggregator.server_names:
-            if (known := self._offers.of(name)) is not None:
+            if (known := self._known(name)) is not None:
                 known.install(aggregator, name)
                 self._is_there(name)
             elif (server := servers.get(name)) is not None and not server.load_on_start:
@@ -98,7 +108,7 @@ class Connections:
         try:
             with traces.connecting(name), self._offers.receiving(name, aggregator):
                 async with asyncio.timeout(seconds):
-                    await attach(aggregator, name)
+                    await self._connect_one(aggregator, name)
         except TimeoutError:
             if seconds > self.limits.attach_seconds_after_timeout:
                 self._timed_out_at[name] = monotonic()
@@ -109,6 +119,15 @@ class Connections:
         else:
             self._is_there(name)
             self._log.listed(name, tools_of(aggregator, name))
+
+    def _known(self, name: str) -> Listing | None:
+        return self._offers.of(name) or (self._programs.of(name) if self._programs is not None else None)
+
+    async def _connect_one(self, aggregator: MCPAggregator, name: str) -> None:
+        if self._programs is not None and name in self._programs.names:
+            (await self._programs.request(name)).install(aggregator, name)
+        else:
+            await attach(aggregator, name)
 
     def _is_there(self, name: str) -> None:
         self._timed_out_at.pop(name, None)

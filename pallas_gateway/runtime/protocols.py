@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pallas_gateway.calls.asking import NO_QUESTIONS
+from pallas_gateway.config.model.processes import ProcessSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence, Set
+    from collections.abc import Callable, Mapping, Sequence, Set
     from contextlib import AbstractAsyncContextManager
 
     from mcp_types import CallToolResult, Tool
@@ -76,12 +77,13 @@ class LlmProvider:
 
 @dataclass(frozen=True, slots=True)
 class StdioProgram:
-    """The program of a stdio downstream; `environ` is its whole environment."""
+    """The program of a stdio downstream; `environ` is its whole environment, `processes` how many run of it."""
 
     command: str
     arguments: tuple[str, ...] = field(default=(), repr=False)
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     directory: str | None = None
+    processes: ProcessSettings = field(default_factory=ProcessSettings)
 
     @property
     def is_installed(self) -> bool:
@@ -92,6 +94,14 @@ class StdioProgram:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramState:
+    """State of a stdio downstream: the reason why its program fails, or the era that a running process has answered."""
+
+    error: str | None = None
+    protocol: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Downstream:
     """One MCP server that an agent calls, as configured and with peers resolved.
 
@@ -99,7 +109,8 @@ class Downstream:
     `forwards_bearer` the server may receive the caller's token, with `token_exchange` only a token that was issued in
     exchange for it; it receives neither if `headers` hold credentials. `peer` is the hosted agent behind the URL, if it
     is one: it is called in the process, for at most `read_timeout_seconds`. A listing received with a caller's token is
-    used for `listing_seconds` by later calls of that caller; 0 caches no listing at all.
+    used for `listing_seconds` by later calls of that caller; 0 caches no listing at all. `program_state` returns what
+    is known of a program without starting it.
     """
 
     name: str
@@ -112,6 +123,7 @@ class Downstream:
     token_exchange: TokenExchange | None = None
     program: StdioProgram | None = None
     listing_seconds: float = 60.0
+    program_state: Callable[[], ProgramState | None] | None = field(default=None, compare=False)
 
 
 class Peers(Protocol):

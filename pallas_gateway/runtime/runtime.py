@@ -15,6 +15,7 @@ from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.agent import FastAgentHost, server_names
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.downstreams.listing_cache import ListingCache
+from pallas_gateway.runtime.downstreams.programs import Programs
 from pallas_gateway.runtime.failures import is_about_the_model, start_reason
 from pallas_gateway.runtime.llm.loading import load_providers
 from pallas_gateway.runtime.loading.factory import AgentFactory
@@ -70,6 +71,7 @@ class FastAgentRuntime:
         self._settings = SettingsDigests()
         self._exchanger = TokenExchanger()
         self._listings = ListingCache(self._limits.listings)
+        self._programs = Programs(self._limits.programs)
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -80,10 +82,11 @@ class FastAgentRuntime:
         """
         patches.prepare()
         await self._open.enter_async_context(self._exchanger)
+        await self._open.enter_async_context(self._programs)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Delete all exchanged tokens and end fast-agent's process-wide parts."""
+        """Delete all exchanged tokens, end all programs and fast-agent's process-wide parts."""
         self._factory.give_up()
         await self._open.aclose()
         await patches.shut_down()
@@ -149,7 +152,14 @@ class FastAgentRuntime:
         engine.keep_globals_when_leaving(fast)
         harness = await entered.enter()
         runtime = FastAgentHost(
-            fingerprint, harness, fast, downstreams, self._exchanger, cache=self._listings, limits=self._limits
+            fingerprint,
+            harness,
+            fast,
+            downstreams,
+            self._exchanger,
+            cache=self._listings,
+            programs=self._programs,
+            limits=self._limits,
         )
         await runtime.rehearse()
         runtime.ask_downstreams()

@@ -128,7 +128,7 @@ def assert_no_question_left(served: Running) -> None:
 
 async def test_programs_that_ask_end_with_the_calls_of_clients_that_leave(tmp_path: Path) -> None:
     gate = Gate()
-    server = {**stdio_settings("initialize"), "cwd": str(ROOT)}
+    server = {**stdio_settings("initialize"), "cwd": str(ROOT), "warm": 0}
     async with gateway_of(tmp_path, server, script=held_after_answers(gate)) as served:
         url = served.url("user")
         await ask(url, "warm")

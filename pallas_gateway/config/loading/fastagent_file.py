@@ -17,6 +17,7 @@ from pallas_gateway.config.model.forwarding import (
     has_own_authorization,
     why_never_exchanged,
 )
+from pallas_gateway.config.model.processes import ProcessSettings, why_without_processes
 from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.problems import Problem
 from pallas_gateway.config.yaml.source import Document, UnsetVariable, read_document
@@ -109,7 +110,7 @@ class _Auth(_ForeignSection):
     forward: object = None
 
 
-class _Server(Forwarding):
+class _Server(Forwarding, ProcessSettings):
     target: str | None = None
     transport: str | None = None
     url: str | None = None
@@ -194,7 +195,14 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
         return FastAgentFile(path=path), [_place(documents, where).problem(where, message) for where, message in found]
     unset = tuple(one for doc in documents for one in doc.unset if _place(documents, one.path) is doc)
     servers = {name: _server(name, raw, documents) for name, raw in (file.mcp.servers or {}).items()}
-    problems = [_unused_exchange(name, raw, servers[name], documents) for name, raw in (file.mcp.servers or {}).items()]
+    problems = [
+        problem
+        for name, raw in (file.mcp.servers or {}).items()
+        for problem in (
+            _unused_exchange(name, raw, servers[name], documents),
+            _no_program(raw, servers[name], documents),
+        )
+    ]
     result = FastAgentFile(
         path=path,
         default_model=file.default_model or None,
@@ -263,6 +271,12 @@ def _unused_exchange(name: str, raw: _Server, server: DownstreamServer, document
         sent_by_fast_agent=bool(raw.auth and raw.auth.forward),
     )
     path = f"mcp.servers.{name}.token_exchange"
+    return _place(documents, path).problem(path, why) if why else None
+
+
+def _no_program(raw: _Server, server: DownstreamServer, documents: list[Document]) -> Problem | None:
+    why = why_without_processes(raw, server.transport)
+    path = f"mcp.servers.{server.name}"
     return _place(documents, path).problem(path, why) if why else None
 
 

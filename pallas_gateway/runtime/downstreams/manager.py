@@ -10,10 +10,11 @@ import asyncio
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
-from fast_agent.core.exceptions import ServerInitializationError
+from fast_agent.core.exceptions import ServerInitializationError, walk_exception_chain
 from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
@@ -23,6 +24,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic_core import to_json
 
+from pallas_gateway.runtime.downstreams.program_process import ProgramError
+from pallas_gateway.runtime.downstreams.program_transport import connection
 from pallas_gateway.runtime.downstreams.shutdown import BoundedShutdown
 
 if TYPE_CHECKING:
@@ -31,9 +34,11 @@ if TYPE_CHECKING:
     from fast_agent.context import Context
     from fast_agent.mcp.mcp_aggregator import NamespacedTool
     from fast_agent.mcp_server_registry import ServerRegistry
+    from mcp.client import Transport
     from mcp_types import CallToolResult, DiscoverResult
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
+    from pallas_gateway.runtime.downstreams.programs import ProgramPool
 
 CONNECT_SECONDS = 5.0
 """Longest wait of a tool call for the handshake of the initialize era."""
@@ -49,7 +54,7 @@ RELIED_ON: ReliedOn = (
     (MCPConnectionManager, "reconnect_server", ("self", "server_name")),
     *((MCPConnectionManager, f"_suppress_mcp_{name}_errors", ("self",)) for name in _FILTERED),
     (MCPConnectionManager, "_client_connection_factory", ("self", "server_conn_holder", "server_name")),
-    (ServerConnection, "_callback_runtime", ()),
+    *((ServerConnection, name, ()) for name in ("_callback_runtime", "_error_occurred")),
     *((ServerConnection, name, ()) for name in ("client", "server_config", "server_instructions")),
     (ServerConnection, "cancel_lifecycle", ("self",)),
     (MCPClientConnection, "__init__", ("transport", "callbacks", "read_timeout_seconds", "cache", "protocol_mode")),
@@ -84,14 +89,16 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ServerListing(Listing):
-    """The listing of an HTTP server.
+    """The listing of an HTTP or stdio server.
 
     `discovered` is its `server/discover` result in the 2026-07-28 era; None in the initialize era, where each call
-    makes a session. `http_client` sends the requests of all calls and keeps no data of them. `on_outdated` is called
-    in a call that finds that the listing is out of date. `ttl_seconds` is the server's `ttlMs`, if it has set one.
+    makes a session. `http_client` sends the requests of all calls and keeps no data of them; a stdio server has a
+    `program` instead. `on_outdated` is called in a call that finds that the listing is out of date. `ttl_seconds` is
+    the server's `ttlMs`, if it has set one.
     """
 
-    http_client: httpx2.AsyncClient
+    http_client: httpx2.AsyncClient | None
+    program: ProgramPool | None = None
     on_outdated: Callable[[], object]
     discovered: DiscoverResult | None
     schemas: Mapping[str, Any]
@@ -133,7 +140,8 @@ def _once(add_filter: Callable[[MCPConnectionManager], None]) -> Callable[[MCPCo
 class LazyConnectionManager(BoundedShutdown):
     """The connections of one agent of an instance; replaces fast-agent's manager.
 
-    `listings`: cached listings, by server. `peers`: connections to agents of this gateway, by server.
+    `listings`: cached listings, by server. `peers`: connections to agents of this gateway, by server. `factories`:
+    for servers that are not connected to as configured.
     """
 
     _suppress_mcp_sse_errors = _once(MCPConnectionManager._suppress_mcp_sse_errors)
@@ -144,6 +152,7 @@ class LazyConnectionManager(BoundedShutdown):
         super().__init__(server_registry, context=context)
         self.listings: dict[str, Listing] = {}
         self.peers: Mapping[str, Any] = {}  # like `ServerConnection`; see runtime/call/peers.py
+        self.factories: dict[str, Callable[[ServerConnection], MCPClientConnection]] = {}
         self._connecting: dict[str, asyncio.Lock] = {}
 
     async def get_server(self, server_name: str, **options: Any) -> ServerConnection:
@@ -182,15 +191,18 @@ class LazyConnectionManager(BoundedShutdown):
             except TimeoutError:
                 raise RuntimeError(f"no answer within {seconds:g} s") from None
             except ServerInitializationError as error:
-                raise RuntimeError("it cannot be reached") from error
+                why = next((f": {one}" for one in walk_exception_chain(error) if isinstance(one, ProgramError)), "")
+                raise RuntimeError(f"it cannot be reached{why}") from error
 
     def _client_connection_factory(
         self, server_conn_holder: list[ServerConnection], **options: Any
     ) -> Callable[[], MCPClientConnection]:
         listing = self.listings.get(options["server_name"])
-        if not isinstance(listing, ServerListing):
-            return super()._client_connection_factory(server_conn_holder, **options)
-        return lambda: PrimedConnection(server_conn_holder[0], listing)
+        if isinstance(listing, ServerListing):
+            return lambda: PrimedConnection(server_conn_holder[0], listing)
+        if (make := self.factories.get(options["server_name"])) is not None:
+            return lambda: make(server_conn_holder[0])
+        return super()._client_connection_factory(server_conn_holder, **options)
 
 
 class PrimedConnection(MCPClientConnection):
@@ -199,7 +211,7 @@ class PrimedConnection(MCPClientConnection):
     def __init__(self, server: ServerConnection, listing: ServerListing) -> None:
         config = server.server_config
         super().__init__(
-            streamable_http_client(config.url or "", http_client=_sender(listing)),
+            _transport(server, listing),
             server._callback_runtime,
             read_timeout_seconds=config.read_timeout_seconds,
             cache=False,
@@ -232,15 +244,29 @@ class PrimedConnection(MCPClientConnection):
         await super().__aexit__(*error)
 
 
-def _sender(listing: ServerListing) -> httpx2.AsyncClient:
+def _transport(server: ServerConnection, listing: ServerListing) -> Transport:
+    if listing.program is not None:
+        greeting = listing.program.discovery if listing.discovered is not None else None
+        return connection(listing.program, partial(_mark_ended, server), greeting=greeting)
+    if listing.http_client is None:
+        raise TypeError("a listing without a way to its server")
+    return streamable_http_client(server.server_config.url or "", http_client=_sender(listing, listing.http_client))
+
+
+def _mark_ended(server: ServerConnection) -> None:
+    """Have the next tool call of the call connect again."""
+    server._error_occurred = True
+
+
+def _sender(listing: ServerListing, http_client: httpx2.AsyncClient) -> httpx2.AsyncClient:
     """The HTTP client of one connection.
 
     In the initialize era a load balancer may use a cookie to route a session to its server: the cookie is kept until
     the end of the session, which is the end of the call.
     """
     if listing.discovered is not None:
-        return listing.http_client
-    client = copy(listing.http_client)  # the same sockets
+        return http_client
+    client = copy(http_client)  # the same sockets
     client.cookies = httpx2.Cookies()
     return client
 
@@ -254,7 +280,7 @@ def connections_of(aggregator: MCPAggregator) -> LazyConnectionManager:
 
 
 def listing_of(
-    aggregator: MCPAggregator, server: str, http_client: httpx2.AsyncClient, on_outdated: Callable[[], object]
+    aggregator: MCPAggregator, server: str, http_client: httpx2.AsyncClient | None, on_outdated: Callable[[], object]
 ) -> ServerListing:
     """The listing of `server`, to which `aggregator` is connected.
 
@@ -282,8 +308,8 @@ def listing_of(
 
 def cut_off(aggregator: MCPAggregator) -> None:
     """End the connections of `aggregator` without requests to their servers, which may hang; running requests fail."""
-    for connection in connections_of(aggregator).running_servers.values():
-        connection.cancel_lifecycle()
+    for running in connections_of(aggregator).running_servers.values():
+        running.cancel_lifecycle()
 
 
 def tools_of(aggregator: MCPAggregator, server: str) -> list[str]:

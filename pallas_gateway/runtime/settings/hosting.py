@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -17,6 +18,8 @@ from pydantic import ValidationError
 from pallas_gateway import __version__
 from pallas_gateway.config.loading.secret_values import secret_values, secrets_of_environment
 from pallas_gateway.config.model.forwarding import Forwarding, has_own_authorization, why_never_exchanged
+from pallas_gateway.config.model.processes import ProcessSettings, why_without_processes
+from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.yaml.expansion import ExpandedText
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
@@ -142,8 +145,9 @@ def prepare_servers(settings: Settings, peers: Mapping[str, str]) -> dict[str, D
         if server.management == "provider":
             continue  # the model's provider connects to it
         declared = settings.mcp.server_declarations.get(name)
-        forwarding = _forwarding(name, server, (declared.model_extra if declared else None) or {})
-        downstreams[name] = _prepare_server(name, server, peers, forwarding)
+        extra = (declared.model_extra if declared else None) or {}
+        downstream = _prepare_server(name, server, peers, _forwarding(name, server, extra))
+        downstreams[name] = replace(downstream, program=_program(server, _processes(name, server, extra)))
     return downstreams
 
 
@@ -153,11 +157,7 @@ def _forwarding(name: str, server: MCPServerSettings, extra: Mapping[str, Any]) 
     Raises:
         AgentStartError: `start_failed`; an invalid key, with which a token might be sent to the wrong server.
     """
-    keys = {key: ExpandedText(value) if isinstance(value, str) else value for key, value in extra.items()}
-    try:
-        forwarding = Forwarding.model_validate(keys)
-    except ValidationError as error:
-        raise AgentStartError(f"server '{name}': {what_is_invalid(error)}") from None
+    forwarding = _own_keys(Forwarding, name, extra)
     why = why_never_exchanged(
         forwarding,
         url=server.url,
@@ -167,6 +167,22 @@ def _forwarding(name: str, server: MCPServerSettings, extra: Mapping[str, Any]) 
     if why is not None:
         raise AgentStartError(f"server '{name}': token_exchange {why}")
     return forwarding
+
+
+def _processes(name: str, server: MCPServerSettings, extra: Mapping[str, Any]) -> ProcessSettings:
+    """The gateway's keys of a stdio server; see `_forwarding`."""
+    processes = _own_keys(ProcessSettings, name, extra)
+    if (why := why_without_processes(processes, server.transport)) is not None:
+        raise AgentStartError(f"server '{name}': {why}")
+    return processes
+
+
+def _own_keys[Keys: Section](section: type[Keys], name: str, extra: Mapping[str, Any]) -> Keys:
+    keys = {key: ExpandedText(value) if isinstance(value, str) else value for key, value in extra.items()}
+    try:
+        return section.model_validate(keys)
+    except ValidationError as error:
+        raise AgentStartError(f"server '{name}': {what_is_invalid(error)}") from None
 
 
 def _is_sent_by_fast_agent(server: MCPServerSettings) -> bool:
@@ -196,17 +212,16 @@ def _prepare_server(
         read_timeout_seconds=server.read_timeout_seconds,
         transport=server.transport,
         token_exchange=_token_exchange(name, documented, forwarding.token_exchange),
-        program=_program(server),
         listing_seconds=forwarding.listing_seconds,
     )
 
 
-def _program(server: MCPServerSettings) -> StdioProgram | None:
+def _program(server: MCPServerSettings, processes: ProcessSettings) -> StdioProgram | None:
     """The program of a stdio server, with its environment in a call."""
     if server.transport != "stdio" or not server.command:
         return None
     environ = {**get_default_environment(), **(server.env or {})}
-    return StdioProgram(server.command, tuple(server.args or ()), environ, server.cwd)
+    return StdioProgram(server.command, tuple(server.args or ()), environ, server.cwd, processes)
 
 
 def _token_exchange(name: str, url: str, settings: TokenExchangeSettings | None) -> TokenExchange | None:

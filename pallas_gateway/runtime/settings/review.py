@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from pallas_gateway.config.loading.translate import SENTENCES
 from pallas_gateway.config.model.forwarding import Forwarding
+from pallas_gateway.config.model.processes import ProcessSettings
 from pallas_gateway.config.problems import misspelt, nearest, suggesting
 from pallas_gateway.config.yaml.source import FREE_PREFIX
 from pallas_gateway.errors import AgentStartError
@@ -37,7 +38,12 @@ type Place = tuple[str, str]
 _GATEWAYS_OWN = ("model_capabilities",)
 _MIGRATED = ("auto_sampling", "mcp_timeline")
 """Keys of earlier versions that fast-agent still reads."""
-_SERVER_KEYS = {*MCPServerSettings.model_fields, *MCPServerDeclaration.model_fields, *Forwarding.model_fields}
+_SERVER_KEYS = {
+    *MCPServerSettings.model_fields,
+    *MCPServerDeclaration.model_fields,
+    *Forwarding.model_fields,
+    *ProcessSettings.model_fields,
+}
 _REACHED_BY = ("url", "command", "target", "connector_id")
 _LONGEST = 300
 _LACKS = "Missing "

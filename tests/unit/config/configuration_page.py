@@ -91,7 +91,10 @@ The file is fast-agent's own (`fast-agent.yaml` and `fast-agent.config.yaml` are
 | `mcp.servers.<name>.forward_inbound_auth` | `true`: receives the caller's bearer, unless it has its own header |
 | `mcp.servers.<name>.token_exchange` | receives an exchanged token instead, see [token exchange](token-exchange.md) |
 | `mcp.servers.<name>.listing_seconds` | 60; 0: no cache; see [listings](operating.md#what-downstreams-are-asked) |
-| `mcp.servers.<name>.listing_seconds` | 60; 0: no cache; see [listings](operating.md#what-downstreams-are-asked) |
+| `mcp.servers.<name>.warm` | [stdio](operating.md#stdio-servers): processes that are started in advance, default 1 |
+| `mcp.servers.<name>.max_processes` | stdio: processes at once in each worker, default 16 |
+| `mcp.servers.<name>.idle_seconds` | stdio: a process that was ready for so long is ended, default 300 |
+| `mcp.servers.<name>.shared` | stdio: `true`: all calls use one process, of a server that keeps no state of a caller |
 | `logger.level` | log level when `PALLAS_LOG_LEVEL` is not set |
 | `<provider>.base_url` | address of the provider; without one: its variable (`OPENAI_BASE_URL`, …), else its own |
 

@@ -8,8 +8,10 @@ import pytest
 from pallas_gateway.config.loading.fastagent_file import BaseUrl, FastAgentFile
 from pallas_gateway.config.model.agents import ModelCapabilities
 from pallas_gateway.config.model.forwarding import TokenExchangeSettings
+from pallas_gateway.config.model.processes import ProcessSettings
 from pallas_gateway.config.problems import ConfigurationError
 from tests.support.configuration import load_deployment
+from tests.unit.config.configuration_page import markdown
 
 AGENTS = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"
 CONFIG = Path("fastagent.config.yaml")
@@ -359,3 +361,30 @@ def test_a_mistake_in_the_secrets_names_that_file_and_no_secret() -> None:
 def test_a_key_that_stands_twice_there_is_fast_agents_business() -> None:
     CONFIG.write_text("default_model: a\ndefault_model: b\n")
     assert load().default_model == "b"
+
+
+@pytest.mark.parametrize(
+    ("server", "path", "message"),
+    [
+        (
+            "url: http://a.example/mcp, warm: 2, shared: true",
+            "",
+            "shared, warm: only for stdio servers; the gateway starts",
+        ),
+        ("command: uvx, warm: -1", ".warm", "must be at least 0"),
+        ("command: uvx, max_processes: 0", ".max_processes", "must be at least 1"),
+        ("command: uvx, idle_seconds: 0", ".idle_seconds", "must be more than 0"),
+        ("command: uvx, shared: 1", ".shared", "must be true or false"),
+    ],
+)
+def test_processes_that_cannot_be_kept_are_refused(server: str, path: str, message: str) -> None:
+    CONFIG.write_text(f"mcp:\n  servers:\n    argos: {{{server}}}\n")
+    Path("agents.yaml").write_text(AGENTS)
+    with pytest.raises(ConfigurationError) as caught:
+        load_deployment(Path("agents.yaml"), environ={})
+    (problem,) = caught.value.problems
+    assert str(problem).startswith(f"fastagent.config.yaml:3: mcp.servers.argos{path}: {message}")
+
+
+def test_the_reference_names_every_key_of_processes() -> None:
+    assert all(f"`mcp.servers.<name>.{key}`" in markdown() for key in ProcessSettings.model_fields)

@@ -254,6 +254,7 @@ async def test_sockets_are_closed_when_nobody_has_used_them_for_a_while() -> Non
     async with changing_downstream("one") as server, asking(server.url, keep_alive_seconds=0.05) as asked:
         asked.ask()
         offer = await known(asked, "one")
+        assert offer.http_client is not None
         await nobody_asks()
         for _ in range(2):  # the second use is after a sweep that found nothing left
             async with offer.http_client.stream("POST", server.url, json={}) as response:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from fast_agent.config import Settings
 
+from pallas_gateway.config.model.processes import ProcessSettings
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
@@ -92,6 +93,12 @@ def test_the_resource_of_a_peer_is_its_documented_address() -> None:
     assert (downstream.peer, downstream.token_exchange.resource) == ("notes", URL)
 
 
+def test_processes_are_those_of_the_servers_declaration() -> None:
+    program = prepared(url=None, command="uvx", warm="3", shared=True).program
+    assert program is not None
+    assert program.processes == ProcessSettings(warm=3, shared=True)
+
+
 @pytest.mark.parametrize(
     ("server", "message"),
     [
@@ -116,9 +123,11 @@ def test_the_resource_of_a_peer_is_its_documented_address() -> None:
             "token_exchange cannot ",
         ),
         ({"url": None, "command": "uvx", "token_exchange": {"token_endpoint": ENDPOINT}}, "token_exchange is only for"),
+        ({"warm": 2}, "warm: only for stdio servers"),
+        ({"url": None, "command": "uvx", "shared": "maybe"}, "ProcessSettings: in shared, "),
     ],
 )
-def test_an_agent_does_not_start_rather_than_send_a_token_where_it_was_not_meant_to_go(
+def test_an_agent_does_not_start_with_keys_of_the_gateway_that_are_wrong(
     server: Mapping[str, Any], message: str
 ) -> None:
     with pytest.raises(AgentStartError) as caught:

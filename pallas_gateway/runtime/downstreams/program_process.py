@@ -1,0 +1,267 @@
+"""One process of a stdio server, and the JSON-RPC messages between it and its connections.
+
+Requests get ids of the process's own, so that the gateway's listing and the call after it, or all calls of a shared
+process, repeat none. The process answers its first request, the greeting, before it has a connection: the answer is
+given to the connection that takes the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from mcp_types import (
+    METHOD_NOT_FOUND,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+
+from pallas_gateway import child_processes
+from pallas_gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import Awaitable, Callable
+
+    from mcp_types import JSONRPCMessage, RequestId
+
+    from pallas_gateway.runtime.protocols import StdioProgram
+
+    type Answer = JSONRPCResponse | JSONRPCError
+    type Deliver = Callable[[JSONRPCMessage], Awaitable[None]]
+
+LONGEST_LINE = 64 * 2**20
+"""Bytes of one message: a tool may return large files. A program that prints more without a line break is ended."""
+DISCOVER = "server/discover"
+INITIALIZE = "initialize"
+INITIALIZED = "notifications/initialized"
+_log = logging.getLogger("pallas.runtime")
+
+
+class ProgramError(GatewayError):
+    """A program cannot be used. The message is a clause for the log, the health check and the model."""
+
+    reason = "program_failed"
+
+
+class ProgramBusyError(ProgramError):
+    """All processes of a program are in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """The first request of a connection: `initialize` or `server/discover`.
+
+    `key` is equal for connections that may take the same process. `initialize` declares what its client supports, so
+    that its key has all parameters. `server/discover` declares nothing that lasts.
+    """
+
+    method: str
+    params: dict[str, Any]
+    key: str
+
+    @classmethod
+    def of(cls, request: JSONRPCRequest, *, shared: bool) -> Greeting:
+        """Return the greeting without marks of the call, and for a shared process without what a caller supports."""
+        params = dict(request.params or {})
+        if request.method == INITIALIZE:
+            params.pop("_meta", None)
+            if shared:
+                params["capabilities"] = {}
+            return cls(request.method, params, json.dumps(params, sort_keys=True))
+        return cls(request.method, params, DISCOVER)
+
+
+class ProgramProcess:
+    """A process from its start to its end; `run` is awaited by a task of its own.
+
+    Attributes:
+        greeting: the latest greeting that was answered with a result; None before.
+        answers: the answers to greetings, by key.
+        connections: the receivers of its messages.
+    """
+
+    def __init__(self, program: StdioProgram, leave_seconds: float) -> None:
+        self._program = program
+        self._leave_seconds = leave_seconds
+        self._process: Process | None = None
+        self._has_begun = asyncio.Event()
+        self._reading: asyncio.Timeout | None = None
+        self._is_ending = False
+        self._ids = count(1)
+        self._pending: dict[int, tuple[Deliver, RequestId]] = {}
+        self._greetings: dict[int, asyncio.Future[Answer]] = {}
+        self._greeting = asyncio.Lock()
+        self._why: str | None = None
+        self.greeting: Greeting | None = None
+        self.answers: dict[str, Answer] = {}
+        self.connections: dict[Deliver, Callable[[], None]] = {}
+
+    @property
+    def is_usable(self) -> bool:
+        """True while it runs and is not being ended."""
+        return not self._is_ending and self._why is None
+
+    @property
+    def has_open_requests(self) -> bool:
+        """True if it has not answered all requests."""
+        return bool(self._pending or self._greetings)
+
+    async def run(self) -> None:
+        """Start the process, read its messages until it ends or `end` is called, and reap it."""
+        try:
+            self._process = process = await child_processes.start(
+                self._program.command,
+                self._program.arguments,
+                environ=self._program.environ,
+                directory=self._program.directory,
+                longest_line=LONGEST_LINE,
+            )
+        except (OSError, ValueError) as error:
+            self._close(child_processes.why_not_started(self._program.command, self._program.directory, error))
+            return
+        self._has_begun.set()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0 if self._is_ending else None) as self._reading:
+                    await self._read(process)
+            self._reading = None
+            await self._note_end(process)
+        finally:
+            self._reading = None
+            self._close("its process was ended")
+            await child_processes.end(process, self._leave_seconds)
+
+    def end(self) -> None:
+        """Have `run` end the process."""
+        self._is_ending = True
+        if self._reading is not None:
+            self._reading.reschedule(asyncio.get_running_loop().time())
+
+    async def greet(self, greeting: Greeting) -> Answer:
+        """Send `greeting` if it was not sent before, and return its answer.
+
+        Raises:
+            ProgramError: the process could not be started, or ended before it answered.
+        """
+        async with self._greeting:
+            return self.answers.get(greeting.key) or await self._greet(greeting)
+
+    async def send(self, message: JSONRPCMessage, sender: Deliver) -> None:
+        """Send a message of the connection `sender`, which receives the answers."""
+        match message:
+            case JSONRPCRequest():
+                number = next(self._ids)
+                self._pending[number] = (sender, message.id)
+                meta = (message.params or {}).get("_meta")
+                changed: dict[str, Any] = {"id": number}
+                if isinstance(meta, dict) and "progressToken" in meta:
+                    changed["params"] = {**(message.params or {}), "_meta": {**meta, "progressToken": number}}
+                message = message.model_copy(update=changed)
+            case JSONRPCNotification(method="notifications/cancelled"):
+                asked = (message.params or {}).get("requestId")
+                number = next((one for one, known in self._pending.items() if known == (sender, asked)), 0)
+                if not number:
+                    return
+                message = message.model_copy(update={"params": {**(message.params or {}), "requestId": number}})
+        await self._write(message)
+
+    def disconnect(self, connection: Deliver) -> None:
+        """Forget a connection, with its open requests."""
+        self.connections.pop(connection, None)
+        for number in [one for one, (sender, _) in self._pending.items() if sender == connection]:
+            del self._pending[number]
+
+    async def _greet(self, greeting: Greeting) -> Answer:
+        await self._has_begun.wait()
+        if self._why is not None:
+            raise ProgramError(self._why)
+        number, answer = next(self._ids), asyncio.get_running_loop().create_future()
+        self._greetings[number] = answer
+        try:
+            await self._write(JSONRPCRequest(jsonrpc="2.0", id=number, method=greeting.method, params=greeting.params))
+            found: Answer = await answer
+            self.answers[greeting.key] = found
+        finally:
+            self._greetings.pop(number, None)
+        if isinstance(found, JSONRPCResponse):
+            self.greeting = greeting
+            if greeting.method == INITIALIZE:
+                await self._write(JSONRPCNotification(jsonrpc="2.0", method=INITIALIZED))
+        return found
+
+    async def _write(self, message: JSONRPCMessage) -> None:
+        stdin = self._process.stdin if self._process is not None else None
+        if stdin is None or not self.is_usable:
+            return  # the connection sees the end of the stream
+        with suppress(ConnectionError):
+            stdin.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            await stdin.drain()
+
+    async def _read(self, process: Process) -> None:
+        if process.stdout is None:
+            raise RuntimeError("the program was started without pipes")
+        with suppress(ConnectionError, ValueError):  # the latter: a line longer than any message
+            while line := await process.stdout.readline():
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    _log.debug("downstream output ignored", extra={"command": self._program.command})
+                    continue
+                await self._deliver(message)
+
+    async def _deliver(self, message: JSONRPCMessage) -> None:
+        match message:
+            case JSONRPCResponse(id=int() as number) | JSONRPCError(id=int() as number):
+                if (greeted := self._greetings.get(number)) is not None and not greeted.done():
+                    greeted.set_result(message)
+                elif (waiting := self._pending.pop(number, None)) is not None:
+                    await waiting[0](message.model_copy(update={"id": waiting[1]}))
+            case JSONRPCNotification(
+                method="notifications/progress", params={"progressToken": int() as number} as params
+            ):
+                if (waiting := self._pending.get(number)) is not None:
+                    told = {**(params or {}), "progressToken": waiting[1]}
+                    await waiting[0](message.model_copy(update={"params": told}))
+            case _ if len(self.connections) == 1 and not self._program.processes.shared:
+                await next(iter(self.connections))(message)
+            case JSONRPCRequest():
+                await self._refuse(message)
+
+    async def _refuse(self, request: JSONRPCRequest) -> None:
+        """Answer a request that belongs to no connection, or to an unknown one of a shared process."""
+        if request.method == "ping":
+            await self._write(JSONRPCResponse(jsonrpc="2.0", id=request.id, result={}))
+        else:
+            error = ErrorData(code=METHOD_NOT_FOUND, message="This client cannot be asked.")
+            await self._write(JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
+
+    async def _note_end(self, process: Process) -> None:
+        """Keep the exit code of a process that ended by itself; one that only closed its output is ended."""
+        if self._is_ending:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._leave_seconds):
+                code = await process.wait()
+                self._close(f"its process ended with code {code}")
+        self._close("its process closed its output")
+
+    def _close(self, why: str) -> None:
+        """End the connections and requests; the first reason counts."""
+        self._why = self._why or why
+        self._has_begun.set()
+        for answer in self._greetings.values():
+            if not answer.done():
+                answer.set_exception(ProgramError(self._why))
+        connections, self.connections = self.connections, {}
+        for on_end in connections.values():
+            on_end()

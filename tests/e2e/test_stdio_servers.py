@@ -1,0 +1,302 @@
+"""Stdio servers: when their processes start and end, who uses them, and what a program that fails costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.calling import ask, health
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.stdio_processes import Processes, distinct
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.support.gateway import Limits, Running
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+EACH_ERA = pytest.mark.parametrize("era", ["initialize", "modern"])
+
+
+@pytest.fixture(autouse=True)
+def limited(limits: Limits) -> None:
+    limits.gateway.health.fresh_seconds = 0
+    limits.runtime.programs.leave_seconds = 0.2
+
+
+def uses_the_tools_it_is_told(request: LlmRequest) -> Turn:
+    """Call the tools that the message names, one after the other; then say what they returned."""
+    words = request.last_user_text.split()
+    if len(request.tool_results) < len(words):
+        return call_tools([(f"p__{words[len(request.tool_results)]}", {})])
+    named = " ".join(sorted({tool.partition("__")[0] for tool in request.tools}))
+    return say(" | ".join(request.tool_results.values()) or f"has {named}")
+
+
+@dataclass(frozen=True)
+class World:
+    """A gateway with agents that have the stdio server `p`."""
+
+    served: Running
+    processes: Processes
+
+    async def ask(self, tools: str = "", agent: str = "user") -> str:
+        """Return the answer of a call that uses these tools."""
+        return (await ask(self.served.url(agent), tools)).text
+
+    async def problem(self, agent: str = "user") -> str | None:
+        """Why the agent is not well."""
+        found = await health(self.served.url(agent))
+        return found.get("message") and f"{found['status']}: {found['downstream'][0]['error']}"
+
+
+@asynccontextmanager
+async def world(
+    path: Path,
+    *faults: str,
+    era: str = "initialize",
+    agents: tuple[str, ...] = ("user",),
+    script: Any = None,
+    **settings: Any,
+) -> AsyncIterator[World]:
+    """Serve agents with one stdio server; at the end none of its processes is left."""
+    (folder := path / "processes").mkdir(exist_ok=True)
+    processes = Processes(folder, era)
+    async with scripted_llm(script or uses_the_tools_it_is_told) as llm:
+        project = write_project(
+            path,
+            {name: Agent(servers=["p"]) for name in agents},
+            llm_url=llm.base_url,
+            servers={"p": processes.settings(*faults, **settings)},
+        )
+        async with running(project) as served:
+            yield World(served, processes)
+    assert processes.alive == []
+
+
+@EACH_ERA
+async def test_a_call_that_does_not_use_a_server_starts_no_process(era: str, tmp_path: Path) -> None:
+    async with world(tmp_path, era=era) as it:
+        for _ in range(3):
+            assert await it.ask() == "has p"
+        await asyncio.gather(*(it.ask() for _ in range(5)))
+        await until_idle(it.served)
+        assert len(it.processes.started) == 1  # it has listed the tools, and waits for a call
+        assert len(it.processes.alive) == 1
+
+
+@EACH_ERA
+async def test_each_call_has_a_process_of_its_own_that_was_started_before_it(era: str, tmp_path: Path) -> None:
+    async with world(tmp_path, era=era) as it:
+        await it.ask()
+        used = []
+        for started in (1, 2, 3):
+            waiting = await it.processes.until_latest_waits(started)
+            where, uses, again = (await it.ask("where count where")).split(" | ")
+            assert int(where) == waiting
+            assert (uses, again) == ("2", where)  # the same process in one call, and no call used it before
+            used.append(where)
+        assert distinct(used)
+        await it.processes.until_latest_waits(4)
+
+
+@EACH_ERA
+async def test_calls_at_once_have_processes_of_their_own(era: str, tmp_path: Path) -> None:
+    async with world(tmp_path, era=era, warm=2) as it:
+        answers = await asyncio.gather(*(it.ask("where count") for _ in range(6)))
+        places, uses = zip(*(answer.split(" | ") for answer in answers), strict=True)
+        assert distinct(places)
+        assert set(uses) == {"2"}
+        await it.processes.until_alive(2)
+
+
+async def test_no_process_repeats_the_id_of_a_request(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        assert await it.ask("where progress") == f"{it.processes.started[0]} | done"
+        events = ("server/discover", "initialize", "tools/list", "tools/call")
+        notes = [note for event in events for note in it.processes.notes(event)]
+        ids = [note["id"] for note in notes if note["pid"] == it.processes.started[0]]
+        assert len(ids) == 5
+        assert distinct(map(str, ids))
+
+
+async def test_agents_share_the_processes_that_wait_and_the_last_agents_end_ends_them(tmp_path: Path) -> None:
+    async with world(tmp_path, agents=("user", "other", "third")) as it:
+        for agent in ("user", "other", "third"):
+            assert await it.ask(agent=agent) == "has p"
+        assert len(it.processes.started) == 1
+        assert await it.ask("where", "other") == str(it.processes.started[0])
+
+
+async def test_a_server_without_warm_processes_starts_one_for_the_call_that_uses_it(tmp_path: Path) -> None:
+    async with world(tmp_path, warm=0) as it:
+        await it.ask()
+        await it.processes.until_alive(0)
+        where = await it.ask("where")
+        assert where == str(it.processes.started[1])
+        await it.processes.until_alive(0)
+        assert len(it.processes.started) == 2
+
+
+async def test_a_process_that_waits_for_too_long_is_ended_until_a_call_uses_the_server(tmp_path: Path) -> None:
+    async with world(tmp_path, idle_seconds=0.05) as it:
+        await it.ask()
+        await it.processes.until_alive(0)
+        assert await it.ask() == "has p"
+        assert len(it.processes.started) == 1
+        assert await it.ask("where") == str(it.processes.started[1])
+        await it.processes.until_alive(0)
+
+
+async def test_calls_wait_for_a_process_and_then_read_that_all_are_in_use(tmp_path: Path, limits: Limits) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        turn = uses_the_tools_it_is_told(request)
+        return hang(gate, say("held")) if request.tool_results and "hold" in request.last_user_text else turn
+
+    async with world(tmp_path, script=script, max_processes=2) as it:
+        held = [asyncio.create_task(it.ask("where hold")) for _ in range(2)]
+        await gate.wait_for_entered(2)
+        limits.runtime.programs.start_seconds = 0.05
+        refused = await it.ask("where")
+        assert "all 2 processes of its program are in use" in refused
+        assert await it.ask() == "has p"  # its tools are still known
+        assert len(it.processes.alive) == 2
+        limits.runtime.programs.start_seconds = 20
+        waiting = asyncio.create_task(it.ask("where"))
+        gate.open()
+        assert await asyncio.gather(*held) == ["held", "held"]
+        assert (await waiting).isdigit()
+
+
+@pytest.mark.parametrize(
+    ("faults", "why"),
+    [
+        (["crash-at-start"], "its process ended with code 3"),
+        (["hang-at-start"], "no answer within 0.5 s"),
+    ],
+)
+async def test_a_program_that_fails_at_its_start_is_left_alone_for_a_while(
+    faults: list[str], why: str, tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits.runtime.programs.start_seconds = 0.5 if "hang-at-start" in faults else 20
+    limits.runtime.programs.first_pause_seconds = 600
+    async with world(tmp_path, *faults) as it:
+        for _ in range(5):
+            assert await it.ask() == "has "
+        assert await it.problem() == f"degraded: {why}"
+        assert len(it.processes.started) == 1
+        await it.processes.until_alive(0)
+    said = [
+        record for record in caplog.records if getattr(record, "server", None) == "p" and record.levelname == "WARNING"
+    ]
+    assert [(record.getMessage(), vars(record)["error"]) for record in said] == [("downstream unreachable", why)]
+
+
+async def test_a_program_that_works_again_is_used_again(tmp_path: Path, limits: Limits) -> None:
+    limits.runtime.programs.first_pause_seconds = 0.01
+    (tmp_path / "processes").mkdir()
+    (fault := tmp_path / "processes" / "crash-at-start").touch()
+    async with world(tmp_path) as it:
+        assert await it.ask() == "has "
+        fault.unlink()
+
+        async def has_tools() -> bool:
+            return await it.ask() == "has p"
+
+        await eventually(has_tools, what="the tools")
+        assert await it.problem() is None
+
+
+async def test_a_program_that_is_missing_costs_its_tools(tmp_path: Path) -> None:
+    async with world(tmp_path, command="no-such-program") as it:
+        assert await it.ask() == "has "
+        assert await it.problem() == "degraded: command 'no-such-program' not found"
+
+
+async def test_a_process_that_crashes_in_a_call_is_replaced_in_the_same_call(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        answers = await asyncio.gather(it.ask("where crash where"), it.ask("where count"))
+        before, crashed, after = answers[0].split(" | ")
+        assert before != after
+        assert "losed" in crashed
+        assert answers[1].endswith(" | 2")
+        assert await it.problem() is None
+        assert await it.ask() == "has p"
+
+
+async def test_what_a_program_prints_besides_is_ignored(tmp_path: Path) -> None:
+    async with world(tmp_path, "garbage") as it:
+        assert (await it.ask("where")).isdigit()
+
+
+async def test_a_program_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> None:
+    async with world(tmp_path, "deaf", warm=0) as it:
+        await it.ask("where")
+        await eventually(lambda: it.processes.notes("input closed"), what="the end of the input")
+        await it.processes.until_alive(0)
+
+
+async def test_a_client_that_goes_away_ends_its_process(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        await it.ask()
+        asking = asyncio.create_task(it.ask("hang"))
+        await eventually(lambda: it.processes.notes("tools/call"), what="the tool call")
+        used = it.processes.notes("tools/call")[0]["pid"]
+        asking.cancel()
+        await asyncio.wait({asking})
+        await eventually(lambda: used not in it.processes.alive, what="the end of the process")
+        await it.processes.until_latest_waits(2)
+
+
+async def test_many_calls_leave_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path, warm=0, max_processes=4) as it:
+        await it.ask("where")
+        await until_idle(it.served)
+        await it.processes.until_alive(0)
+        before = snapshot()
+        for _ in range(5):
+            await asyncio.gather(*(it.ask("where") for _ in range(4)))
+        await until_idle(it.served)
+        await it.processes.until_alive(0)
+        await assert_nothing_left(before)
+
+
+@EACH_ERA
+async def test_calls_share_one_process_of_a_server_that_is_marked(era: str, tmp_path: Path) -> None:
+    async with world(tmp_path, era=era, shared=True) as it:
+        answers = await asyncio.gather(*(it.ask("where progress") for _ in range(5)))
+        (pid,) = it.processes.alive
+        assert set(answers) == {f"{pid} | done"}
+        crashed = await it.ask("crash where")
+        (other,) = await it.processes.until_alive(1)
+        assert crashed.endswith(f" | {other}")
+        assert other != pid
+        assert await it.ask("where") == str(other)
+        assert len(it.processes.started) == 2
+
+
+async def test_a_shared_process_cannot_ask(tmp_path: Path) -> None:
+    async with world(tmp_path, shared=True) as it:
+        answer = json.loads(await it.ask("ask"))
+        assert answer["error"]["message"] == "This client cannot be asked."
+        assert [note["params"]["capabilities"] for note in it.processes.notes("initialize")] == [{}]
+
+
+async def test_the_health_check_starts_no_process_beside_one_that_waits(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        await it.ask()
+        for _ in range(3):
+            found = await health(it.served.url("user"))
+            assert (found["status"], found["downstream"][0]["protocol"]) == ("ok", "initialize")
+        assert len(it.processes.started) == 1

@@ -1,0 +1,75 @@
+"""Settings of `stdio_program` as a downstream, and the notes of its processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PROGRAM = Path(__file__).parent / "stdio_program.py"
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of one server, as they note it themselves in `folder`."""
+
+    folder: Path
+    era: str = "initialize"
+
+    def settings(self, *faults: str, **settings: Any) -> dict[str, Any]:
+        """The settings of the server; see `stdio_program` for the faults."""
+        args = ["-I", "-S", str(PROGRAM), str(self.folder), self.era, *faults]
+        return {"transport": "stdio", "command": sys.executable, "args": args, **settings}
+
+    def notes(self, event: str) -> list[dict[str, Any]]:
+        """The notes of this event, in their order."""
+        path = self.folder / "notes"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [note for note in map(json.loads, lines) if note["event"] == event]
+
+    @property
+    def started(self) -> list[int]:
+        """The ids of all processes, in the order of their starts."""
+        return [note["pid"] for note in self.notes("started")]
+
+    @property
+    def alive(self) -> list[int]:
+        """The ids of those that run."""
+        return [pid for pid in self.started if is_running(pid)]
+
+    async def until_alive(self, count: int) -> list[int]:
+        """Wait until so many run; return their ids."""
+        await eventually(lambda: len(self.alive) == count, what=f"{count} processes")
+        return self.alive
+
+    async def until_latest_waits(self, started: int) -> int:
+        """Wait until so many were started and only the latest runs, which has answered a greeting; return its id."""
+
+        def waits() -> bool:
+            greeted = {note["pid"] for event in ("initialize", "server/discover") for note in self.notes(event)}
+            return len(self.started) == started and self.alive == self.started[-1:] and self.started[-1] in greeted
+
+        await eventually(waits, what=f"process {started} waits")
+        return self.started[-1]
+
+
+def is_running(pid: int) -> bool:
+    """Return True unless the process has ended; an orphan that has ended is its new parent's to reap."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def distinct(texts: Iterable[str]) -> bool:
+    """Return True if no two are equal."""
+    listed = list(texts)
+    return len(set(listed)) == len(listed)
