@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from mcp import Client
+from mcp_types import ElicitResult, TextContent
 
+from tests.cli.program import started
 from tests.e2e.calling import ask, health
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
@@ -20,6 +24,8 @@ from tests.support.waiting import Gate, eventually
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from mcp_types import ElicitRequestParams
 
     from tests.support.gateway import Limits, Running
     from tests.support.scripted_llm import LlmRequest, Turn
@@ -291,6 +297,50 @@ async def test_a_shared_process_cannot_ask(tmp_path: Path) -> None:
         answer = json.loads(await it.ask("ask"))
         assert answer["error"]["message"] == "This client cannot be asked."
         assert [note["params"]["capabilities"] for note in it.processes.notes("initialize")] == [{}]
+
+
+async def test_a_process_declares_what_the_caller_of_its_call_supports(tmp_path: Path) -> None:
+    async def person(context: object, params: ElicitRequestParams) -> ElicitResult:
+        del context, params
+        return ElicitResult(action="accept", content={"name": "Ada"})
+
+    async with world(tmp_path) as it:
+        listed = await it.processes.until_latest_waits(1)
+        async with Client(f"{it.served.url('user')}", mode="legacy", elicitation_callback=person) as client:
+            answer = await client.call_tool("send_message", {"message": "where ask"})
+        assert isinstance(answer.content[0], TextContent)
+        assert "Ada" in answer.content[0].text
+        assert await it.ask("where") == str(listed)  # it had declared that no caller can be asked, and was left alone
+        declared = [note["params"]["capabilities"].get("elicitation") for note in it.processes.notes("initialize")]
+        assert declared[:2] == [None, {"form": {}, "url": {}}]
+
+
+async def test_processes_stay_ready_when_a_reload_changes_only_agents(tmp_path: Path) -> None:
+    async with world(tmp_path, agents=("user", "other")) as it:
+        await it.ask()
+        it.served.project.edit(lambda document: document["agents"].pop("other"))
+        await it.served.reload()
+        await it.ask()
+        assert len(it.processes.started) == 1
+
+        def another(document: dict[str, Any]) -> None:
+            document["mcp"]["servers"]["p"]["env"] = {"ANOTHER": "yes"}
+
+        it.served.project.edit(another, "fastagent.config.yaml")
+        await it.served.reload()
+        assert json.loads(await it.ask("environment"))["ANOTHER"] == "yes"
+        await it.processes.until_latest_waits(3)
+
+
+async def test_processes_end_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "processes").mkdir()
+    processes = Processes(tmp_path / "processes")
+    write_project(tmp_path, {"user": Agent(servers=["p"])}, servers={"p": processes.settings()})
+    with started(["serve"], tmp_path) as gateway:
+        gateway.wait_for("Registry: ")
+        await processes.until_latest_waits(1)
+        gateway.signal(signal.SIGKILL)
+        await processes.until_alive(0)
 
 
 async def test_the_health_check_starts_no_process_beside_one_that_waits(tmp_path: Path) -> None:
