@@ -23,7 +23,7 @@ from tests.e2e.guarded import static_key
 from tests.e2e.test_logs import logged
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, declare_project, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 from tests.support.terminal import CTRL_C, at_terminal
@@ -967,21 +967,20 @@ async def test_a_tool_under_approval_runs_when_the_caller_says_so(pattern: str, 
         assert len(downstream.recorder.calls("wipe")) == 2
 
 
-async def test_an_approval_for_the_call_ends_with_it(tmp_path: Path) -> None:
+async def test_an_approval_for_the_call_of_a_declared_agent_ends_with_it(tmp_path: Path) -> None:
     def script(request: LlmRequest) -> Turn:
         made = len(request.tool_results)
         return call_tools([("asking__wipe", {"path": f"/{made}"})]) if made < 3 else say("done")
 
     person = deciding("call", "call")
-    agent = Agent(["asking"], settings={"approve": ["*/*"]})
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agent, script=script) as served,
-        client_of(served.url("user"), person) as client,
-    ):
-        for number in (1, 2):
-            await told(client, "go")
-            assert len(person.asked) == number
+    declared = {"instruction": "You are user.", "servers": ["asking"], "approve": ["*/*"]}
+    async with asking_downstream("modern") as downstream, scripted_llm(script) as llm:
+        servers = {"asking": {"url": downstream.url}}
+        project = declare_project(tmp_path, {"user": declared}, llm_url=llm.base_url, servers=servers)
+        async with running(project) as served, client_of(served.url("user"), person) as client:
+            for number in (1, 2):
+                await told(client, "go")
+                assert len(person.asked) == number
         assert len(downstream.recorder.calls("wipe")) == 6
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from tests.cli.program import started
-from tests.e2e.test_questions import calls_the_tool_it_is_told
+from tests.e2e.calling import answer_of
+from tests.e2e.test_questions import asked_at, calls_the_tool_it_is_told
 from tests.support.asking import asking_downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import scripted_llm
@@ -38,7 +39,11 @@ async def test_a_question_is_answered_at_another_process_also_when_its_own_was_k
             {"user": Agent(["asking"]), "boss": Agent(["user"], settings={"depends_on": ["user"]})},
             llm_url=llm.base_url,
             servers={"asking": {"url": downstream.url}},
-            gateway={"threads": "${THREADS_URL}", "threads_lease_seconds": LEASE_SECONDS},
+            gateway={
+                "threads": "${THREADS_URL}",
+                "threads_lease_seconds": LEASE_SECONDS,
+                "state_keys": ["k" * 32],
+            },
         )
         with started(["serve"], project.path, environ=environ) as program:
             async with (
@@ -56,24 +61,28 @@ async def test_a_question_is_answered_at_another_process_also_when_its_own_was_k
 
                 thread_id, question = await asked()
                 reread = (await here.post(f"/threads/{thread_id}/answers", json={"answers": {}})).json()
-                misfit = {"answers": {question: {"action": "accept"}}}
-                refused = await here.post(f"/threads/{thread_id}/answers", json=misfit)
+                refused = await here.post(
+                    f"/threads/{thread_id}/answers", json={"answers": {question: {"action": "accept"}}}
+                )
                 body = {"answers": {question: ACCEPT}}
                 answered = (await here.post(f"/threads/{thread_id}/answers", json=body)).raise_for_status().json()
                 stored = await last(here, thread_id)
 
                 streamed, other = await asked()
-                body = {"answers": {other: ACCEPT}}
                 stream = await here.post(
-                    f"/threads/{streamed}/answers", json=body, headers={"Accept": "text/event-stream"}
+                    f"/threads/{streamed}/answers",
+                    json={"answers": {other: ACCEPT}},
+                    headers={"Accept": "text/event-stream"},
                 )
 
                 left, later = [await asked(), await asked()]
                 lost, open_question = await asked("boss", "user: name")
+                by_mcp = await asked_at(f"{there.removesuffix('/api/v1')}/agents/user/mcp")
                 requests = len(llm.requests)
                 program.signal(signal.SIGKILL)
                 body = {"answers": {left[1]: ACCEPT}}  # the lease of the killed process still holds
                 resumed = (await here.post(f"/threads/{left[0]}/answers", json=body)).raise_for_status().json()
+                by_mcp_resumed = answer_of(await by_mcp.repeat(url=served.url("user")))
 
                 async def ended() -> dict[str, Any] | None:
                     answer = await last(here, lost)
@@ -89,9 +98,9 @@ async def test_a_question_is_answered_at_another_process_also_when_its_own_was_k
                 again = await here.post("/agents/boss/chat", json={"message": "hello", "threadId": lost})
     assert [one["id"] for one in reread["questions"]] == [question]
     assert (refused.status_code, refused.json()["error"]) == (422, "bad_answer")
-    assert downstream.answers == [{"action": "accept", "content": {"name": "Ada"}}] * 4
-    assert resumed["content"] == resumed_later["content"] == answered["content"]
-    assert turns_of_the_model == 2  # those before the questions are not repeated
+    assert downstream.answers == [{"action": "accept", "content": {"name": "Ada"}}] * 5
+    assert resumed["content"] == resumed_later["content"] == answered["content"] == by_mcp_resumed.text
+    assert turns_of_the_model == 3  # those before the questions are not repeated
     assert (waiting["status"], [one["id"] for one in waiting["questions"]]) == ("asking", [later[1]])
     assert (answered["stopReason"], answered["content"], answered["usage"]) == (
         *("endTurn", stored["content"], stored["usage"]),
