@@ -324,6 +324,8 @@ async def test_a_process_that_drains_leaves_its_waiting_calls_to_the_others(tmp_
     ):
         asked = await asked_at(one.url("user"))
         one.gateway.running.drain()
+        refused = await asked.repeat()  # with the state, which stays good
+        assert (refused.status, int(refused.headers["retry-after"]) > 0) == (503, True)
         assert '"Ada"' in answer_of(await asked.repeat(url=two.url("user"))).text
         assert len(downstream.answers) == 1
 
