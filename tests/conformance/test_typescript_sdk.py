@@ -85,11 +85,7 @@ async def test_its_client_answers_forms_and_pages(client: str, era: Era, tmp_pat
         assert [one["action"] for one in downstream.answers] == ["accept", "accept"]
 
 
-# Of the form and of the page. In v1 the form is asked for without a look at what the caller can be asked.
-REFUSALS = {
-    V1: ("This caller cannot be asked", "Client does not support url elicitation"),
-    V2: ("'name' on server 'asking': Cannot request input", "'pay' on server 'asking': Cannot request input"),
-}
+REASON = {V1: "Client does not support url elicitation", V2: "Cannot request input"}
 
 
 @pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
@@ -104,4 +100,5 @@ async def test_its_server_asks_the_caller_and_reads_that_another_one_cannot_be_a
             assert '"accept"' in await told(client, "pay")
         assert [one.message for one in person.asked] == [f"asking: {FORM}", f"asking: {URL_MESSAGE}"]
         refused = await ask(served.url("user"), "name pay")
-        assert [refused.text.count(one) for one in REFUSALS[program]] == [1, 1]
+        assert "cannot be asked" in refused.text
+        assert REASON[program] in refused.text

@@ -20,6 +20,7 @@ from fast_agent.tools import elicitation
 from mcp import MCPError
 from mcp.client.session import ClientSession
 from mcp_types import (
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
     URL_ELICITATION_REQUIRED,
     ElicitationCapability,
     ElicitRequestURLParams,
@@ -51,6 +52,10 @@ _STILL_REQUIRED = (
 )
 _NO_AGENT = "Unknown Agent"
 """fast-agent's name for an agent without one."""
+_NOT_ASKED = (
+    "The tool has a question, and this caller cannot be asked it. Do not repeat this call: continue without the "
+    "answer, or write in your answer what is needed."
+)
 _NOT_GIVEN = {"decline": "The caller declined to answer.", "cancel": "The caller did not answer."}
 RELIED_ON: ReliedOn = (
     (MCPClientCallbackRuntime, "_resolve_elicitation_handler", ("self",)),
@@ -168,9 +173,11 @@ def _repeated_after_pages(request: Callable[..., Awaitable[Any]]) -> Callable[..
         try:
             return await request(self, *args, **options)
         except MCPError as error:
-            if error.code != URL_ELICITATION_REQUIRED or not isinstance(asker, _PutToCaller):
+            if not isinstance(asker, _PutToCaller):
                 raise
-            if not await asker.pages_accepted(error):
+            if _could_not_ask(error):
+                asker.tell_model(_NOT_ASKED)
+            if error.code != URL_ELICITATION_REQUIRED or not await asker.pages_accepted(error):
                 raise
         try:
             return await request(self, *args, **options)
@@ -180,6 +187,14 @@ def _repeated_after_pages(request: Callable[..., Awaitable[Any]]) -> Callable[..
             raise
 
     return repeated
+
+
+def _could_not_ask(error: MCPError) -> bool:
+    """Return whether a server of 2026-07-28 has a question for a caller that cannot be asked it."""
+    if error.code != MISSING_REQUIRED_CLIENT_CAPABILITY or not isinstance(error.data, dict):
+        return False
+    required = error.data.get("requiredCapabilities")
+    return isinstance(required, dict) and "elicitation" in required
 
 
 def _inner_agent(name: str | None) -> str | None:
