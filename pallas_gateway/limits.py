@@ -82,10 +82,13 @@ class ConnectionLimits:
         idle_seconds: Longer than proxies and clients keep idle connections (60 s), else one is closed just as it is
             used again.
         unread_seconds: Period in which a client that has not read its answer must make progress.
+        last_answers_seconds: At a stop, requests may take so long to arrive on the last accepted connections; they are
+            answered with 503.
     """
 
     idle_seconds: float = 120.0
     unread_seconds: float = 60.0
+    last_answers_seconds: float = 0.2
 
 
 @dataclass(slots=True, kw_only=True)

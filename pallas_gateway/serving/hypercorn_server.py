@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from pallas_gateway.limits import ConnectionLimits
     from pallas_gateway.serving.sockets import Listeners
 
-LAST_ANSWERS_SECONDS = 0.2
-"""Time for requests to arrive on the last accepted connections; they are answered with 503."""
-
 
 class HypercornServer:
     """Hypercorn accepting connections on bound sockets, as an async context manager that yields the serving task.
@@ -43,6 +40,7 @@ class HypercornServer:
     ) -> None:
         self._app = app
         self._listeners = listeners
+        self._last_answers_seconds = limits.last_answers_seconds
         self._config = _Config(listeners, configuration, limits)
         self._stop = asyncio.Event()
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
@@ -68,7 +66,7 @@ class HypercornServer:
         self.hurry()
         if not self.serving.done():  # it has closed its descriptors by then
             self.refuse_connections()
-            await asyncio.sleep(LAST_ANSWERS_SECONDS)
+            await asyncio.sleep(self._last_answers_seconds)
         self._stop.set()
         await self._tasks.__aexit__()  # bounded: Hypercorn waits for open connections without end
 

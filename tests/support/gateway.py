@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.limits import GatewayLimits, RuntimeLimits
+from pallas_gateway.limits import ConnectionLimits, GatewayLimits, RuntimeLimits
 from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.serving.reload import Reloads
 from pallas_gateway.serving.server import serve
@@ -36,9 +36,14 @@ _packages = itertools.count()
 
 @dataclass
 class Limits:
-    """Those of the gateways that a test serves; it may change them while one runs."""
+    """Those of the gateways that a test serves; it may change them while one runs.
 
-    gateway: GatewayLimits = field(default_factory=GatewayLimits)
+    Their stops do not wait for late requests: thousands of gateways stop, few of them with clients.
+    """
+
+    gateway: GatewayLimits = field(
+        default_factory=lambda: GatewayLimits(connections=ConnectionLimits(last_answers_seconds=0))
+    )
     runtime: RuntimeLimits = field(default_factory=RuntimeLimits)
 
 
