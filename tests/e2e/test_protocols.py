@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import pytest_asyncio
 from mcp import MCPError
 
 from tests.support.clients import (
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 HEALTH_SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
 CALL_FACTS = {"agent", "conversation_id", "call_id", "stop_reason", "iterations", "usage", "duration_seconds"}
@@ -36,10 +38,12 @@ each_initialize_version = pytest.mark.parametrize("version", INITIALIZE_VERSIONS
 each_era = pytest.mark.parametrize("connect", EACH_ERA)
 
 
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncGenerator[Running]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+    """One gateway for all tests of this module: no call leaves anything to the next."""
     settings = {"title": "Harper", "description": "Says it again."}
-    project = write_project(tmp_path, {"harper": Agent(settings=settings)}, deployment={"version": "2.1.0"})
+    path = tmp_path_factory.mktemp("protocols")
+    project = write_project(path, {"harper": Agent(settings=settings)}, deployment={"version": "2.1.0"})
     async with running(project) as served:
         yield served
 
@@ -189,13 +193,14 @@ async def test_what_does_not_exist_is_a_protocol_error(
 async def test_malformed_arguments_are_refused_with_a_sentence_about_them(
     served: Running, version: str, arguments: dict[str, Any], said: str
 ) -> None:
+    failed = served.metric("pallas_send_message_total", agent="harper", outcome="error")
     async with greeted(served, version) as client:
         reply = await client.call_tool("harper", arguments)
 
     [block] = reply.result["content"]
     assert reply.result["isError"] is True
     assert said in block["text"]
-    assert served.metric("pallas_send_message_total", agent="harper", outcome="error") == 1
+    assert served.metric("pallas_send_message_total", agent="harper", outcome="error") == failed + 1
 
 
 @each_version
