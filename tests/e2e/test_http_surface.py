@@ -104,42 +104,39 @@ async def test_nothing_is_ever_redirected(tmp_path: Path) -> None:
     assert moved == []
 
 
-@pytest.mark.parametrize("path", ["/agents/nope/mcp", "/agents/nope/mcp/", "/agents/ECHO/mcp", "/agents/%22%7d%0a/mcp"])
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-async def test_an_unknown_agent_is_404_as_json(method: str, path: str, tmp_path: Path) -> None:
+async def test_an_unknown_agent_is_404_as_json(tmp_path: Path) -> None:
     async with echo_gateway(tmp_path) as (_, http):
-        answer = await http.request(method, path, headers=ACCEPT)
+        for path in ("/agents/nope/mcp", "/agents/nope/mcp/", "/agents/ECHO/mcp", "/agents/%22%7d%0a/mcp"):
+            for method in ("GET", "POST", "DELETE"):
+                answer = await http.request(method, path, headers=ACCEPT)
+                assert (method, path, answer.status_code) == (method, path, 404)
+                assert "no agent" in answer.json()["error"]
 
-    assert answer.status_code == 404
-    assert "no agent" in answer.json()["error"]
 
-
-@pytest.mark.parametrize("path", ["/agents", "/agents/", "/agents/echo", f"{MCP}/more", "/agents//mcp"])
-async def test_what_is_not_served_is_404_as_json(path: str, tmp_path: Path) -> None:
+async def test_what_is_not_served_is_404_as_json(tmp_path: Path) -> None:
     async with echo_gateway(tmp_path) as (_, http):
-        answers = [await http.get(path), await post(http, path=path)]
+        for path in ("/agents", "/agents/", "/agents/echo", f"{MCP}/more", "/agents//mcp"):
+            answers = [await http.get(path), await post(http, path=path)]
+            assert [(path, answer.status_code) for answer in answers] == [(path, 404)] * 2
+            assert all(answer.json()["error"] for answer in answers)
 
-    assert [answer.status_code for answer in answers] == [404, 404]
-    assert all(answer.json()["error"] for answer in answers)
 
-
-@pytest.mark.parametrize("method", ["GET", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS", "BREW"])
-async def test_an_agent_takes_posts_only_and_says_so(method: str, tmp_path: Path) -> None:
+async def test_an_agent_takes_posts_only_and_says_so(tmp_path: Path) -> None:
+    methods = ("GET", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS", "BREW")
     async with echo_gateway(tmp_path) as (_, http):
-        answers = [await http.request(method, path, headers=ACCEPT) for path in (MCP, f"{MCP}/")]
+        answers = [await http.request(method, path, headers=ACCEPT) for method in methods for path in (MCP, f"{MCP}/")]
 
-    assert [(answer.status_code, answer.headers["allow"]) for answer in answers] == [(405, "POST")] * 2
+    assert [(answer.status_code, answer.headers["allow"]) for answer in answers] == [(405, "POST")] * len(answers)
 
 
-@pytest.mark.parametrize("path", OPEN_PATHS)
-async def test_what_is_read_takes_get_and_head_only(path: str, tmp_path: Path) -> None:
+async def test_what_is_read_takes_get_and_head_only(tmp_path: Path) -> None:
     async with echo_gateway(tmp_path) as (_, http):
-        get, head = await http.get(path), await http.head(path)
-        others = [await http.request(method, path) for method in ("POST", "PUT", "DELETE", "OPTIONS")]
-
-    assert (get.status_code, head.status_code, head.content) == (200, 200, b"")
-    assert head.headers["content-type"] == get.headers["content-type"]
-    assert [(other.status_code, other.headers["allow"]) for other in others] == [(405, "GET, HEAD")] * 4
+        for path in OPEN_PATHS:
+            get, head = await http.get(path), await http.head(path)
+            others = [await http.request(method, path) for method in ("POST", "PUT", "DELETE", "OPTIONS")]
+            assert (path, get.status_code, head.status_code, head.content) == (path, 200, 200, b"")
+            assert head.headers["content-type"] == get.headers["content-type"]
+            assert [(other.status_code, other.headers["allow"]) for other in others] == [(405, "GET, HEAD")] * 4
 
 
 @pytest.mark.parametrize("version", [*INITIALIZE_VERSIONS, MODERN_VERSION])
@@ -203,15 +200,14 @@ async def test_the_host_guard_lets_its_own_names_in_on_any_port_and_no_other(tmp
     assert statuses == dict.fromkeys(OWN_HOSTS, 200) | dict.fromkeys(FOREIGN_HOSTS, 421)
 
 
-@pytest.mark.parametrize("host", ["localhost:24200", "agents.example.com"])
-async def test_the_origin_guard_lets_own_and_configured_pages_in_and_no_other(host: str, tmp_path: Path) -> None:
+async def test_the_origin_guard_lets_own_and_configured_pages_in_and_no_other(tmp_path: Path) -> None:
     async with echo_gateway(tmp_path, **GUARDED) as (_, http):
-        statuses = {
-            origin: (await post(http, {"origin": origin, "host": host})).status_code
-            for origin in OWN_ORIGINS + FOREIGN_ORIGINS
-        }
-
-    assert statuses == dict.fromkeys(OWN_ORIGINS, 200) | dict.fromkeys(FOREIGN_ORIGINS, 403)
+        for host in ("localhost:24200", "agents.example.com"):
+            statuses = {
+                origin: (await post(http, {"origin": origin, "host": host})).status_code
+                for origin in OWN_ORIGINS + FOREIGN_ORIGINS
+            }
+            assert statuses == dict.fromkeys(OWN_ORIGINS, 200) | dict.fromkeys(FOREIGN_ORIGINS, 403), host
 
 
 async def test_a_foreign_page_gets_nothing_run(tmp_path: Path) -> None:
@@ -222,13 +218,12 @@ async def test_a_foreign_page_gets_nothing_run(tmp_path: Path) -> None:
         assert served.metric("pallas_send_message_total", agent="echo", outcome="ok") == 0
 
 
-@pytest.mark.parametrize("path", OPEN_PATHS)
-async def test_probes_metrics_and_registry_stand_outside_the_guard(path: str, tmp_path: Path) -> None:
+async def test_probes_metrics_and_registry_stand_outside_the_guard(tmp_path: Path) -> None:
     async with echo_gateway(tmp_path, **GUARDED) as (_, http):
-        answer = await http.get(path, headers={"host": "10.1.2.3:24200", "origin": "https://evil.example"})
-
-    assert answer.status_code == 200
-    assert "access-control-allow-origin" not in answer.headers
+        for path in OPEN_PATHS:
+            answer = await http.get(path, headers={"host": "10.1.2.3:24200", "origin": "https://evil.example"})
+            assert (path, answer.status_code) == (path, 200)
+            assert "access-control-allow-origin" not in answer.headers
 
 
 async def test_a_configured_page_is_told_what_it_may_send_and_read(tmp_path: Path) -> None:
@@ -252,14 +247,13 @@ async def test_a_configured_page_is_told_what_it_may_send_and_read(tmp_path: Pat
         assert {"mcp-session-id", "mcp-protocol-version", "www-authenticate", "retry-after"} <= exposed
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "https://app.example.com.evil.example", "null"])
-async def test_another_page_is_allowed_nothing(origin: str, tmp_path: Path) -> None:
-    asked = {"origin": origin, "access-control-request-method": "POST"}
+async def test_another_page_is_allowed_nothing(tmp_path: Path) -> None:
     async with echo_gateway(tmp_path, **GUARDED) as (_, http):
-        answers = [await http.options(MCP, headers=asked), await post(http, {"origin": origin})]
-
-    assert [answer.status_code for answer in answers] == [400, 403]
-    assert not any("access-control-allow-origin" in answer.headers for answer in answers)
+        for origin in ("https://evil.example", "https://app.example.com.evil.example", "null"):
+            asked = {"origin": origin, "access-control-request-method": "POST"}
+            answers = [await http.options(MCP, headers=asked), await post(http, {"origin": origin})]
+            assert [(origin, answer.status_code) for answer in answers] == [(origin, 400), (origin, 403)]
+            assert not any("access-control-allow-origin" in answer.headers for answer in answers)
 
 
 async def test_without_configured_origins_no_response_speaks_of_them(tmp_path: Path) -> None:
@@ -287,35 +281,26 @@ async def _in_pieces(body: bytes, size: int = 65_536) -> AsyncIterator[bytes]:
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)
-@pytest.mark.parametrize("whole", [True, False], ids=["with its length", "in chunks"])
-@pytest.mark.parametrize("size", [4_001, 70_000, 8_000_000])
-async def test_a_body_over_the_limit_is_413_and_the_client_gets_to_see_it(
-    size: int, whole: bool, version: str, tmp_path: Path
-) -> None:
-    body = b" " * size
+async def test_a_body_over_the_limit_is_413_and_the_client_gets_to_see_it(version: str, tmp_path: Path) -> None:
     async with (
         echo_gateway(tmp_path, gateway={"max_body_bytes": 4_000}) as (served, http),
         raw_client(served.url("echo"), protocol_version=version) as client,
     ):
         headers = client.headers_of("tools/call", {"name": "echo"})
-        answer = await http.post(MCP, content=body if whole else _in_pieces(body), headers=headers)
-        after = await client.call_tool("echo", {"message": "hello"})
+        for body in (b" " * size for size in (4_001, 70_000, 8_000_000)):
+            for content in (body, _in_pieces(body)):
+                answer = await http.post(MCP, content=content, headers=headers)
+                after = await client.call_tool("echo", {"message": "hello"})
+                assert (len(body), answer.status_code) == (len(body), 413)
+                assert after.result["content"][0]["text"] == "hello"
 
-    assert answer.status_code == 413
-    assert after.result["content"][0]["text"] == "hello"
 
-
-@pytest.mark.parametrize(
-    ("path", "headers", "status"),
-    [("/agents/nope/mcp", {}, 404), (MCP, {"host": "evil.example"}, 421), ("/livez", {}, 405)],
-)
-async def test_who_sends_a_large_body_where_it_is_not_wanted_gets_to_see_why(
-    path: str, headers: Mapping[str, str], status: int, tmp_path: Path
-) -> None:
+async def test_who_sends_a_large_body_where_it_is_not_wanted_gets_to_see_why(tmp_path: Path) -> None:
+    wrong = {("/agents/nope/mcp", ""): 404, (MCP, "evil.example"): 421, ("/livez", ""): 405}
     async with echo_gateway(tmp_path) as (_, http):
-        answer = await http.post(path, content=b" " * 8_000_000, headers=headers)
-
-    assert answer.status_code == status
+        for (path, host), status in wrong.items():
+            answer = await http.post(path, content=b" " * 8_000_000, headers={"host": host} if host else {})
+            assert (path, answer.status_code) == (path, status)
 
 
 async def test_a_body_as_large_as_the_limit_is_taken(tmp_path: Path) -> None:
@@ -454,25 +439,21 @@ async def test_a_draining_gateway_is_alive_but_not_ready_and_takes_no_calls(tmp_
 # --- Metrics
 
 
-@pytest.mark.parametrize(
-    ("accept", "content_type"),
-    [
-        (None, "text/plain; version=0.0.4"),
-        ("*/*", "text/plain; version=0.0.4"),
-        ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", "text/plain; version=0.0.4"),
-        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text; version=1.0.0"),
-        ("application/openmetrics-text; version=newest", "text/plain; version=0.0.4"),
-        (f"text/plain; version={'9' * 5_000}", "text/plain; version=0.0.4"),
-    ],
-)
-async def test_metrics_are_plain_text_unless_the_scraper_asks_for_another(
-    accept: str | None, content_type: str, tmp_path: Path
-) -> None:
+async def test_metrics_are_plain_text_unless_the_scraper_asks_for_another(tmp_path: Path) -> None:
+    plain, openmetrics = "text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0"
+    asked = {
+        None: plain,
+        "*/*": plain,
+        "text/plain;version=0.0.4;q=0.5,*/*;q=0.1": plain,
+        "application/openmetrics-text; version=1.0.0": openmetrics,
+        "application/openmetrics-text; version=newest": plain,
+        f"text/plain; version={'9' * 5_000}": plain,
+    }
     async with echo_gateway(tmp_path) as (_, http):
-        answer = await http.get("/metrics", headers={"accept": accept} if accept else None)
-
-    assert answer.headers["content-type"].startswith(content_type)
-    assert 'pallas_agent_info{agent="echo"' in answer.text
+        for accept, content_type in asked.items():
+            answer = await http.get("/metrics", headers={"accept": accept} if accept else None)
+            assert answer.headers["content-type"].startswith(content_type), accept
+            assert 'pallas_agent_info{agent="echo"' in answer.text
 
 
 HOSTILE_PATHS = [
