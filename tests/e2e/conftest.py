@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,6 +39,13 @@ def limits() -> Iterator[Limits]:
     """Limits of the gateways that the test serves."""
     with limited() as limits:
         yield limits
+
+
+@pytest.fixture
+def brief_sockets(limits: Limits) -> None:
+    """Idle sockets close at once: a test that looks for what is left does not wait for them."""
+    limits.runtime.llm = replace(limits.runtime.llm, keep_alive_seconds=0.1)
+    limits.runtime.listings.keep_alive_seconds = 0.1
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.clients import RawCall, RawClient
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.crowd
+pytestmark = [pytest.mark.crowd, pytest.mark.usefixtures("brief_sockets")]
 INITIALIZE = "2025-06-18"
 
 # What the agents are busy with, by what they were told; and how many LLM requests that takes.

@@ -223,8 +223,8 @@ async def test_a_call_after_one_that_used_a_renamed_tool_has_the_new_one(
         await until_known(it, server.recorder)  # listed in the background as well
 
 
-async def test_crowd_shares_one_downstream_and_leaves_nothing_open(tmp_path: Path, limits: Limits) -> None:
-    limits.runtime.listings.keep_alive_seconds = 0.2
+@pytest.mark.usefixtures("brief_sockets")
+async def test_crowd_shares_one_downstream_and_leaves_nothing_open(tmp_path: Path) -> None:
     crowd = 120
     async with stateless_downstream() as tools, world(tmp_path, tools=tools.url) as it:
         await until_known(it, tools.recorder)

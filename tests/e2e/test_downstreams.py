@@ -285,6 +285,7 @@ async def test_tool_error_and_unknown_tool_reach_the_model_as_error_results(tmp_
         assert "3" in fine
 
 
+@pytest.mark.usefixtures("brief_sockets")
 async def test_silent_downstream_costs_its_tools_and_a_bounded_time(
     tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:

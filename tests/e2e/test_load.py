@@ -145,6 +145,7 @@ async def test_hanging_calls_of_one_agent_do_not_delay_another(tmp_path: Path) -
             gate.open()
 
 
+@pytest.mark.usefixtures("brief_sockets")
 @pytest.mark.crowd
 async def test_vanished_clients_leave_nothing_behind(tmp_path: Path, limits: Limits) -> None:
     """In both eras, at seeded points: before the model answered, during a tool call, in the middle of a stream."""

@@ -29,6 +29,7 @@ async def test_an_agent_answers_clients_of_each_era(connect: Connect, tmp_path: 
     assert answer.meta["pallas/call"]["conversation_id"] == "c-1"
 
 
+@pytest.mark.usefixtures("brief_sockets")
 @pytest.mark.parametrize("connect", EACH_ERA)
 async def test_an_agent_uses_its_downstream_and_leaves_nothing_behind(connect: Connect, tmp_path: Path) -> None:
     script: list[Turn] = [call_tools([("tools__add", {"a": 1, "b": 2})]), say("It is 3.")]

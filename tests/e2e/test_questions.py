@@ -825,6 +825,7 @@ async def test_a_call_whose_client_never_returns_ends_after_ask_seconds_without_
         assert questions(served, "human_input", "expired") == questions(served, "approval", "expired") == 1
 
 
+@pytest.mark.usefixtures("brief_sockets")
 @pytest.mark.parametrize("leaves", ["while it is asked", "after its answer", "between its requests"])
 async def test_clients_that_leave_during_a_question_leave_nothing_behind(leaves: str, tmp_path: Path) -> None:
     settings = {"ask_seconds": 1} if leaves == "between its requests" else {}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Script, Turn
 
-pytestmark = pytest.mark.usefixtures("patience")
+pytestmark = pytest.mark.usefixtures("patience", "brief_sockets")
 CALLS = 200
 PATIENCE_SECONDS = 300
 SENTINEL = re.compile(r"sentinel-(\d+)")
