@@ -122,7 +122,6 @@ class Metrics:
             "pallas_instances_live", "Instances made and not yet released.", "agent", across="livesum"
         )
         self.tasks = self._gauge("pallas_tasks", "Tasks of the event loop that have not ended.", across="livesum")
-        self.tasks.set_function(_running_tasks)
         self.calls_refused = self._counter("pallas_calls_refused_total", "Calls not started.", "agent", "reason")
         self.auth_refused = self._counter(
             "pallas_auth_refused_total", "Requests that authentication turned away.", "reason"
@@ -163,9 +162,9 @@ class Metrics:
         self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
         if self._of_all_workers is not None:
             self._of_all_workers.add_computed(self.instances_live)
-            self._of_all_workers.add_computed(self.tasks)
             of_hosted = (self.agent_info, self.agent_state, self.health_status, self.downstream_up)
             self._of_all_workers.hide_unhosted(self.agent_info, of_hosted)
+        self._scraping = asyncio.Lock()
         self.up.set(1)
         self.workers.set(1)
         self.build_info.labels(__version__, platform.python_version()).set(1)
@@ -175,8 +174,15 @@ class Metrics:
         """The metrics for a scraper: in one of several workers those of all workers."""
         return self._of_all_workers or self.registry
 
+    async def exposition(self, encode: Callable[[Collector], bytes]) -> bytes:
+        """The metrics as `encode` writes them, in a thread: 100 agents have 7,000 series. One scrape at a time."""
+        async with self._scraping:
+            self.refresh()
+            return await asyncio.to_thread(encode, self.exposed)
+
     def refresh(self) -> None:
-        """Share the values of computed metrics with the other workers."""
+        """Set the number of tasks, and share the values of computed metrics with the other workers."""
+        self.tasks.set(_running_tasks())
         if self._of_all_workers is not None:
             self._of_all_workers.refresh()
 

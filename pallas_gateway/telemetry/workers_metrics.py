@@ -95,8 +95,7 @@ class WorkersMetrics:
                 (gauge.labels(**sample.labels) if sample.labels else gauge).set(sample.value)
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, combined over all workers."""
-        self.refresh()
+        """Every metric, combined over all workers; those of this process as of the last refresh."""
         shared = MultiProcessCollector.merge([*_written(self._folder)])  # type: ignore[no-untyped-call]
         by_name = {family.name: family.samples for family in shared}
         hosted = _agents_of(self._hosted) if self._hosted is not None else {}

@@ -1,12 +1,17 @@
 """The names, types and labels of the metrics are the documented ones."""
 
 import ast
+import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+from prometheus_client.registry import Collector
 
 import pallas_gateway
 from pallas_gateway import __version__
@@ -155,3 +160,38 @@ def test_two_gateways_count_apart() -> None:
     one.send_message.labels("echo", "ok").inc()
     labels = {"agent": "echo", "outcome": "ok"}
     assert another.registry.get_sample_value("pallas_send_message_total", labels) is None
+
+
+@pytest.mark.parametrize("encode", [generate_latest, openmetrics])
+async def test_metrics_are_written_outside_the_event_loop(
+    metrics: Metrics, encode: Callable[[Collector], bytes]
+) -> None:
+    threads = []
+
+    def noting(registry: Collector) -> bytes:
+        threads.append(threading.get_ident())
+        return encode(registry)
+
+    text = await metrics.exposition(noting)
+
+    assert text == encode(metrics.exposed)
+    assert b"pallas_tasks 1.0" in text
+    assert threads != [threading.get_ident()]
+
+
+async def test_scrapes_wait_for_each_other(metrics: Metrics) -> None:
+    loop, entered, may_end, running = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), []
+
+    def slow(_registry: Collector) -> bytes:
+        running.append(threading.get_ident())
+        loop.call_soon_threadsafe(entered.set)
+        assert may_end.wait(10)
+        return str(len(running)).encode()
+
+    scrapes = [asyncio.create_task(metrics.exposition(slow)) for _ in range(3)]
+    await entered.wait()
+    await asyncio.to_thread(lambda: None)  # by now, a thread has taken the others if they did not wait
+    at_once = len(running)
+    may_end.set()
+    assert at_once == 1
+    assert await asyncio.gather(*scrapes) == [b"1", b"2", b"3"]

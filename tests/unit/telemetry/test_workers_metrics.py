@@ -58,7 +58,7 @@ class Worker:
 
     def exposes(self) -> Exposition:
         """What it tells a scraper."""
-        return Exposition(self.does("print(generate_latest(metrics.exposed).decode())"))
+        return Exposition(self.does("metrics.refresh(); print(generate_latest(metrics.exposed).decode())"))
 
     def dies(self, folder: Path, number: int) -> None:
         """End it, as its parent notes."""
@@ -176,5 +176,5 @@ def test_the_process_is_told_of_for_all_together_in_the_same_words(workers: list
 def test_openmetrics_is_told_as_well(workers: list[Worker]) -> None:
     one, _ = workers
     one.does('metrics.send_message_seconds.labels("echo").observe(0.2)')
-    families = parse_openmetrics(one.does("print(openmetrics(metrics.exposed).decode(), end='')"))  # type: ignore[no-untyped-call]
+    families = parse_openmetrics(one.does("metrics.refresh(); print(openmetrics(metrics.exposed).decode(), end='')"))  # type: ignore[no-untyped-call]
     assert "pallas_send_message_duration_seconds" in {family.name for family in families}
