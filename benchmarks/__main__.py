@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from benchmarks import fast_paths, growth, machine, profiling, providers, report, scenarios, soak
+from benchmarks import console, fast_paths, growth, machine, profiling, providers, report, scenarios, soak
 from benchmarks.bench import FULL, SHORT, Plan, bench
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _PARTS = {
     "full": scenarios.measure_all,
     "growth": growth.measure_all,
     "providers": providers.measure,
+    "console": console.measure,
     "fast-paths": fast_paths.measure,
     "soak": soak.measure,
     "profile": profiling.profile_all,
@@ -33,10 +34,11 @@ _SCENARIOS_OF: dict[str, Mapping[str, object]] = {
     "full": scenarios.SCENARIOS,
     "growth": growth.CURVES,
     "providers": {"providers": providers.measure},
+    "console": {"console": console.measure},
     "fast-paths": {"fast-paths": fast_paths.measure},
 }
 """What `--only` can name."""
-_ALL = ("full", "growth", "providers")
+_ALL = ("full", "growth", "providers", "console")
 """Without the fast paths, which take minutes each, and the soak and the profiles."""
 _SCENARIOS = [name for scenarios_of in _SCENARIOS_OF.values() for name in scenarios_of]
 _INTERRUPTED = 128 + signal.SIGINT
@@ -73,7 +75,7 @@ def wanted(command_line: Sequence[str]) -> argparse.Namespace:
         nargs="?",
         default="all",
         choices=["all", *_PARTS],
-        help="all: full, and unless short growth and providers",
+        help="all: full, and unless short growth, providers and console",
     )
     parser.add_argument("--short", action="store_true", help="under three minutes; its figures are rough")
     parser.add_argument("--only", action="append", default=[], choices=_SCENARIOS, help="this scenario; repeatable")

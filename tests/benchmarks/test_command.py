@@ -76,7 +76,7 @@ def test_scenario_of_another_part_is_refused(
 @pytest.mark.parametrize(
     ("command_line", "measured"),
     [
-        ([], {"full": [], "growth": [], "providers": []}),
+        ([], {"full": [], "growth": [], "providers": [], "console": []}),
         (["--short"], {"full": []}),
         (["soak"], {"soak": []}),
         (["--only", "providers", "--short"], {"providers": []}),

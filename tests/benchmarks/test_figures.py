@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from contextlib import nullcontext
+from itertools import islice
 from typing import Any
 
 import pytest
 
-from benchmarks import fast_paths, providers, report, soak
+from benchmarks import console, fast_paths, providers, report, soak
 from benchmarks.figures import Bounds, Figure, Verdict, difference, figure, ratio
 from benchmarks.load import Answered
 from benchmarks.profiling import PY_SPY, anywhere, top_functions
@@ -281,3 +282,16 @@ def test_document_without_results_says_how_to_get_some() -> None:
 
 def test_document_is_that_of_the_kept_results() -> None:
     assert report.DOCUMENT.read_text() == report.markdown(report.load(report.RESULTS))
+
+
+def test_frames_are_the_cpu_of_tasks_of_the_pages_main_thread_alone() -> None:
+    main, other = {"pid": 1, "tid": 2}, {"pid": 1, "tid": 3}
+    named = {"name": "thread_name", "args": {"name": "CrRendererMain"}, **main}
+    tasks = [{"name": "RunTask", "tdur": 2500, **main}, {"name": "RunTask", "tdur": 9000, **other}]
+    assert console._tasks({"traceEvents": [named, *tasks, {"name": "Layout", "tdur": 1, **main}]}) == [2.5]
+
+
+def test_the_console_is_sent_as_many_events_as_the_row_says() -> None:
+    told = list(islice(console._payloads(), console.EVENTS))
+    assert {one["kind"] for one in told} == {"assistant_delta", "assistant_chunk", "assistant_chunk_results"}
+    assert len(told) == 1000
