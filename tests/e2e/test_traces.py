@@ -198,12 +198,16 @@ async def test_the_trace_of_a_requests_meta_is_joined(tmp_path: Path, spans: Spa
 
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_a_traced_call_has_the_page_of_its_trace_and_another_has_none(version: str, tmp_path: Path) -> None:
-    project = write_project(tmp_path, {"echo": Agent()}, gateway={"trace_url": "https://traces.example/{trace_id}/x"})
+    gateway = {"trace_url": "https://traces.example/{trace_id}/x", "threads": "sqlite:///threads.db"}
+    project = write_project(tmp_path, {"echo": Agent()}, gateway=gateway)
     params = tool_params("send_message", {"message": "hi"})
     async with running(project) as served, raw_client(served.url("echo"), protocol_version=version) as client:
         plain = await client.request("tools/call", params)
         client.http.headers["traceparent"] = TRACEPARENT
         traced = await client.request("tools/call", params)
+        chat = f"{served.base_url}/api/v1/agents/echo/chat"
+        in_thread = await client.http.post(chat, json={"message": "hi"}, headers={"Accept": "application/json"})
     assert "pallas/trace_url" not in plain.result["_meta"]
     trace_id = TRACEPARENT.split("-")[1]
-    assert traced.result["_meta"]["pallas/trace_url"] == f"https://traces.example/{trace_id}/x"
+    page = f"https://traces.example/{trace_id}/x"
+    assert traced.result["_meta"]["pallas/trace_url"] == in_thread.json()["traceUrl"] == page

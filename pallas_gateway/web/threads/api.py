@@ -159,7 +159,7 @@ class ThreadsApi:
             chat = Chat(agent, body, self._services(), response)
             return serve_call(Arrival(agent, caller, request.headers), chat.parse, chat.answer, chat.deliver)
 
-        return self._responding(work, events=events)
+        return self._responding(work, events=events, trace_url=agent.trace_url)
 
     async def _answers(self, request: Request, thread_id: str) -> ASGIApp:
         requests.no_parameters(request)
@@ -192,13 +192,15 @@ class ThreadsApi:
             raise ThreadNotFoundError(f"no thread '{thread_id}'")
         return caller, thread
 
-    def _responding(self, work: Callable[[TurnResponse], Coroutine[Any, Any, None]], *, events: bool) -> ASGIApp:
+    def _responding(
+        self, work: Callable[[TurnResponse], Coroutine[Any, Any, None]], *, events: bool, **options: Any
+    ) -> ASGIApp:
         """Respond by `work`, which ends early when the client disconnects."""
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
 
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
             stream = ServerSentEvents(send, silence_seconds=silence_seconds) if events else None
-            response = TurnResponse((scope, receive, send), stream)
+            response = TurnResponse((scope, receive, send), stream, **options)
             await while_connected(receive, work(response), self._gateway.answers)
 
         return respond

@@ -17,6 +17,8 @@ from pallas_gateway.web.threads import answers
 from pallas_gateway.web.threads.errors import response_to
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.agents.answering import Answered
@@ -34,40 +36,45 @@ class TurnResponse:
     Attributes:
         http: scope, receive and send of the request.
         events: the response if it is a stream.
+        trace_url: returns the page of a call's trace; None for a response to another request than the call's own.
     """
 
     http: tuple[Scope, Receive, Send]
     events: ServerSentEvents | None
+    trace_url: Callable[[Call], str | None] = lambda _: None
 
     async def end(self, answered: Answered, turn: ShownTurn) -> None:
         """Send the response, or its end."""
         outcome, events = answered.outcome, self.events
         if events is not None and (events.has_begun or turn.number is not None or not answered.has_failed):
-            await events.data(answers.line(_last_event(answered, turn)))
+            await events.data(answers.line(self._last_event(answered, turn)))
             await events.data(DONE)
             await events.end()
         elif isinstance(outcome, GatewayError):
             await response_to(outcome, about=turn.about())(*self.http)
         else:
-            await JSONResponse(_answer(answered.call, outcome, turn))(*self.http)
+            await JSONResponse(self._answer(answered.call, outcome, turn))(*self.http)
+
+    def _last_event(self, answered: Answered, turn: ShownTurn) -> answers.Json:
+        outcome = answered.outcome
+        if isinstance(outcome, GatewayError):
+            return {"type": "error", "message": str(outcome), "reason": outcome.reason, **turn.about()}
+        return {"type": "final", **self._answer(answered.call, outcome, turn)}
+
+    def _answer(self, call: Call, reply: Reply, turn: ShownTurn) -> answers.Json:
+        outcome = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": call.call_id}
+        questions = [answers.question(one) for one in turn.questions.values()]
+        optional = {
+            "params": params_meta(reply),
+            "turnsLeftOut": turn.left_out,
+            "questions": questions,
+            "traceUrl": self.trace_url(call),
+        }
+        notes = {name: value for name, value in optional.items() if value}
+        return {**turn.about(), **answers.content_of(message_of(reply)), **outcome, **notes}
 
 
 def message_of(reply: Reply) -> Message:
     """The answer as it is stored and sent: its text and images, the only blocks that a model accepts in a history."""
     images = [Image(block.data, block.mime_type) for block in reply.content if isinstance(block, ImageContent)]
     return Message("assistant", storable(text_of(reply)), tuple(images))
-
-
-def _last_event(answered: Answered, turn: ShownTurn) -> answers.Json:
-    outcome = answered.outcome
-    if isinstance(outcome, GatewayError):
-        return {"type": "error", "message": str(outcome), "reason": outcome.reason, **turn.about()}
-    return {"type": "final", **_answer(answered.call, outcome, turn)}
-
-
-def _answer(call: Call, reply: Reply, turn: ShownTurn) -> answers.Json:
-    outcome = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": call.call_id}
-    questions = [answers.question(one) for one in turn.questions.values()]
-    optional = {"params": params_meta(reply), "turnsLeftOut": turn.left_out, "questions": questions}
-    notes = {name: value for name, value in optional.items() if value}
-    return {**turn.about(), **answers.content_of(message_of(reply)), **outcome, **notes}

@@ -112,7 +112,7 @@ export function resultOf(answer, { seconds } = {}) {
       { type: 'text', text: String(answer.content ?? '') },
       ...images.map((/** @type {any} */ image) => ({ type: 'image', data: image.data, mimeType: image.mime_type })),
     ],
-    _meta: { 'pallas/call': facts, ...(answer.params ? { 'pallas/params': answer.params } : {}) },
+    _meta: { 'pallas/call': facts, 'pallas/trace_url': answer.traceUrl, ...(answer.params ? { 'pallas/params': answer.params } : {}) },
   };
 }
 
