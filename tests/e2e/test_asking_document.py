@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from fastmcp import FastMCP
 
 from tests.e2e.calling import ask
 from tests.e2e.test_questions import Person, accept, client_of, told
 from tests.support.clients import MODERN_VERSION
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, declare_project, running, until_idle, write_project
 from tests.support.listener import serve_app
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 
@@ -22,12 +23,26 @@ if TYPE_CHECKING:
 DOCUMENT = Path(__file__).parents[2] / "docs" / "asking.md"
 WITH_SDK, WITH_FASTMCP = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
 
+[AGENTS] = re.findall(r"^```yaml\n(# agents\.yaml\n.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+
 
 def deletes(request: LlmRequest) -> Turn:
     """Call the tool, then repeat what it returns."""
     if request.tool_results:
         return say(" ".join(request.tool_results.values()))
     return call_tools([("files__delete_all", {"path": "old"})])
+
+
+async def test_the_tool_is_tried_without_a_model_as_the_document_says(tmp_path: Path) -> None:
+    [message] = re.findall(r"pallas-gateway call janitor '(.*)'", DOCUMENT.read_text())
+    async with serve_app(app_of(WITH_SDK)) as listener:
+        servers = {"files": {"url": f"{listener.base_url}/mcp"}}
+        project = declare_project(tmp_path, yaml.safe_load(AGENTS)["agents"], servers=servers)
+        async with running(project) as served:
+            person = Person(accept(delete=True))
+            async with client_of(served.url("janitor"), person, MODERN_VERSION) as client:
+                assert "All files in old are deleted." in await told(client, message)
+            await until_idle(served)
 
 
 def app_of(program: str) -> Any:
