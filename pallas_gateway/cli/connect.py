@@ -27,16 +27,22 @@ _TOOL_OF_ALL = "agent-{name}"
 
 def connect(
     client: Annotated[str | None, typer.Argument(help="The program to connect; without it, list them.")] = None,
+    named: Annotated[
+        str | None,
+        typer.Argument(metavar="[AGENT]", help="Agent to connect to. Default: all agents as one server."),
+    ] = None,
     url: UrlOption = None,
     bearer: BearerOption = None,
-    agent: Annotated[str | None, typer.Option(help="Agent to connect to. Default: all agents as one server.")] = None,
+    agent: Annotated[str | None, typer.Option(help="The same as AGENT.")] = None,
 ) -> None:
     """Print how a program (Claude Code, Cursor, VS Code, ...) connects to a running gateway."""
     if client is None:
         table("CLIENT", "TITLE", rows=[(one.id, one.title) for one in clients()])
         return
+    if named is not None and agent not in (None, named):
+        raise UsageError(f"Name one agent: '{named}' or --agent {agent}.")
     wanted = _client(client)
-    target = asyncio.run(_target(wanted, gateway_url(url), bearer, agent))
+    target = asyncio.run(_target(wanted, gateway_url(url), bearer, named or agent))
     problem(wanted.how)
     result(wanted.filled(target))
     if (link := wanted.link_to(target)) is not None:
@@ -60,7 +66,9 @@ async def _target(client: Client, base_url: str, bearer: str | None, name: str |
     base = public.removesuffix(path) if is_shared else base_url
     if name is None and not client.agents_only:
         if not is_shared:
-            raise UsageError("Each agent of this gateway has a port of its own: name one with --agent.")
+            raise UsageError(
+                f"Each agent of this gateway has a port of its own: name one, as in `connect {client.id} {one.name}`."
+            )
         tool = _TOOL_OF_ALL.format(name=one.name)
         return Target(ALL_AGENTS_NAME, f"{base}/mcp", base, tool, needs_token=any(map(_needs_token, agents)))
     target = Target(one.name, public, base, needs_token=_needs_token(one))

@@ -510,7 +510,7 @@ async def test_help_and_unknown_commands_say_what_there_is(capsys: pytest.Captur
         async with talking(server) as talk:
             says = Said(talk, capsys)
             shown = await says("/help")
-            unknown = await says("/threds")
+            unknown, strange = await says("/threds"), await says("/foo")
             assert await says("//etc/hosts") == "done"
             with pytest.raises(EOFError):
                 await answer(talk, "/quit")
@@ -519,6 +519,7 @@ async def test_help_and_unknown_commands_say_what_there_is(capsys: pytest.Captur
         f"No command '/threds' (did you mean '/threads'?). There are: {', '.join(names)}. "
         "A message that begins with / begins with //."
     )
+    assert strange.startswith("No command '/foo'. There are: ")
     assert calls(server)[0]["arguments"]["message"] == "/etc/hosts"
 
 

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
+from pallas_gateway.agents.agent_state import State
 from tests.console.pages import findings
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, limited, running, write_project
@@ -73,6 +74,16 @@ async def test_the_search_and_the_arrow_keys_find_an_agent(served: Running, page
     await page.keyboard.press("ArrowUp")
     await page.keyboard.press("Enter")
     await expect(page).to_have_title("Echo <b>bold</b> - Pallas Gateway")
+
+
+async def test_an_agent_that_starts_is_ok_soon_after_it_is_up(served: Running, pages: Pages) -> None:
+    agent = served.gateway.agents["echo"]
+    runtime = agent.runtime
+    agent.enter(State.STARTING)
+    page = await pages.open(served.base_url)
+    await expect(page.get_by_text("starting", exact=True)).to_be_visible()
+    agent.enter(State.READY, runtime=runtime)
+    await expect(page.get_by_text("ok", exact=True)).to_be_visible()  # long before the next round of a minute
 
 
 async def test_a_downstream_that_stops_and_comes_back_turns_the_badge(tmp_path: Path, pages: Pages) -> None:

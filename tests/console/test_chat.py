@@ -368,7 +368,9 @@ async def test_a_reload_during_a_call_keeps_what_was_seen(talk: Talking, pages: 
 async def test_conversations_are_renamed_exported_imported_and_deleted(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "user", "one")
     await answered(page, "heard one")
+    before = await log(page).bounding_box()
     await page.get_by_text("More", exact=True).click()
+    assert await log(page).bounding_box() == before
     await page.get_by_role("button", name="Rename").click()
     await page.get_by_label("Name", exact=True).fill("First <b>")
     await page.get_by_role("dialog").get_by_role("button", name="Rename").click()

@@ -97,6 +97,12 @@ def test_configurations_are_json_and_programs_are_python(needs_token: bool) -> N
             compile(text, client.id, "exec")
 
 
+def test_the_name_of_another_registrys_agent_is_no_option_of_a_command() -> None:
+    [claude] = [client for client in clients() if client.id == "claude-code"]
+    for name, word in (("--env", "env"), ("'-'", "agent"), ("-1", "1")):
+        assert f" {word} '" in claude.filled(Target(name, "http://h/mcp", "http://h"))
+
+
 def test_a_hostile_url_stays_within_its_quotes() -> None:
     target = Target("x'; rm", HOSTILE, HOSTILE, "y`z")
     for client in clients():

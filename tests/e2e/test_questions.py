@@ -172,7 +172,9 @@ async def test_clients_of_the_openai_api_cannot_be_asked_and_the_model_reads_eac
         answer = (await http.post(f"{served.base_url}/v1/chat/completions", json=request)).json()
         text = answer["choices"][0]["message"]["content"]
         assert text.count("This caller cannot be asked, so the question was declined.") == 3
-        assert "it requires approval, and this caller cannot be asked for it" in text
+        assert (
+            "The tool 'asking/wipe' was not run: it requires approval, and this caller cannot be asked for it" in text
+        )
         assert [one["action"] for one in downstream.answers] == ["decline", "decline"]
         assert not downstream.recorder.calls("wipe")
         for kind in ("form", "url", "approval", "human_input"):

@@ -26,7 +26,7 @@ from pallas_gateway.cli.parameters import (
     value_of,
 )
 from pallas_gateway.cli.usage import UsageError
-from pallas_gateway.config.problems import did_you_mean
+from pallas_gateway.config.problems import nearest, suggesting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -78,10 +78,10 @@ def read(line: str) -> tuple[Command, str] | tuple[None, str]:
         return None, line.replace("//", "/", 1) if line.startswith("//") else line
     name, rest = _first_word(line[1:])
     if name not in COMMANDS:
-        known = [f"/{one}" for one in COMMANDS]
+        meant = nearest(name, COMMANDS)  # without the slash, by which all commands are similar
         raise UsageError(
-            f"No command '/{name}'{did_you_mean(f'/{name}', known)}. There are: {', '.join(known)}. "
-            "A message that begins with / begins with //."
+            f"No command '/{name}'{suggesting(f'/{meant}' if meant else None)}. "
+            f"There are: {', '.join(f'/{one}' for one in COMMANDS)}. A message that begins with / begins with //."
         )
     return COMMANDS[name], rest
 

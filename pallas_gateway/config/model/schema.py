@@ -115,7 +115,7 @@ mode on `registry_port`)."""
 
     console: Flag | None = None
     """Serve the [console](console.md) at `/console/`, on the gateway's port (in per-port mode on `registry_port`). \
-Default: only if the gateway listens on loopback alone."""
+Default: only if the gateway listens on loopback alone, also behind `trusted_proxies`."""
 
     console_registries: tuple[PublicUrl, ...] = ()
     """URLs of other gateways whose agents the console may show and call; those must have this gateway's origin in \

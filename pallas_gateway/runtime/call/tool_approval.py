@@ -32,8 +32,7 @@ def approved(call: Callable[..., Awaitable[CallToolResult]], *, but: type | None
         self: Any, name: str, arguments: dict[str, Any] | None = None, *more: Any, **options: Any
     ) -> Any:
         asks = but is None or not isinstance(self, but)
-        if asks and (why := await _why_not(self, name, arguments or {})) is not None:
-            text = f"The tool '{name}' was not run: it requires approval, and {why}. Do not call it again."
+        if asks and (text := await _why_not(self, name, arguments or {})) is not None:
             return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
         return await call(self, name, arguments, *more, **options)
 
@@ -67,7 +66,9 @@ async def _why_not(agent: Any, name: str, arguments: dict[str, Any]) -> str | No
         return None
     for tool, is_destructive in _identities(agent, name):
         if approvals.needed_for(tool, destructive=is_destructive):
-            return approvals.take(await ask_in_tool("approval", approval_question(tool, arguments)))
+            why = approvals.take(await ask_in_tool("approval", approval_question(tool, arguments)))
+            said = f"The tool '{tool}' was not run: it requires approval, and {why}. Do not call it again."
+            return said if why is not None else None
     return None
 
 

@@ -91,13 +91,18 @@ def _client(entry: dict[str, Any]) -> Client:
 
 def _filled(text: str, target: Target) -> str:
     values = {
-        "<NAME>": re.sub(r"[^A-Za-z0-9_.-]", "-", target.name),
-        "<TOOL>": re.sub(r"[^A-Za-z0-9_.-]", "-", target.tool),
+        "<NAME>": _word(target.name),
+        "<TOOL>": _word(target.tool),
         # Without quotes and backslashes: the texts are commands and programs.
         "<URL>": quote(target.url, safe=_IN_URLS),
         "<BASE>": quote(target.base, safe=_IN_URLS),
     }
     return re.sub("<(?:NAME|TOOL|URL|BASE)>", lambda match: values[match[0]], text)
+
+
+def _word(name: str) -> str:
+    """A name as one word of a command, which is no option."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("-") or "agent"
 
 
 def markdown() -> str:
@@ -122,8 +127,8 @@ _INTRODUCTION = """\
 
 Texts that connect a program to an agent. The [console](console.md#connect) and the command `pallas-gateway connect`
 show them with the URLs of a running gateway. Without an argument, the command lists the programs; `pallas-gateway
-connect cursor --agent research` prints one text. Without `--agent`, where all agents are on one port, the text is for
-the server of [all agents](clients.md#all-agents-behind-one-url).
+connect cursor research` prints one text. Without an agent, where all agents are on one port, the text is for the server
+of [all agents](clients.md#all-agents-behind-one-url).
 """
 
 

@@ -110,8 +110,8 @@ test('only what an event changes is drawn again', () => {
 test('an outcome has the texts, the images and the facts', () => {
   const facts = { stop_reason: 'maxTokens' };
   const content = [{ type: 'text', text: 'a' }, { type: 'text', text: 'b' }, null, { type: 'image', data: 'x', mimeType: 'image/png' }];
-  const outcome = outcomeOf({ content, _meta: { 'pallas/call': facts } });
-  assert.deepEqual(outcome, { text: 'a\n\nb', images: [{ data: 'x', mimeType: 'image/png' }], isError: false, facts, notes: null, traceUrl: undefined });
+  const outcome = outcomeOf({ content, _meta: { 'pallas/call': facts, 'pallas/trace_url': 'https://t.example/1' } });
+  assert.deepEqual(outcome, { traceUrl: 'https://t.example/1', text: 'a\n\nb', images: [{ data: 'x', mimeType: 'image/png' }], isError: false, facts, notes: null });
   assert.match(partial(outcome), /limit of tokens/);
   assert.equal(outcomeOf('nonsense').text, '');
 });

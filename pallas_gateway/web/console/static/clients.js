@@ -56,12 +56,21 @@ export function linkFor({ link }, target) {
 function filled(text, target) {
   /** @type {Record<string, string>} */
   const values = {
-    '<NAME>': target.name.replace(/[^A-Za-z0-9_.-]/g, '-'),
-    '<TOOL>': target.tool.replace(/[^A-Za-z0-9_.-]/g, '-'),
+    '<NAME>': word(target.name),
+    '<TOOL>': word(target.tool),
     '<URL>': quoted(target.url),
     '<BASE>': quoted(target.base),
   };
   return text.replace(/<(?:NAME|TOOL|URL|BASE)>/g, (key) => values[key]);
+}
+
+/**
+ * A name as one word of a command, which is no option.
+ *
+ * @param {string} name
+ */
+function word(name) {
+  return name.replace(/[^A-Za-z0-9_.-]/g, '-').replace(/^-+/, '') || 'agent';
 }
 
 /**

@@ -138,7 +138,7 @@ class InlineReader {
    * @param {number} begin
    */
   bracket(type, begin) {
-    const middle = this.closing(begin);
+    const middle = this.closing(begin - 1);
     if (middle < 0 || this.text[middle + 1] !== '(') return false;
     const end = this.text.slice(middle + 2, middle + 2 + LONGEST_ADDRESS).search(/[)\n]/);
     if (end < 0 || this.text[middle + 2 + end] !== ')') return false;
@@ -153,18 +153,13 @@ class InlineReader {
   }
 
   /**
-   * Return where the label that begins here ends; -1 if it does not.
-   * @param {number} begin
+   * Return where the bracket that opens here is closed; -1 if it is not, or too late for a label.
+   * @param {number} opened
    */
-  closing(begin) {
-    let open = 1;
-    const last = Math.min(this.text.length, begin + LONGEST_LABEL);
-    for (let at = begin; at < last; at += 1) {
-      if (this.text[at] === '[') open += 1;
-      else if (this.text[at] === ']') open -= 1;
-      if (open === 0) return at;
-    }
-    return -1;
+  closing(opened) {
+    this.brackets ??= bracketsOf(this.text);
+    const at = this.brackets.get(opened) ?? -1;
+    return at - opened <= LONGEST_LABEL ? at : -1;
   }
 
   angle() {
@@ -234,4 +229,20 @@ class InlineReader {
   }
 
   closed = 0;
+  /** @type {Map<number, number> | null} */
+  brackets = null;
+}
+
+/**
+ * Return the end of each pair of brackets by its begin.
+ * @param {string} text
+ */
+function bracketsOf(text) {
+  const open = [];
+  const pairs = new Map();
+  for (let at = text.indexOf('['); at >= 0 && at < text.length; at += 1) {
+    if (text[at] === '[') open.push(at);
+    else if (text[at] === ']' && open.length) pairs.set(open.pop(), at);
+  }
+  return pairs;
 }

@@ -10,6 +10,7 @@ import { readRegistry, registries } from './registries.js';
 
 const TOKEN_KEY = 'pallas.token';
 const ROUND_SECONDS = 60;
+const STARTING_SECONDS = 3;
 
 /** @typedef {import('./registry.js').Agent} Agent */
 /** @typedef {'ok' | 'degraded' | 'error' | 'starting' | 'unknown'} Status */
@@ -131,8 +132,19 @@ async function runRound(asked) {
         checking.value = false;
         checkedAt.value = new Date();
       });
+      againWhileAgentsStart();
     }
   }
+}
+
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let again;
+
+/** Begin another round soon while an agent is starting: others may wait for it, and are degraded until it is up. */
+function againWhileAgentsStart() {
+  clearTimeout(again);
+  if (!(agents.value ?? []).some(({ id }) => statusOf(id) === 'starting')) return;
+  again = setTimeout(() => document.visibilityState === 'visible' && refresh(), STARTING_SECONDS * 1000);
 }
 
 /**
