@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +14,12 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
+from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.web.console.clients import Target, clients, markdown
+from tests.conformance.conformance import PROGRAMS, find_node
 from tests.console.pages import findings
 from tests.support.gateway import Agent, Running, running, write_project
+from tests.support_programs import require_program
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -22,14 +29,23 @@ if TYPE_CHECKING:
     from tests.console.pages import Pages
 
 PAGE = Path(__file__).parents[2] / "docs" / "connect.md"
+KEY = "pgw_key-of-notes"
+RUNS = {
+    "python": (sys.executable, "program"),
+    "typescript": ("node", "program.mjs"),
+    "openai": (sys.executable, "program"),
+    "curl": ("sh", "program"),
+}
 HOSTILE = "http://h/'; rm -rf ~; '\"\\`<x>{1}\n/mcp"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
     agents = {"echo": Agent(), "tech_notes": Agent(settings={"title": "Notes"})}
-    auth = {"tokens": [], "anonymous": ["view:agents", "run:agents:echo"]}
-    project = write_project(tmp_path_factory.mktemp("connect"), agents, gateway={"auth": auth, "tool_names": ["ask"]})
+    keys = [{"name": "notes", "sha256": hash_of(KEY), "grants": ["run:agents:tech_notes"]}]
+    auth = {"tokens": keys, "anonymous": ["view:agents", "run:agents:echo"]}
+    gateway_settings = {"auth": auth, "tool_names": ["ask"], "openai_api": True}
+    project = write_project(tmp_path_factory.mktemp("connect"), agents, gateway=gateway_settings)
     async with running(project) as gateway:
         yield gateway
 
@@ -101,6 +117,27 @@ def test_the_name_of_another_registrys_agent_is_no_option_of_a_command() -> None
     [claude] = [client for client in clients() if client.id == "claude-code"]
     for name, word in (("--env", "env"), ("'-'", "agent"), ("-1", "1")):
         assert f" {word} '" in claude.filled(Target(name, "http://h/mcp", "http://h"))
+
+
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.parametrize("name", RUNS)
+async def test_the_programs_run_as_they_are_shown(name: str, served: Running, tmp_path: Path) -> None:
+    program, file = RUNS[name]
+    if program == "node":
+        program = str(require_program(find_node(), "needs Node: run `make programs`"))
+        (tmp_path / "node_modules").symlink_to(PROGRAMS)
+    [client] = [one for one in clients() if one.id == name]
+    targets = (
+        Target("echo", served.url("echo"), served.base_url, "ask"),
+        Target("tech_notes", served.url("tech_notes"), served.base_url, "ask", needs_token=True),
+    )
+    # OpenAI's package always sends a key, and a gateway with keys refuses one that it does not know.
+    for target in targets[name == "openai" :]:
+        (tmp_path / file).write_text(client.filled(target).replace("TOKEN", KEY))
+        environ = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+        run = await asyncio.create_subprocess_exec(program, file, cwd=tmp_path, env=environ, stdout=PIPE, stderr=PIPE)
+        out, err = await run.communicate()
+        assert (run.returncode, "Hello" in out.decode()) == (0, True), (out, err)
 
 
 def test_a_hostile_url_stays_within_its_quotes() -> None:

@@ -52,7 +52,9 @@ ${imported('StreamableHTTPClientTransport', 'streamableHttp.js')}
 
 const client = new Client({ name: 'example', version: '1' });
 await client.connect(new StreamableHTTPClientTransport(new URL(${JSON.stringify(url)})${init}));
-const result = await client.callTool({ name: 'send_message', arguments: ${JSON.stringify(args, null, 2)} });
+const result = await client.callTool({ name: 'send_message', arguments: ${JSON.stringify(args, null, 2)} }, undefined, {
+  timeout: 600_000, // the default is a minute
+});
 console.log(result.content);
 await client.close();
 `;
