@@ -371,6 +371,9 @@ async def test_conversations_are_renamed_exported_imported_and_deleted(talk: Tal
     before = await log(page).bounding_box()
     await page.get_by_text("More", exact=True).click()
     assert await log(page).bounding_box() == before
+    await page.get_by_role("heading", name="User").first.click()
+    await expect(page.get_by_role("button", name="Rename")).to_be_hidden()
+    await page.get_by_text("More", exact=True).click()
     await page.get_by_role("button", name="Rename").click()
     await page.get_by_label("Name", exact=True).fill("First <b>")
     await page.get_by_role("dialog").get_by_role("button", name="Rename").click()

@@ -144,6 +144,8 @@ async def test_a_traced_call_links_to_its_trace(served: Running, pages: Pages) -
             )
             assert await findings(page) == []
         await dialog.get_by_role("button", name="Close").click()
+    await page.get_by_role("link", name="Details of Echo").click()
+    await expect(page.get_by_role("group", name="Instruction")).to_have_text("You are echo.")
 
 
 async def test_a_caller_without_grants_sees_no_figures_and_no_instruction(

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useSignal } from '../html.js';
 import { getHealth } from '../mcp.js';
+import { address } from '../route.js';
 import { sessionOf } from '../session.js';
 import { health, reasonOf, statusOf, tokenFor } from '../state.js';
 import { harmless } from '../text.js';
@@ -58,6 +59,7 @@ export function Chat({ agent }) {
         <header class="talk-head">
           <h1>${agent.title}</h1>
           <${Badge} id=${agent.id} />
+          <a class="more" href=${address('agents', agent.id, 'details')} aria-label=${`Details of ${agent.title}`}>Details</a>
           <${ConversationActions} session=${session} />
         </header>
         <${HealthNotice} agent=${agent} blocked=${blocked} />

@@ -1,7 +1,7 @@
 /** The conversations with an agent: open, begin, rename, delete, export and import. */
 
 import { Dialog } from '../dialog.js';
-import { html, useEffect, useId, useSignal } from '../html.js';
+import { html, useEffect, useId, useRef, useSignal } from '../html.js';
 import { asJson, asMarkdown, fromJson, nameOf, titleOf } from '../conversations.js';
 import { download } from '../download.js';
 
@@ -62,11 +62,20 @@ function Kept({ session, conversations = [], title }) {
 export function ConversationActions({ session }) {
   const conversation = session.open.value;
   const asking = useSignal('');
+  const menu = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => {
+    const leave = (/** @type {any} */ event) => {
+      const isOutside = event.type === 'pointerdown' && !event.target.closest('.menu, dialog');
+      if (isOutside || event.key === 'Escape') menu.current?.removeAttribute('open');
+    };
+    for (const type of ['pointerdown', 'keydown']) document.addEventListener(type, leave);
+    return () => ['pointerdown', 'keydown'].forEach((type) => document.removeEventListener(type, leave));
+  }, []);
   void session.calls.value;
   if (conversation.turns.length === 0) return null;
   const name = titleOf(conversation).replace(/[^\p{L}\p{N} _-]/gu, '').trim() || 'conversation';
   return html`
-    <details class="menu">
+    <details class="menu" ref=${menu}>
       <summary>More</summary>
       <div class="actions">
         <button type="button" class="quiet" onClick=${() => (asking.value = 'rename')}>Rename</button>

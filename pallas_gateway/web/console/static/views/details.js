@@ -117,7 +117,7 @@ function Servers({ servers }) {
 /** @param {{tools: any}} props */
 function Tools({ tools }) {
   if (!Array.isArray(tools) || tools.length === 0) return html`<p class="hint">No tools.</p>`;
-  return html`<div class="tools">${tools.map((tool) => html`<${Tool} key=${tool.name} tool=${tool} />`)}</div>`;
+  return html`<div class="tool-list">${tools.map((tool) => html`<${Tool} key=${tool.name} tool=${tool} />`)}</div>`;
 }
 
 /** @param {{tool: any}} props */

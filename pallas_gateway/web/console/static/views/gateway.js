@@ -78,15 +78,16 @@ function Figures() {
   if (!found) return html`<section class="card"><h2>Figures</h2><p>${refused.value || 'Loading the figures…'}</p></section>`;
   const build = found.find((one) => one.name === 'pallas_build_info')?.labels;
   const at = sumOf(found, 'pallas_config_last_reload_timestamp_seconds');
+  const workers = sumOf(found, 'pallas_workers') ?? 1;
   const facts = [
     ['Version', build?.version],
     ['Python', build?.python],
-    ['Workers', sumOf(found, 'pallas_workers')],
+    ['Workers', workers],
     ['Calls running', sumOf(found, 'pallas_calls_in_flight') ?? 0],
     ['Questions open', sumOf(found, 'pallas_questions_open') ?? 0],
     ['Calls answered', sumOf(found, 'pallas_send_message_total', { outcome: 'ok' }) ?? 0],
     ['Calls failed or stopped', sumOf(found, 'pallas_send_message_total', { outcome: 'error' }) ?? 0],
-    ['Workers replaced', sumOf(found, 'pallas_worker_restarts_total')],
+    ['Workers replaced', workers > 1 ? sumOf(found, 'pallas_worker_restarts_total') : null],
     ['Configuration loaded', at && new Date(at * 1000).toLocaleString()],
     ['Reloads', `${sumOf(found, 'pallas_config_reloads_total') ?? 0}`],
   ].filter(([, value]) => value !== null && value !== undefined);

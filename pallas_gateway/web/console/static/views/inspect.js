@@ -62,7 +62,7 @@ function TraceLink({ url }) {
 /** @param {Record<string, number> | undefined} usage */
 function tokens(usage) {
   const names = /** @type {Record<string, string>} */ ({ input: 'Input tokens', output: 'Output tokens', cache_read: 'From cache', cache_write: 'To cache', reasoning: 'Reasoning' });
-  return Object.fromEntries(Object.entries(usage ?? {}).filter(([kind]) => kind in names).map(([kind, count]) => [names[kind], Number(count).toLocaleString()]));
+  return Object.fromEntries(Object.entries(usage ?? {}).filter(([kind, count]) => kind in names && (count > 0 || kind === 'input' || kind === 'output')).map(([kind, count]) => [names[kind], Number(count).toLocaleString()]));
 }
 
 /** @param {{call: import('../shown_call.js').ShownCall}} props */
