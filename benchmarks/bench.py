@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from benchmarks.contenders import Endpoint
     from benchmarks.figures import Bounds, Figure
     from benchmarks.processes import Process
+
+COUNTED_CALLS = 10
+SETTLE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,16 @@ class Bench:
         """Requests by downstream and JSON-RPC method since they were last counted anew."""
         counts: dict[str, dict[str, int]] = await _asked(self.downstreams, "POST" if anew else "GET", "/counts")
         return counts
+
+    async def requests_per_call(self, endpoint: Endpoint) -> dict[str, float]:
+        """Requests of each JSON-RPC method that the downstream `facts` sees for a call, once everything is warm."""
+        await load.answers(endpoint, 3)
+        await asyncio.sleep(SETTLE_SECONDS)  # what follows a call, like the end of a session
+        await self.downstream_counts(anew=True)
+        await load.answers(endpoint, COUNTED_CALLS)
+        await asyncio.sleep(SETTLE_SECONDS)
+        counts = (await self.downstream_counts()).get("facts", {})
+        return {method: count / COUNTED_CALLS for method, count in counts.items()}
 
     async def llm_connections(self) -> int:
         """Connections on which the scripted LLM has been asked for an answer so far."""

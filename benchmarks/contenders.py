@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.fakes.downstream import FACT, TOOL
+from benchmarks.fakes.downstream import FACT, TOKEN_PATH, TOOL
 from benchmarks.fakes.llm import ANSWER
 from benchmarks.processes import HOST, REPOSITORY, Process, free_port, python, running
 from benchmarks.project import PACKAGE, Agent, write_project
@@ -28,17 +28,21 @@ FAKES = "fakes alone"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One agent of a running server: where it is and how to call it. `expected` is in every right answer."""
+    """One agent of a running server: where it is and how to call it. `expected` is in every right answer.
+
+    `bearer`: the caller's token, if it has one.
+    """
 
     process: Process
     path: str
     tool: str
     arguments: Mapping[str, Any]
     expected: str
+    bearer: str | None = None
 
     def saying(self, **arguments: Any) -> Endpoint:
         """The same with more arguments."""
-        return Endpoint(self.process, self.path, self.tool, {**self.arguments, **arguments}, self.expected)
+        return replace(self, arguments={**self.arguments, **arguments})
 
 
 @asynccontextmanager
@@ -131,6 +135,11 @@ def llm_url(process: Process, kind: str = "answer", seconds: float = 0, pieces: 
 def downstream(process: Process, name: str, delay_ms: int = 0) -> tuple[str, str]:
     """An MCP server's name and URL; see benchmarks/fakes/downstream.py."""
     return name, f"http://{HOST}:{process.port}/{name}/{delay_ms}/mcp"
+
+
+def token_exchange(process: Process) -> dict[str, str]:
+    """Settings of a server whose token is issued by the stand-in for an authorization server."""
+    return {"token_endpoint": f"http://{HOST}:{process.port}{TOKEN_PATH}", "client_id": "benchmark"}
 
 
 def bare_downstream(process: Process) -> Endpoint:

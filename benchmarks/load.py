@@ -161,6 +161,7 @@ class Client:
             "Content-Type: application/json",
             f"Content-Length: {len(body)}",
             *self._era_headers(method),
+            *([f"Authorization: Bearer {self._endpoint.bearer}"] if self._endpoint.bearer else []),
         ]
         return "\r\n".join(lines).encode() + END_OF_HEAD + body
 

@@ -21,12 +21,14 @@ class Agent:
 
     `llm_url`: base URL of its LLM; None for fast-agent's `passthrough`. `downstreams`: URLs by server name; a name
     means one URL throughout a project. `settings`: more of its block in agents.yaml. `model`: with its provider.
+    `servers`: more settings of downstreams, by server name.
     """
 
     llm_url: str | None = None
     downstreams: tuple[tuple[str, str], ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     model: str = "generic.scripted"
+    servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def write_project(folder: Path, agents: Mapping[str, Agent], *, gateway: Mapping[str, Any] | None = None) -> None:
@@ -38,7 +40,9 @@ def write_project(folder: Path, agents: Mapping[str, Agent], *, gateway: Mapping
         (package / f"{name}.py").write_text(_module(name, agent))
         (package / f"{name}.config.yaml").write_text(yaml.safe_dump(_settings(agent)))
     every = {server: url for agent in agents.values() for server, url in agent.downstreams}
-    (folder / "fastagent.config.yaml").write_text(yaml.safe_dump(_settings(Agent(None, tuple(every.items())))))
+    more = {server: settings for agent in agents.values() for server, settings in agent.servers.items()}
+    united = Agent(None, tuple(every.items()), servers=more)
+    (folder / "fastagent.config.yaml").write_text(yaml.safe_dump(_settings(united)))
     document = {
         "name": "bench",
         "agents": {name: {"module": f"{PACKAGE}.{name}", **agent.settings} for name, agent in agents.items()},
@@ -56,7 +60,9 @@ def _settings(agent: Agent) -> dict[str, Any]:
         "logger": {"type": "none", "progress_display": False, "show_chat": False, "show_tools": False},
     }
     if agent.downstreams:
-        servers = {name: {"transport": "http", "url": url} for name, url in agent.downstreams}
+        servers = {
+            name: {"transport": "http", "url": url, **agent.servers.get(name, {})} for name, url in agent.downstreams
+        }
         settings["mcp"] = {"servers": servers}
     return settings
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from time import perf_counter
 from typing import TYPE_CHECKING
 
-from benchmarks import asking, contenders, load
+from benchmarks import asking, at_once, contenders, forwarding, load
+from benchmarks.bench import SETTLE_SECONDS
 from benchmarks.contenders import AGNO, FAKES, FAST_AGENT, FAST_AGENT_SHARED_TRUST, FLOOR, GATEWAY, Endpoint
 from benchmarks.figures import Bounds, Figure, difference, figure, ratio
 from benchmarks.project import Agent
@@ -22,14 +21,10 @@ if TYPE_CHECKING:
     from benchmarks.load import Load, Sample
 
 MANY_AGENTS = 20
-AT_ONCE = 200
-COUNTED_CALLS = 10
 CORES_FOR_WORKERS = 4
 """Two for the workers, and as many for the load and the stand-ins."""
 _PEER_PORT = 24_299
 """Documented address of the peer; nothing listens there."""
-_SETTLE_SECONDS = 0.5
-_MEMORY_SECONDS = 0.25
 
 
 async def measure_all(bench: Bench) -> None:
@@ -129,61 +124,30 @@ async def _requests(servers: Servers) -> None:
 
 
 async def _count_requests(bench: Bench, contender: str, agent: str, endpoint: Endpoint) -> float:
-    counts = await _requests_per_call(bench, endpoint)
+    counts = await bench.requests_per_call(endpoint)
     bench.results["requests"].append({"contender": contender, "agent": agent, "by_method": counts})
     return sum(counts.values())
-
-
-async def _requests_per_call(bench: Bench, endpoint: Endpoint) -> dict[str, float]:
-    await load.answers(endpoint, 3)
-    await asyncio.sleep(_SETTLE_SECONDS)  # what follows a call, like the end of a session
-    await bench.downstream_counts(anew=True)
-    await load.answers(endpoint, COUNTED_CALLS)
-    await asyncio.sleep(_SETTLE_SECONDS)
-    counts = (await bench.downstream_counts()).get("facts", {})
-    return {method: count / COUNTED_CALLS for method, count in counts.items()}
 
 
 async def _at_once(servers: Servers) -> None:
     """Many slow calls at once: how long all take beside the LLM's own time, and what each holds meanwhile."""
     bench, gateway = servers.bench, await servers.gateway()
-    slow = gateway["slow"]
     ideal = bench.plan.slow_call_seconds
     await load.answers(gateway["tooled"], 5)
-    before, peak = _held(slow), _Held(0, 0)
-    async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(load.client(slow)) for _ in range(AT_ONCE)]
-        began = perf_counter()
-        calls = asyncio.gather(*(client.call() for client in clients))
-        while not calls.done():
-            await asyncio.wait({calls}, timeout=_MEMORY_SECONDS)
-            held = _held(slow)
-            peak = _Held(max(peak.memory_kb, held.memory_kb), max(peak.descriptors, held.descriptors))
-        await calls
-    times = (perf_counter() - began) / ideal
-    per_call = (peak.memory_kb - before.memory_kb) / AT_ONCE
+    peak = await at_once.measure(gateway["slow"])
+    times = peak.seconds / ideal
     bench.results["at_once"] = {
-        "calls": AT_ONCE,
+        "calls": at_once.CALLS,
         "ideal_seconds": ideal,
         "times_ideal": times,
-        "kb_per_call": per_call,
-        "descriptors": before.descriptors,
-        "descriptors_per_call": (peak.descriptors - before.descriptors) / AT_ONCE,
+        "kb_per_call": peak.kb_per_call,
+        "descriptors": peak.descriptors_before,
+        "descriptors_per_call": peak.descriptors_per_call,
     }
-    title = f"{AT_ONCE} calls at once, {ideal:g} s of LLM each: time / the ideal"
+    title = f"{at_once.CALLS} calls at once, {ideal:g} s of LLM each: time / the ideal"
     bench.check("at once/time", title, figure([times]), Bounds(2, 1.5, at_least=False))
-    title = f"{AT_ONCE} calls at once: memory per running call"
-    bench.check("at once/memory", title, figure([per_call]), Bounds(400, 300, at_least=False), "KB")
-
-
-@dataclass(frozen=True)
-class _Held:
-    memory_kb: int
-    descriptors: int
-
-
-def _held(endpoint: Endpoint) -> _Held:
-    return _Held(endpoint.process.memory_kb, endpoint.process.descriptors)
+    title = f"{at_once.CALLS} calls at once: memory per running call"
+    bench.check("at once/memory", title, figure([peak.kb_per_call]), Bounds(400, 300, at_least=False), "KB")
 
 
 async def _memory(servers: Servers) -> None:
@@ -204,7 +168,7 @@ async def _memory_after_calls(bench: Bench, endpoints: Sequence[Endpoint]) -> fl
     """Megabytes, of the whole process tree."""
     each = bench.plan.memory_calls // len(endpoints)
     await asyncio.gather(*(load.answers(endpoint, each) for endpoint in endpoints))
-    await asyncio.sleep(_SETTLE_SECONDS)
+    await asyncio.sleep(SETTLE_SECONDS)
     return endpoints[0].process.memory_kb / 1024
 
 
@@ -267,6 +231,7 @@ SCENARIOS = {
     "tooled": _tooled,
     "nested": _nested,
     "asking": asking.measure,
+    "forwarded": forwarding.measure,
     "requests": _requests,
     "at-once": _at_once,
     "memory": _memory,

@@ -3,6 +3,7 @@
 `/NAME/MS/mcp` is the server NAME, which answers each request MS milliseconds after it came. Both protocol eras. The
 servers `asks` and `asks-long` answer a tool call of 2026-07-28 once they have asked the caller by a form, the latter in
 2,000 characters.
+`/token` stands in for an authorization server, which issues one token for any other.
 `GET /counts` says how many requests of each JSON-RPC method each server has seen, `POST /counts` begins anew.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 from benchmarks.fakes.http import Request, as_json, main, whole
 
 TOOL = "lookup_fact"
+TOKEN_PATH = "/token"
 FACT = "Bees can count to four."
 MODERN_VERSION = "2026-07-28"
 _TOOL: dict[str, Any] = {
@@ -56,6 +58,9 @@ def answer(request: Request, transport: asyncio.Transport) -> None:
         if request.method == "POST":
             _counts.clear()
         transport.write(as_json(_counts))
+        return
+    if request.path == TOKEN_PATH:
+        transport.write(as_json({"access_token": "issued", "token_type": "Bearer", "expires_in": 3600}))
         return
     _, name, delay_ms, *_ = request.path.split("/")
     response = _response(request, name)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,15 @@ import openai
 import pytest
 from google import genai
 
-from benchmarks import load
+from benchmarks import contenders, load
 from benchmarks.contenders import Endpoint
 from benchmarks.fakes import downstream, llm
 from benchmarks.fakes.http import Connection, Request
 from benchmarks.load import Load, WrongAnswerError
 from benchmarks.processes import HOST, Process
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.identity.token_exchange import TokenExchange
+from pallas_gateway.identity.token_exchanger import TokenExchanger
 from tests.support.clients import initialize_client, modern_client, text_of
 
 if TYPE_CHECKING:
@@ -94,6 +98,25 @@ async def test_downstream_counts_requests_by_method() -> None:
         counts = (await http.get(url)).json()
 
     assert counts == {"facts": {"initialize": 1, "notifications/initialized": 1, "tools/call": 3}}
+
+
+async def test_load_generator_brings_its_token_and_the_stand_in_exchanges_it() -> None:
+    heads: list[bytes] = []
+
+    def seen(request: Request, transport: asyncio.Transport) -> None:
+        heads.append(request.head)
+        downstream.answer(request, transport)
+
+    async with serving(seen) as process:
+        await load.answers(replace(fact_of(process), bearer="anns-token"), 1, era="modern")
+        await load.answers(fact_of(process), 1, era="modern")
+        settings = contenders.token_exchange(process)
+        async with TokenExchanger() as exchanger:
+            exchange = TokenExchange("facts", settings["token_endpoint"], "urn:facts", client_id=settings["client_id"])
+            issued = await exchanger.exchange(Secret("anns-token"), exchange)
+
+    assert [b"Authorization: Bearer anns-token" in head for head in heads[:2]] == [True, False]
+    assert issued.reveal() == "issued"
 
 
 async def test_wrong_answer_fails_the_run() -> None:

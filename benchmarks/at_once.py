@@ -1,0 +1,45 @@
+"""Many slow calls at once: how long all take, and what each holds meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from benchmarks import load
+
+if TYPE_CHECKING:
+    from benchmarks.contenders import Endpoint
+
+CALLS = 200
+_MEMORY_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class AtOnce:
+    """What `CALLS` calls took."""
+
+    seconds: float
+    kb_per_call: float
+    descriptors_before: int
+    descriptors_per_call: float
+
+
+async def measure(endpoint: Endpoint) -> AtOnce:
+    """Make the calls, and look at the server's processes until all are answered."""
+    process = endpoint.process
+    memory, descriptors = process.memory_kb, process.descriptors
+    most_memory = most_descriptors = 0
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(load.client(endpoint)) for _ in range(CALLS)]
+        began = perf_counter()
+        calls = asyncio.gather(*(client.call() for client in clients))
+        while not calls.done():
+            await asyncio.wait({calls}, timeout=_MEMORY_SECONDS)
+            most_memory = max(most_memory, process.memory_kb)
+            most_descriptors = max(most_descriptors, process.descriptors)
+        await calls
+    seconds = perf_counter() - began
+    return AtOnce(seconds, (most_memory - memory) / CALLS, descriptors, (most_descriptors - descriptors) / CALLS)
