@@ -26,7 +26,6 @@ from tests.support.scripted_llm import (
     fail,
     garbage,
     hang,
-    in_order,
     say,
     scripted_llm,
     text_of,
@@ -85,17 +84,16 @@ async def test_the_model_sees_the_history_exactly_and_in_order(version: str, tmp
 
 
 @each_version
-@pytest.mark.parametrize("arguments", [{}, {"history": None}, {"history": []}])
-async def test_without_history_the_model_sees_only_the_message(
-    version: str, arguments: Mapping[str, Any], tmp_path: Path
-) -> None:
+async def test_without_history_the_model_sees_only_the_message(version: str, tmp_path: Path) -> None:
     async with scripted_llm() as llm:
         project = write_project(tmp_path, {"scribe": Agent()}, llm_url=llm.base_url)
         async with running(project) as served:
             await ask(served.url("scribe"), "the first call", version=version, history=spoken("a", "b"))
-            await ask(served.url("scribe"), "the second call", version=version, **arguments)
+            await ask(served.url("scribe"), "the next call", version=version)
+            await ask(served.url("scribe"), "the next call", version=version, history=None)
+            await ask(served.url("scribe"), "the next call", version=version, history=[])
 
-        assert turns_seen(llm.requests[1]) == [SYSTEM, ("user", "the second call")]
+        assert [turns_seen(request) for request in llm.requests[1:]] == [[SYSTEM, ("user", "the next call")]] * 3
 
 
 MALFORMED_ROWS: list[tuple[Any, str]] = [
@@ -228,35 +226,32 @@ async def test_the_members_of_a_workflow_see_the_history(decorator: str, readers
     assert sorted(turns[0][1] for turns in seen if turns[1:] == conversation) == readers
 
 
-@pytest.mark.parametrize("history", ["earlier we said", {"role": "user", "content": "text"}, 7])
 async def test_a_history_that_is_no_list_is_left_out_with_a_warning(
-    history: object, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scripted_llm() as llm:
         project = write_project(tmp_path, {"scribe": Agent()}, llm_url=llm.base_url)
         async with running(project) as served:
-            with caplog.at_level(logging.WARNING, "pallas.agent_server"):
-                answer = await ask(served.url("scribe"), "now", history=history)
-
-        assert turns_seen(llm.requests[0]) == [SYSTEM, ("user", "now")]
-    assert not answer.is_error
-    [warning] = [vars(record) for record in caplog.records if record.name == "pallas.agent_server"]
-    assert "list" in warning["first"][0]["why"]
+            for history in ("earlier we said", {"role": "user", "content": "text"}, 7):
+                caplog.clear()
+                with caplog.at_level(logging.WARNING, "pallas.agent_server"):
+                    answer = await ask(served.url("scribe"), "now", history=history)
+                assert turns_seen(llm.requests[-1]) == [SYSTEM, ("user", "now")]
+                assert not answer.is_error
+                [warning] = [vars(record) for record in caplog.records if record.name == "pallas.agent_server"]
+                assert "list" in warning["first"][0]["why"]
 
 
 @each_version
-@pytest.mark.parametrize(
-    ("conversation_id", "refused"), [("c" * 1000, False), ("c" * 1001, True), (7, True), (["c"], True)]
-)
-async def test_a_conversation_id_is_a_string_that_fits_into_a_log(
-    version: str, conversation_id: object, refused: bool, tmp_path: Path
-) -> None:
+async def test_a_conversation_id_is_a_string_that_fits_into_a_log(version: str, tmp_path: Path) -> None:
+    cases: list[tuple[object, bool]] = [("c" * 1000, False), ("c" * 1001, True), (7, True), (["c"], True)]
     async with running(write_project(tmp_path, {"scribe": Agent()})) as served:
-        answer = await ask(served.url("scribe"), "hi", version=version, conversation_id=conversation_id)
-    assert answer.is_error is refused
-    assert ("conversation_id" in answer.text) is refused
-    assert answer.meta["stop_reason"] == ("bad_input" if refused else "endTurn")
-    assert answer.meta["conversation_id"] == (None if refused else conversation_id)
+        for conversation_id, refused in cases:
+            answer = await ask(served.url("scribe"), "hi", version=version, conversation_id=conversation_id)
+            assert answer.is_error is refused
+            assert ("conversation_id" in answer.text) is refused
+            assert answer.meta["stop_reason"] == ("bad_input" if refused else "endTurn")
+            assert answer.meta["conversation_id"] == (None if refused else conversation_id)
 
 
 VISION, NO_VISION = {"vision": True}, {"vision": False}
@@ -385,18 +380,16 @@ async def test_history_keeps_the_images_of_the_types_that_the_model_takes(tmp_pa
         assert images_seen(llm.requests[0]) == [[IMAGE_URL], [], []]
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"), [("IMAGE/PNG", "image/png"), ("image/jpg", "image/jpeg"), ("image/png; q=1", "image/png")]
-)
-async def test_an_images_type_may_be_written_in_other_ways(written: str, meant: str, tmp_path: Path) -> None:
-    data = JPEG if meant == "image/jpeg" else PNG
+async def test_an_images_type_may_be_written_in_other_ways(tmp_path: Path) -> None:
+    ways = {"IMAGE/PNG": "image/png", "image/jpg": "image/jpeg", "image/png; q=1": "image/png"}
     async with scripted_llm() as llm:
         project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
         async with running(project) as served:
-            answer = await ask(served.url("scribe"), "look", images=[{"data": data, "mime_type": written}])
-
-        assert images_seen(llm.requests[0]) == [[f"data:{meant};base64,{data}"]]
-    assert not answer.is_error
+            for written, meant in ways.items():
+                data = JPEG if meant == "image/jpeg" else PNG
+                answer = await ask(served.url("scribe"), "look", images=[{"data": data, "mime_type": written}])
+                assert images_seen(llm.requests[-1]) == [[f"data:{meant};base64,{data}"]]
+                assert not answer.is_error
 
 
 async def test_images_in_the_history_of_a_model_without_vision_are_dropped_with_a_warning(
@@ -424,38 +417,36 @@ async def test_images_in_the_history_of_a_model_without_vision_are_dropped_with_
     assert (warning["images"], warning["model"]) == (3, "blind-8")
 
 
-@pytest.mark.parametrize(
-    ("images", "said"),
-    [
-        ("no list", "list"),
-        (["no object"], "image 0"),
-        ([IMAGE, {}], "image 1"),
-        ([{"mime_type": "image/png"}], "data"),
-        ([{"data": PNG}], "mime_type"),
-        ([{"data": 7, "mime_type": "image/png"}], "data"),
-        ([{"data": "", "mime_type": "image/png"}], "data"),
-        ([IMAGE, {"data": "§§§§", "mime_type": "image/png"}], "image 1"),
-        ([{"data": PNG[:-1], "mime_type": "image/png"}], "base64"),
-        ([{"data": IMAGE_URL, "mime_type": "image/png"}], "base64"),
-        ([{"data": PNG, "mime_type": "application/pdf"}], "application/pdf"),
-        ([IMAGE, {"data": "JVBERi0xLjc=", "mime_type": "image/png"}], "image 1 is no image/png file"),
-        ([IMAGE, {"data": PNG, "mime_type": "image/jpeg"}], "image 1 is of type image/png, not image/jpeg"),
-        ([{"data": PNG, "mime_type": ["image/png"]}], "mime_type"),
-    ],
-)
-async def test_a_malformed_image_of_the_turn_is_refused_saying_which_and_why(
-    images: object, said: str, tmp_path: Path
-) -> None:
+MALFORMED_IMAGES: list[tuple[object, str]] = [
+    ("no list", "list"),
+    (["no object"], "image 0"),
+    ([IMAGE, {}], "image 1"),
+    ([{"mime_type": "image/png"}], "data"),
+    ([{"data": PNG}], "mime_type"),
+    ([{"data": 7, "mime_type": "image/png"}], "data"),
+    ([{"data": "", "mime_type": "image/png"}], "data"),
+    ([IMAGE, {"data": "§§§§", "mime_type": "image/png"}], "image 1"),
+    ([{"data": PNG[:-1], "mime_type": "image/png"}], "base64"),
+    ([{"data": IMAGE_URL, "mime_type": "image/png"}], "base64"),
+    ([{"data": PNG, "mime_type": "application/pdf"}], "application/pdf"),
+    ([IMAGE, {"data": "JVBERi0xLjc=", "mime_type": "image/png"}], "image 1 is no image/png file"),
+    ([IMAGE, {"data": PNG, "mime_type": "image/jpeg"}], "image 1 is of type image/png, not image/jpeg"),
+    ([{"data": PNG, "mime_type": ["image/png"]}], "mime_type"),
+]
+
+
+async def test_a_malformed_image_of_the_turn_is_refused_saying_which_and_why(tmp_path: Path) -> None:
     async with scripted_llm() as llm:
         project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
         async with running(project) as served:
-            answer = await ask(served.url("scribe"), "look", images=images)
+            for images, said in MALFORMED_IMAGES:
+                answer = await ask(served.url("scribe"), "look", images=images)
+                assert answer.is_error
+                assert said in answer.text
             refused = served.metric("pallas_calls_refused_total", agent="scribe", reason="bad_image")
 
         assert llm.requests == []
-    assert answer.is_error
-    assert said in answer.text
-    assert refused == 1
+    assert refused == len(MALFORMED_IMAGES)
 
 
 async def test_calls_at_the_model_at_once_never_see_each_others_conversation(tmp_path: Path) -> None:
@@ -534,29 +525,27 @@ def assert_is_one_sentence(answer: Answer) -> None:
     )
 
 
-@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-async def test_a_model_that_fails_is_an_error_of_one_sentence_and_soon(
-    failure: Turn | list[Turn], tmp_path: Path
-) -> None:
-    script = in_order(failure) if isinstance(failure, list) else lambda _: failure
-    async with scripted_llm(script) as llm:
+async def test_a_model_that_fails_is_an_error_of_one_sentence_and_soon(tmp_path: Path) -> None:
+    async with scripted_llm() as llm:
         project = write_project(tmp_path, {"scribe": Agent()}, llm_url=llm.base_url)
         async with running(project) as served:
-            async with asyncio.timeout(FAILURE_SECONDS):
-                answer = await ask(served.url("scribe"), "hello")
-            llm.script = echo
-            afterwards = await ask(served.url("scribe"), "and now?")
-            outcomes = [
-                served.metric("pallas_send_message_total", agent="scribe", outcome=outcome)
-                for outcome in ("error", "ok")
-            ]
-            await until_idle(served)
+            for count, (name, failure) in enumerate(FAILURES.items(), start=1):
+                llm.restart(failure if isinstance(failure, list) else [failure] * 3)
+                async with asyncio.timeout(FAILURE_SECONDS):
+                    answer = await ask(served.url("scribe"), "hello")
+                llm.restart(echo)
+                afterwards = await ask(served.url("scribe"), "and now?")
+                outcomes = [
+                    served.metric("pallas_send_message_total", agent="scribe", outcome=outcome)
+                    for outcome in ("error", "ok")
+                ]
+                await until_idle(served)
 
-    assert_is_one_sentence(answer)
-    assert answer.text.startswith("The model could not answer: ")
-    assert answer.meta["stop_reason"] == "llm_error"
-    assert afterwards.text == "heard: and now?"
-    assert outcomes == [1, 1]
+                assert_is_one_sentence(answer)
+                assert answer.text.startswith("The model could not answer: "), name
+                assert answer.meta["stop_reason"] == "llm_error"
+                assert afterwards.text == "heard: and now?"
+                assert outcomes == [count, count], name
 
 
 def members(request: LlmRequest) -> str:

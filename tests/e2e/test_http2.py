@@ -118,32 +118,31 @@ FAULTS: tuple[tuple[Fault, tuple[int, ...]], ...] = (
 """Each fault, or what Hypercorn takes for one, with the status of its answer; one without is reset."""
 
 
-@pytest.mark.parametrize(("fault", "statuses"), FAULTS, ids=lambda one: getattr(one, "__name__", ""))
 async def test_a_fault_of_one_stream_leaves_the_others_alone(
-    fault: Fault,
-    statuses: tuple[int, ...],
-    tmp_path: Path,
-    limits: Limits,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits.gateway.bodies.rest_seconds = STILL
-    gate = Gate()
-    async with scripted_llm(lambda _: hang(gate, say("heard"))) as llm:
+    gates: list[Gate] = []
+    async with scripted_llm(lambda _: hang(gates[-1], say("heard"))) as llm:
         project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served, http2_client(served.gateway.addresses.registry_port) as client:
-            call = await client.request(MCP, body=json.dumps(CALL).encode(), headers=CALL_HEADERS)
-            await gate.wait_for_entered()
-            caplog.clear()
-            if (faulty := await fault(client)) is not None:
-                await client.until_ended(faulty)
-                assert tuple(client.statuses[one] for one in [faulty] if one in client.statuses) == statuses
-            other = await client.request(b"/livez")
-            await client.until_ended(other)
-            gate.open()
-            await client.until_ended(call)
-            assert (client.statuses[other], client.resets.get(call)) == (200, None)
-            assert b'"text":"heard"' in client.bodies[call]
-            assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+        async with running(project) as served:
+            for fault, statuses in FAULTS:
+                gates.append(Gate())
+                async with http2_client(served.gateway.addresses.registry_port) as client:
+                    call = await client.request(MCP, body=json.dumps(CALL).encode(), headers=CALL_HEADERS)
+                    await gates[-1].wait_for_entered()
+                    caplog.clear()
+                    if (faulty := await fault(client)) is not None:
+                        await client.until_ended(faulty)
+                        found = tuple(client.statuses[one] for one in [faulty] if one in client.statuses)
+                        assert (fault.__name__, found) == (fault.__name__, statuses)
+                    other = await client.request(b"/livez")
+                    await client.until_ended(other)
+                    gates[-1].open()
+                    await client.until_ended(call)
+                    assert (client.statuses[other], client.resets.get(call)) == (200, None), fault.__name__
+                    assert b'"text":"heard"' in client.bodies[call]
+                    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_a_header_block_that_cannot_be_decompressed_ends_the_connection(tmp_path: Path) -> None:
