@@ -79,9 +79,9 @@ class McpRequest:
 
         It may be longer than `LONGEST_ANSWER`.
         """
-        if b'"result"' not in self.body and b'"error"' not in self.body:
+        if len(self.body) > LONGEST_ANSWER and b'"method"' in self.body:  # not parsed, and not searched to its end
             return None
-        if len(self.body) > LONGEST_ANSWER and b'"method"' in self.body:  # not parsed to find out
+        if b'"result"' not in self.body and b'"error"' not in self.body:
             return None
         message = self._envelope
         if not isinstance(message, dict) or "method" in message or not isinstance(message.get("id"), str | int):

@@ -7,12 +7,11 @@ current turn refuses the call, because the answer would be about something the u
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Image, Message
-from pallas_gateway.calls.image_bytes import why_not
+from pallas_gateway.calls.image_bytes import LONGEST_MARK_IN_BASE64, is_base64, why_not
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
 
@@ -111,7 +110,7 @@ def without_foreign_images(messages: Iterable[Message], types: Collection[str]) 
         kept = tuple(image for image in message.images if image.mime_type in types)
         dropped += len(message.images) - len(kept)
         text = message.text or ("[image left out]" if message.images and not kept else "")
-        bare.append(replace(message, text=text, images=kept))
+        bare.append(message if kept == message.images else replace(message, text=text, images=kept))
     return tuple(bare), dropped
 
 
@@ -129,6 +128,8 @@ def checked_images(images: object) -> Iterable[Image]:
 
 def is_text(value: str) -> bool:
     """True if a string can be sent on; one with half a surrogate pair (an emoji cut in two) is no Unicode text."""
+    if value.isascii():
+        return True
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -159,13 +160,9 @@ def _image(index: int, image: object) -> Image:
     data, mime_type = _text(image, "data", index), _canonical(_text(image, "mime_type", index))
     if not mime_type.startswith("image/"):
         raise MalformedError(f"image {index} has mime_type {quoted(mime_type)}, which is not an image type")
-    try:
-        decoded = base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        raise MalformedError(f"image {index} is not valid base64") from None
-    if not decoded:
-        raise MalformedError(f"image {index} is empty")
-    if (why := why_not(mime_type, decoded)) is not None:
+    if not is_base64(data):
+        raise MalformedError(f"image {index} is not valid base64")
+    if (why := why_not(mime_type, base64.b64decode(data[:LONGEST_MARK_IN_BASE64]))) is not None:
         raise MalformedError(f"image {index} {why}")
     return Image(data, mime_type)
 

@@ -33,6 +33,7 @@ from pallas_gateway.runtime.downstreams.credentials import token_endpoint_waited
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.manager import connections_of, keep_order, tools_of
 from pallas_gateway.runtime.failures import failure_of, one_line
+from pallas_gateway.runtime.fast_paths.deep_copies import OwnMessages
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
@@ -267,7 +268,8 @@ class FastAgentInstance:
         if self._is_workflow:
             return await self._session.generate(messages, agent_name=self._served)
         with_history = cast("MessageHistoryAgentProtocol", agent)
-        with_history.load_message_history([*with_history.message_history, *messages[:-1]])  # a card may define history
+        before = with_history.message_history  # of the agent's card
+        with_history.load_message_history(OwnMessages([*before, *messages[:-1]]))
         return await self._session.generate(messages[-1], agent_name=self._served)
 
     async def dispose(self) -> None:

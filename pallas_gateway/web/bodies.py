@@ -23,9 +23,10 @@ async def read(request: Request, limit: int) -> bytes | None:
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and (len(declared) > len(str(limit)) or int(declared) > limit):
         return None
-    body = bytearray()
+    pieces, left = [], limit
     async for piece in request.stream():
-        body += piece
-        if len(body) > limit:
+        pieces.append(piece)
+        left -= len(piece)
+        if left < 0:
             return None
-    return bytes(body)
+    return b"".join(pieces)

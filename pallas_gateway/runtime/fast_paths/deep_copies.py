@@ -1,7 +1,8 @@
-"""Deep copies of what fast-agent copies over and over: every message of a conversation three times a turn.
+"""Deep copies of the messages of a conversation, which fast-agent makes when it loads them and twice in each turn.
 
-`copy.deepcopy` asks of each value how it wants to be copied; here a few types are known. The outcome is the same, with
-what occurs twice in the original occurring twice in the copy.
+The messages of a call are loaded uncopied, and a turn copies them once. `copy.deepcopy` asks of each value how it wants
+to be copied; here a few types are known. The outcome is the same, with what occurs twice in the original occurring
+twice in the copy.
 """
 
 from __future__ import annotations
@@ -9,28 +10,84 @@ from __future__ import annotations
 from copy import deepcopy
 from datetime import datetime
 from enum import Enum
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from fast_agent.types import PromptMessageExtended, RequestParams
+from fast_agent.agents.llm_decorator import LlmDecorator
+from fast_agent.types import LlmStopReason, PromptMessageExtended, RequestParams
 from mcp_types import TextContent
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_NEVER_CHANGING = frozenset({str, int, float, bool, bytes, type(None), datetime})
+    from fast_agent.agents.llm_decorator import _CallContext
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+RELIED_ON: ReliedOn = (
+    (LlmDecorator, "load_message_history", ("self", "messages", "clear_state")),
+    (LlmDecorator, "_prepare_llm_call", ("self", "messages", "request_params")),
+    (LlmDecorator, "_merge_trailing_tool_result_turn", ("messages",)),
+)
+_NEVER_CHANGING = frozenset({str, int, float, bool, bytes, type(None), datetime, LlmStopReason})
 _set = object.__setattr__
+
+
+class OwnMessages(list[PromptMessageExtended]):
+    """Messages that only their agent uses, so that it can load them uncopied."""
 
 
 def install() -> None:
     """Have the models of a conversation copied by `fast_deepcopy`."""
     for model in (PromptMessageExtended, TextContent, RequestParams):
         model.__deepcopy__ = fast_deepcopy  # type: ignore[method-assign,assignment]
+    _load_own_messages()
+    _copy_once_a_turn()
+
+
+def _load_own_messages() -> None:
+    original = LlmDecorator.load_message_history
+
+    @wraps(original)
+    def load(self: LlmDecorator, messages: list[PromptMessageExtended] | None, *, clear_state: bool = False) -> None:
+        is_own = isinstance(messages, OwnMessages)
+        original(self, None if is_own else messages, clear_state=clear_state)
+        if messages is not None and is_own:
+            from fast_agent.history.compaction import normalize_compaction_notice  # noqa: PLC0415  no start needs it
+
+            self._message_history = list(messages)
+            for message in messages:
+                normalize_compaction_notice(message)
+
+    LlmDecorator.load_message_history = load  # type: ignore[method-assign]
+
+
+def _copy_once_a_turn() -> None:
+    """To append the results of tools to a message, fast-agent copies all messages, also when there are no results."""
+    merge, prepare = LlmDecorator._merge_trailing_tool_result_turn, LlmDecorator._prepare_llm_call
+
+    @wraps(merge)
+    def merged(messages: list[PromptMessageExtended]) -> list[PromptMessageExtended]:
+        return merge(messages) if any(one.tool_results for one in messages[-2:-1]) else messages
+
+    @wraps(prepare)
+    def prepared(self: LlmDecorator, *given: Any, **options: Any) -> _CallContext:
+        call = prepare(self, *given, **options)
+        messages = call.full_history
+        if len(messages) > 1:  # a single message is not copied
+            uncopied = {id(message) for message in call.sanitized_messages}  # those of the history have been copied
+            call.full_history = [one.model_copy(deep=True) if id(one) in uncopied else one for one in messages]
+        return call
+
+    LlmDecorator._merge_trailing_tool_result_turn = staticmethod(merged)  # type: ignore[method-assign]
+    LlmDecorator._prepare_llm_call = prepared  # type: ignore[method-assign]
 
 
 def fast_deepcopy[T: BaseModel](model: T, memo: dict[int, Any] | None = None) -> T:
     """`BaseModel.__deepcopy__`, for models of ordinary values and without private attributes."""
-    return _model(model, {} if memo is None else memo)
+    memo = {} if memo is None else memo
+    return _model(model, memo) if _is_ordinary(model) else BaseModel.__deepcopy__(model, memo)
 
 
 def _apart(value: Any, memo: dict[int, Any]) -> Any:
@@ -59,9 +116,6 @@ def _dict(values: dict[Any, Any], memo: dict[int, Any]) -> dict[Any, Any]:
     return made
 
 
-_KNOWN: dict[type, Callable[[Any, dict[int, Any]], Any]] = {list: _list, dict: _dict}
-
-
 def _is_ordinary(model: BaseModel) -> bool:
     return type(model).__deepcopy__ in _ORDINARY and model.__pydantic_private__ is None
 
@@ -70,14 +124,17 @@ _ORDINARY = {BaseModel.__deepcopy__, fast_deepcopy}
 
 
 def _model[T: BaseModel](model: T, memo: dict[int, Any]) -> T:
-    if not _is_ordinary(model):
-        return BaseModel.__deepcopy__(model, memo)
     memo[id(model)] = made = type(model).__new__(type(model))
-    values = model.__dict__.items()
-    apart = {name: value if type(value) in _NEVER_CHANGING else _apart(value, memo) for name, value in values}
-    _set(made, "__dict__", apart)
+    values = model.__dict__.copy()
+    for name, value in values.items():
+        if type(value) not in _NEVER_CHANGING:
+            values[name] = _apart(value, memo)
+    _set(made, "__dict__", values)
     extra = model.__pydantic_extra__
     _set(made, "__pydantic_extra__", extra if extra is None else _dict(extra, memo))
-    _set(made, "__pydantic_fields_set__", set(model.__pydantic_fields_set__))
+    _set(made, "__pydantic_fields_set__", model.__pydantic_fields_set__.copy())
     _set(made, "__pydantic_private__", None)
     return made
+
+
+_KNOWN: dict[type, Callable[[Any, dict[int, Any]], Any]] = {list: _list, dict: _dict, TextContent: _model}

@@ -7,16 +7,19 @@ has none. Whatever does not fit exactly is left to the library.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import isfinite
 from typing import TYPE_CHECKING, Any, get_args
 
 from typing_extensions import get_type_hints, is_typeddict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from types import ModuleType
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
-_PLAIN = (str, int, float, bool, type(None))
+_PLAIN = (str, int, bool, type(None))
+_FILES = "_normalize_chat_completion_files"
 RELIED_ON: ReliedOn = (
     ("openai.resources.chat.completions.completions", "async_maybe_transform", ("data", "expected_type")),
     ("openai.resources.responses.responses", "async_maybe_transform", ("data", "expected_type")),
@@ -25,8 +28,23 @@ RELIED_ON: ReliedOn = (
 )
 
 
-def install() -> None:
-    """Have requests of plain values sent as they are; safe to call again."""
+class _Unprinted(list[Any]):
+    """The messages of a request, which fast-agent would print for a log that does not take them."""
+
+    def __repr__(self) -> str:
+        return f"[{len(self)} messages]"
+
+
+class PlainMessages(list[Any]):
+    """The messages of a request that consists of JSON's own types."""
+
+
+def install(llm_module: ModuleType) -> None:
+    """Have requests of plain values sent as they are; safe to call again.
+
+    Args:
+        llm_module: fast-agent's module of a provider with OpenAI's API.
+    """
     from openai.resources.chat.completions import completions  # noqa: PLC0415  not before an LLM is used
     from openai.resources.responses import responses  # noqa: PLC0415
 
@@ -34,6 +52,18 @@ def install() -> None:
     for module in modules:
         if not hasattr(module.async_maybe_transform, "original"):
             module.async_maybe_transform = transforming_plainly(module.async_maybe_transform)
+    for each in vars(llm_module).values():
+        if isinstance(each, type) and _FILES in vars(each) and not hasattr(vars(each)[_FILES], "original"):
+            setattr(each, _FILES, _unprinted(vars(each)[_FILES]))
+
+
+def _unprinted(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def normalized(*given: Any, **options: Any) -> Any:
+        messages = await original(*given, **options)
+        return _Unprinted(messages) if type(messages) is list else messages
+
+    normalized.original = original  # type: ignore[attr-defined]
+    return normalized
 
 
 def transforming_plainly(original: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
@@ -43,8 +73,10 @@ def transforming_plainly(original: Callable[[Any, Any], Awaitable[Any]]) -> Call
     async def transform(data: Any, expected_type: Any) -> Any:
         if isinstance(data, dict) and has_no_annotations(expected_type):
             given = {name: value for name, value in data.items() if not isinstance(value, (NotGiven, Omit))}
+            if type(given.get("messages")) is _Unprinted:
+                given["messages"] = list(given["messages"])
             if is_plain(given):
-                return given
+                return {**given, "messages": PlainMessages(given["messages"])} if "messages" in given else given
         return await original(data, expected_type)
 
     transform.original = original  # type: ignore[attr-defined]
@@ -58,7 +90,9 @@ def is_plain(value: Any) -> bool:
         return True
     if kind is dict:
         return all(map(is_plain, value.values()))
-    return kind is list and all(map(is_plain, value))
+    if kind is list:
+        return all(map(is_plain, value))
+    return kind is float and isfinite(value)
 
 
 @lru_cache(maxsize=64)

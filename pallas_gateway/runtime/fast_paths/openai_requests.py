@@ -12,6 +12,9 @@ from openai import AsyncOpenAI, _models
 from openai._models import FinalRequestOptions
 from openai._types import NotGiven
 from openai._utils._json import openapi_dumps
+from pydantic_core import to_json
+
+from pallas_gateway.runtime.fast_paths.openai_messages import PlainMessages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +49,9 @@ class _Templates:
             return build(options, retries_taken=retries_taken)
         key = (options.url, *sorted(options.security.items()), self.api_key, retries_taken)
         if (template := self._templates.get(key)) is not None:
-            return template.request(openapi_dumps(options.json_data))
+            body: Any = options.json_data
+            is_plain = type(body.get("messages")) is PlainMessages
+            return template.request((to_json if is_plain else openapi_dumps)(body))
         request = build(options, retries_taken=retries_taken)
         if len(self._templates) >= KEPT_TEMPLATES:
             self._templates.clear()  # keys change, and old ones do not come back

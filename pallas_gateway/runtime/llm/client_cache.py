@@ -76,7 +76,7 @@ def _keep_openai(module: Any) -> None:
         return
     fast_paths.OPENAI_RUNS.install(module)
     fast_paths.OPENAI_TYPES.install("openai")
-    fast_paths.OPENAI_MESSAGES.install()
+    fast_paths.OPENAI_MESSAGES.install(module)
     client_class = original
     for fast_path in (fast_paths.OPENAI_CHUNKS, fast_paths.OPENAI_REQUESTS):
         client_class = fast_path.accelerate(client_class)

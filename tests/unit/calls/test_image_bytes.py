@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.calls.image_bytes import BASE64_PATTERNS, image_type_of, why_not
+from pallas_gateway.calls.image_bytes import BASE64_PATTERNS, image_type_of, is_base64, why_not
 
 FILES = {
     "image/png": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
@@ -72,3 +73,13 @@ def test_what_matches_the_pattern_of_a_type_is_an_image_of_it(data: st.DataObjec
     for kind, pattern in BASE64_PATTERNS.items():
         text = data.draw(st.from_regex(pattern, alphabet=st.characters(codec="ascii")))
         assert image_type_of(base64.b64decode(text.rstrip("\n"), validate=True)) == kind
+
+
+@steadily
+@given(st.text(st.sampled_from("Az09+/=-_ \nä"), min_size=1, max_size=12))
+def test_base64_is_what_can_be_decoded(text: str) -> None:
+    try:
+        can_be_decoded = bool(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        can_be_decoded = False
+    assert is_base64(text) is can_be_decoded

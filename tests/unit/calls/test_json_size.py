@@ -31,6 +31,14 @@ def test_more_values_than_allowed_are_too_many_whatever_they_are(one: bytes) -> 
     assert not has_too_many_values(b"[" + b",".join([one] * (MOST_VALUES // 4)) + b"]")
 
 
+@pytest.mark.parametrize("commas", [0, 1, 999, 1000, 1001, 5000])
+def test_values_are_counted_wherever_they_are(commas: int) -> None:
+    body = b"[" + b"A" * 5000 + b"," * commas + b"B" * 5000 + b"]"
+
+    assert has_too_many_values(body, commas)
+    assert not has_too_many_values(body, commas + 1)
+
+
 @pytest.mark.parametrize("text", ["{" * MOST_VALUES, ",[" * MOST_VALUES, '{"a":\\,' * MOST_VALUES, "[" * MOST_VALUES])
 def test_what_stands_in_a_text_is_no_value(text: str) -> None:
     body = json.dumps({"message": text, "next": ["x", text]}).encode()

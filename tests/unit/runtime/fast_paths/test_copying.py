@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from copy import deepcopy
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fast_agent.agents.agent_types import AgentConfig
+from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.types import LlmStopReason, PromptMessageExtended, RequestParams
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, ImageContent, TextContent
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from pallas_gateway.runtime.fast_paths.deep_copies import fast_deepcopy
+from pallas_gateway.runtime import patches
+from pallas_gateway.runtime.fast_paths.deep_copies import OwnMessages, fast_deepcopy
 
 
 class Loose(BaseModel):
@@ -110,3 +115,82 @@ def test_what_contains_itself_does_so_in_the_copy() -> None:
 
     assert copy.inner["list"][0] is copy.inner
     assert copy.inner is not endless
+
+
+def said(role: Any, words: str) -> PromptMessageExtended:
+    return PromptMessageExtended(role=role, content=[text(words)])
+
+
+RESULTS = PromptMessageExtended(role="user", tool_results={"1": CallToolResult(content=[text("r")])})
+
+
+class Silent(LlmDecorator):
+    """An agent whose model is never asked."""
+
+    def _require_llm(self) -> Any:
+        return SimpleNamespace(get_request_params=lambda given: given)
+
+
+def prepared(agent: LlmDecorator, messages: list[PromptMessageExtended]) -> list[PromptMessageExtended]:
+    return agent._prepare_llm_call(messages).full_history
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        pytest.param([], id="no history"),
+        pytest.param([said("user", "one"), said("assistant", "two")], id="turns"),
+        pytest.param([said("user", "one"), RESULTS], id="results of tools before"),
+    ],
+)
+@pytest.mark.parametrize("new", [[said("user", "new")], [said("user", "a"), said("user", "b")], [RESULTS], []])
+def test_a_turn_gets_the_messages_that_fast_agent_would_give_it(
+    history: list[PromptMessageExtended], new: list[PromptMessageExtended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patches.prepare()
+    agent = Silent(AgentConfig("agent"))
+    agent.load_message_history(history)
+    for message in new:
+        message.timestamp = datetime(2026, 1, 1, tzinfo=UTC)
+
+    ours = prepared(agent, new)
+
+    kept = changeable([*agent.message_history, *history])
+    assert changeable(ours) & kept == set()
+    assert len(history) + len(new) < 2 or changeable(ours) & changeable(new) == set()
+    merge = staticmethod(inspect.unwrap(LlmDecorator._merge_trailing_tool_result_turn))
+    monkeypatch.setattr(LlmDecorator, "_merge_trailing_tool_result_turn", merge)
+    monkeypatch.setattr(LlmDecorator, "_prepare_llm_call", inspect.unwrap(LlmDecorator._prepare_llm_call))
+    assert ours == prepared(agent, new)
+
+
+def test_a_turn_copies_each_message_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.prepare()
+    agent = Silent(AgentConfig("agent"))
+    agent.load_message_history([said("user", "one"), said("assistant", "two")])
+    copied = []
+    copy = PromptMessageExtended.model_copy
+
+    def noted(self: PromptMessageExtended, **options: Any) -> PromptMessageExtended:
+        copied.append(self.first_text())
+        return copy(self, **options)
+
+    monkeypatch.setattr(PromptMessageExtended, "model_copy", noted)
+    prepared(agent, [said("user", "new")])
+
+    assert [one for one in copied if one != "new"] == ["one", "two"]
+
+
+def test_messages_are_loaded_uncopied_if_they_are_the_agents_own() -> None:
+    patches.prepare()
+    agent, messages = Silent(AgentConfig("agent")), [said("user", "one")]
+
+    agent.load_message_history(messages)
+    assert agent.message_history == messages
+    assert agent.message_history[0] is not messages[0]
+
+    agent.load_message_history(OwnMessages(messages))
+    assert agent.message_history[0] is messages[0]
+
+    agent.load_message_history(None)
+    assert agent.message_history == []

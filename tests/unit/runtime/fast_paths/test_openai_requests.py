@@ -8,6 +8,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai._models import FinalRequestOptions
 
+from pallas_gateway.runtime.fast_paths.openai_messages import PlainMessages
 from pallas_gateway.runtime.fast_paths.openai_requests import KEPT_TEMPLATES, accelerate
 
 
@@ -50,6 +51,18 @@ def test_a_request_is_the_one_that_the_library_builds(client: Any, more: dict[st
         assert (ours.method, ours.url, ours.headers.raw) == (theirs.method, theirs.url, theirs.headers.raw)
         assert ours.headers["user-agent"].startswith("AsyncOpenAI/Python ")
         assert (ours.content, ours.extensions) == (theirs.content, theirs.extensions)
+
+
+@pytest.mark.parametrize("text", ["plain", 'ä\u2028\x07\\"', "\U0001f600", ""])
+def test_a_plain_body_is_the_one_that_the_library_writes(client: Any, text: str) -> None:
+    body = {"messages": [{"role": "user", "content": text}], "n": 10**30, "t": -0.5, "f": 0.1, "b": True, "o": None}
+    options: dict[str, Any] = {"method": "post", "url": "/chat/completions", "security": {"bearer_auth": True}}
+    theirs = AsyncOpenAI._build_request(client, FinalRequestOptions.construct(**options, json_data=body))
+    plain = {**body, "messages": PlainMessages(body["messages"])}  # type: ignore[call-overload]
+
+    for _ in range(2):
+        ours = client._build_request(FinalRequestOptions.construct(**options, json_data=plain))
+        assert ours.content == theirs.content
 
 
 def test_an_idempotency_key_is_of_one_request(client: Any) -> None:

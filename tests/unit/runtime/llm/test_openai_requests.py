@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from math import inf
+from types import ModuleType
 from typing import Annotated, Any
 
 import pytest
+from fast_agent.llm.provider.openai import llm_openai
+from fast_agent.llm.provider.openai.llm_openai import OpenAILLM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import omit
@@ -19,6 +23,7 @@ from typing_extensions import TypedDict
 
 from pallas_gateway.runtime.fast_paths import openai_messages
 from pallas_gateway.runtime.fast_paths.openai_messages import (
+    PlainMessages,
     has_no_annotations,
     is_plain,
     transforming_plainly,
@@ -88,11 +93,39 @@ def test_no_request_that_agents_make_renames_anything(expected: Any) -> None:
 
 
 def test_replacing_twice_is_replacing_once() -> None:
-    openai_messages.install()
-    once = completions.async_maybe_transform  # type: ignore[attr-defined]
-    openai_messages.install()
+    openai_messages.install(llm_openai)
+    once = completions.async_maybe_transform, OpenAILLM._normalize_chat_completion_files  # type: ignore[attr-defined]
+    openai_messages.install(llm_openai)
+    again = completions.async_maybe_transform, OpenAILLM._normalize_chat_completion_files  # type: ignore[attr-defined]
 
-    assert completions.async_maybe_transform is once  # type: ignore[attr-defined]
+    assert again == once
+
+
+async def test_fast_agent_prints_no_messages_and_the_library_gets_them() -> None:
+    class Llm:
+        async def _normalize_chat_completion_files(self, messages: list[Any]) -> list[Any]:
+            return messages
+
+    provider = ModuleType("provider")
+    provider.Llm = Llm  # type: ignore[attr-defined]
+    openai_messages.install(provider)
+    sent = [{"role": "user", "content": [{"type": "text", "text": "Hi" * 1000}]}]
+
+    messages = await Llm()._normalize_chat_completion_files(sent)
+
+    assert f"{messages}" == "[1 messages]"
+    assert messages == sent
+    request = {"model": "m", "messages": messages, "temperature": 0.5}
+    ready = await transforming_plainly(refuse)(request, CompletionCreateParamsStreaming)
+    assert ready == request
+    assert type(ready["messages"]) is PlainMessages
+
+
+async def test_a_number_that_is_not_json_is_left_to_the_library() -> None:
+    request = {"model": "m", "messages": [], "temperature": inf}
+
+    with pytest.raises(AssertionError, match="the library was asked"):
+        await transforming_plainly(refuse)(request, CompletionCreateParamsStreaming)
 
 
 async def refuse(data: Any, expected_type: Any) -> Any:
