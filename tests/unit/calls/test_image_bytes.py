@@ -75,7 +75,6 @@ def test_what_matches_the_pattern_of_a_type_is_an_image_of_it(data: st.DataObjec
         assert image_type_of(base64.b64decode(text.rstrip("\n"), validate=True)) == kind
 
 
-@steadily
 @given(st.text(st.sampled_from("Az09+/=-_ \nä"), min_size=1, max_size=12))
 def test_base64_is_what_can_be_decoded(text: str) -> None:
     try:
