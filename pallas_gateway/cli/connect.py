@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -72,13 +73,10 @@ async def _target(client: Client, base_url: str, bearer: str | None, name: str |
         tool = _TOOL_OF_ALL.format(name=one.name)
         return Target(ALL_AGENTS_NAME, f"{base}/mcp", base, tool, needs_token=any(map(_needs_token, agents)))
     target = Target(one.name, public, base, needs_token=_needs_token(one))
-    return target if not client.calls_a_tool else await _with_tool(target, one, bearer)
-
-
-async def _with_tool(target: Target, agent: RemoteAgent, bearer: str | None) -> Target:
-    async with connected(agent, bearer=bearer) as client:
-        tool = await message_tool(client, agent.name)
-    return Target(target.name, target.url, target.base, tool.name, needs_token=target.needs_token)
+    if not client.calls_a_tool:
+        return target
+    async with connected(one, bearer=bearer) as connection:
+        return replace(target, tool=(await message_tool(connection, one.name)).name)
 
 
 def _public_url(agent: RemoteAgent) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pallas_gateway.cli.output import problem
 from pallas_gateway.config.model.values import is_loopback, is_wider_than_any_site
@@ -55,17 +55,12 @@ _TEXTS = {
 }
 _LOUD = ("open", "open_to_anonymous", "believes_all")
 
-type Kind = Literal[
-    "open", "open_to_anonymous", "believes_all", "local_urls", "local_urls_per_port", "own_urls",
-    "unbound_urls", "unbound_urls_per_port", "plain_urls", "closed", "idle_key", "handed_on",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class ExposureWarning:
-    """One warning: its kind, its place in the files, and the fields of its log record."""
+    """One warning: its kind (a key of `_TEXTS`), its place in the files, and the fields of its log record."""
 
-    kind: Kind
+    kind: str
     file: str
     line: int | None
     path: str
@@ -165,7 +160,7 @@ def _served(configuration: Configuration) -> list[str]:
 
 
 def _warning(
-    configuration: Configuration, kind: Kind, path: str, *, at: str | None = None, **fields: str
+    configuration: Configuration, kind: str, path: str, *, at: str | None = None, **fields: str
 ) -> ExposureWarning:
     """Make a warning at the line of `at` (default: `path`) in `agents.yaml`, or of the nearest section around it."""
     line = configuration.line_of(at or path)

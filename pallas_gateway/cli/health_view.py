@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.live import Live
@@ -37,8 +37,7 @@ class Answer:
 type Answers = Mapping[str, Answer]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One line: an agent, one of its downstreams, or its model's provider."""
 
     agent: str
@@ -48,11 +47,6 @@ class Row:
     latency: str
     since: str
     error: str
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """The cells in the order of the columns."""
-        return self.agent, self.server, self.state, self.status, self.latency, self.since, self.error
 
 
 def print_answers(answers: Answers) -> None:
@@ -138,7 +132,7 @@ class Memory:
             place = row.agent, row.server
             if row.error:
                 self.errors[place] = f"{row.error} (last at {now})"
-            shown.append(row if row.error else replace(row, error=self.errors.get(place, "")))
+            shown.append(row if row.error else row._replace(error=self.errors.get(place, "")))
         return shown
 
 
@@ -154,7 +148,7 @@ def watching(console: Console) -> Iterator[Callable[[Sequence[Row], str], None]]
 
 def _print_plain(rows: Sequence[Row], heading: str) -> None:
     result(heading)
-    table(*_COLUMNS, rows=[row.cells for row in rows])
+    table(*_COLUMNS, rows=rows)
     result("")
 
 
@@ -162,7 +156,7 @@ def drawn(rows: Sequence[Row], heading: str) -> Table:
     """Return the rows as a table for a terminal."""
     grid = Table(*_COLUMNS, title=Text(heading), title_justify="left", box=None, header_style="bold")
     for row in rows:
-        agent, *others, status, latency, since, error = row.cells
+        agent, *others, status, latency, since, error = row
         name = Text("" if row.server else agent)
         cells = [Text(cell) for cell in (*others, status, latency, since, error)]
         cells[2].stylize(_STYLES.get(status, ""))

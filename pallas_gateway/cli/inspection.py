@@ -119,13 +119,12 @@ def _is_web_url(url: str) -> bool:
 def _tls_problems(configuration: Configuration) -> list[Problem]:
     from pallas_gateway.serving.hypercorn_server import TlsError, check_tls  # noqa: PLC0415  as in `serve`
 
-    path = "gateway.tls.certfile"
     if not all(file.is_file() for file in configuration.tls_files or ()):
         return []  # missing files are reported already
     try:
         check_tls(configuration)
     except TlsError as error:
-        return [Problem(str(configuration.path), configuration.lines.get(path), path, str(error))]
+        return [configuration.problem("gateway.tls.certfile", str(error))]
     return []
 
 
@@ -209,8 +208,7 @@ async def _start(
         for setting, message in error.settings:
             _add_setting(configuration.fastagent, setting, message, found)
         for key, message in error.places or (() if error.settings else ((made_of, str(error)),)):
-            path = f"agents.{name}.{key}"
-            found.problems.append(Problem(str(configuration.path), configuration.line_of(path), path, message))
+            found.problems.append(configuration.problem(f"agents.{name}.{key}", message))
         return error.reason
     return None
 

@@ -136,8 +136,7 @@ class Online:
         return self._of_agent(agent, f"tools.{tools.index(tool)}" if tool in tools else self._made_of(agent), message)
 
     def _of_agent(self, agent: str, key: str, message: str) -> Problem:
-        path = f"agents.{agent}.{key}"
-        return Problem(str(self._configuration.path), self._configuration.line_of(path), path, message)
+        return self._configuration.problem(f"agents.{agent}.{key}", message)
 
     def _made_of(self, agent: str) -> str:
         return self._configuration.deployment.agents[agent].makings[0]

@@ -70,7 +70,8 @@ class FastAgentHost:
         self._harness = harness
         self._exchanger = exchanger
         self._served = served_agent(fast, spec)
-        self._downstreams = _used_by(fast, downstreams)
+        used = server_names(fast)
+        self._downstreams = {name: downstream for name, downstream in downstreams.items() if name in used}
         mcp = settings_of(fast).mcp
         servers = mcp.servers if mcp else {}
         self._configs = [data["config"] for data in fast.agents.values()]
@@ -97,7 +98,7 @@ class FastAgentHost:
         self._downstreams = {name: self._with_state(one) for name, one in self._downstreams.items()}
         self._peers = PeerServers(spec, self._downstreams, self._log)
         self._connections = Connections(self._offers, self._log, limits, programs=self._programs)
-        self._operations = Operations(spec.on_operation, server_names(fast), self._note_trouble, self._offers.refused)
+        self._operations = Operations(spec.on_operation, used, self._note_trouble, self._offers.refused)
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._fast = fast
@@ -297,8 +298,3 @@ def _varying(downstreams: Iterable[Downstream]) -> set[str]:
 def server_names(fast: FastAgent) -> frozenset[str]:
     """The names of all servers that the module's agents are configured with."""
     return frozenset(server for data in fast.agents.values() for server in data["config"].servers)
-
-
-def _used_by(fast: FastAgent, downstreams: Mapping[str, Downstream]) -> dict[str, Downstream]:
-    used = server_names(fast)
-    return {name: downstream for name, downstream in downstreams.items() if name in used}

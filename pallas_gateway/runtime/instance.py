@@ -283,7 +283,8 @@ class FastAgentInstance:
             if running:
                 _log.warning("call slow to stop")
                 await asyncio.wait(running)
-        slow = asyncio.get_running_loop().call_later(self._limits.dispose_seconds, _say_slow)
+        loop = asyncio.get_running_loop()
+        slow = loop.call_later(self._limits.dispose_seconds, _log.warning, "instance slow to release")
         try:
             async with asyncio.timeout(self._limits.give_up_seconds):
                 await self._session.delete()
@@ -296,10 +297,6 @@ class FastAgentInstance:
 
 def _suspended_while_asking(deadline: asyncio.Timeout) -> AbstractContextManager[None]:
     return current_scope.get().questions.pauses.including(PausableDeadline(deadline))
-
-
-def _say_slow() -> None:
-    _log.warning("instance slow to release")
 
 
 def _reply_of(generation: asyncio.Task[PromptMessageExtended]) -> Reply:

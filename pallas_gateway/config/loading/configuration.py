@@ -11,6 +11,7 @@ from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.agents import AgentSettings, ModelCapabilities
 from pallas_gateway.config.model.schema import Deployment
 from pallas_gateway.config.model.values import authority, is_loopback
+from pallas_gateway.config.problems import Problem
 
 LOCAL_ONLY = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - the documented default of per-port mode
@@ -111,6 +112,10 @@ class Configuration:
         while path and path not in self.lines:
             path = path.rpartition(".")[0]
         return self.lines.get(path)
+
+    def problem(self, path: str, message: str) -> Problem:
+        """Return a problem of the key at `path` in `agents.yaml`."""
+        return Problem(str(self.path), self.line_of(path), path, message)
 
     def beside(self, name: str) -> Path:
         """Return the path of a file that `agents.yaml` names; links are not resolved, because they may change."""

@@ -18,7 +18,7 @@ from pallas_gateway.config.yaml.definitions import AGENTS, defined_in, same
 from pallas_gateway.config.yaml.source import MERGE_TAG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     type Pair = tuple[ScalarNode, Node]
 
@@ -43,12 +43,13 @@ def with_agents(text: str, file: str, wanted: Mapping[str, Any]) -> str:
         if name in before and same(before[name], agent):
             continue
         expected = {**before, name: agent}
-        text = _first_that_says(expected, file, (_edited(text, name, agent), _replaced(text, name, agent)), name)
+        tries = [_changed(text, name, agent, whole=whole) for whole in (False, True)]
+        text = _first_that_says(expected, file, tries, name)
         before = expected
     return text
 
 
-def _first_that_says(expected: Mapping[str, Any], file: str, tries: tuple[str, str], name: str) -> str:
+def _first_that_says(expected: Mapping[str, Any], file: str, tries: Iterable[str], name: str) -> str:
     for result in tries:
         try:
             if same(dict(defined_in(result, file).agents), dict(expected)):
@@ -59,17 +60,10 @@ def _first_that_says(expected: Mapping[str, Any], file: str, tries: tuple[str, s
     raise ConfigurationError([Problem(file, None, f"{AGENTS}.{name}", message)])
 
 
-def _edited(text: str, name: str, agent: Any) -> str:
-    """Change each key of the agent that differs."""
+def _changed(text: str, name: str, agent: Any, *, whole: bool) -> str:
+    """Change each key of the agent that differs, or with `whole` replace its definition."""
     edits = _Edits(text)
-    edits.change_root(name, agent, whole=False)
-    return edits.result()
-
-
-def _replaced(text: str, name: str, agent: Any) -> str:
-    """Replace the agent's whole definition."""
-    edits = _Edits(text)
-    edits.change_root(name, agent, whole=True)
+    edits.change_root(name, agent, whole=whole)
     return edits.result()
 
 

@@ -140,7 +140,9 @@ class _Attempts:
                     return await ask()
                 except Exception as error:
                     if _is_silence(error):
-                        raise timed_out(self.patience or monotonic() - began) from error
+                        seconds = self.patience or monotonic() - began
+                        message = f"its provider sent nothing for {seconds:.3g} s"
+                        raise CallFailedError(message, reason="llm_timeout") from error
                     wait = self._wait_after(error, attempt)
                     if wait is None:
                         raise
@@ -164,11 +166,6 @@ class _Attempts:
         if sent >= MOST_REQUESTS or self.has_begun or self.llm.retry_count > 0:
             return None  # with `llm_retries`, fast-agent repeats the turn
         return wait_after(error, attempt)
-
-
-def timed_out(seconds: float) -> CallFailedError:
-    """The failure of a turn whose provider was silent."""
-    return CallFailedError(f"its provider sent nothing for {seconds:.3g} s", reason="llm_timeout")
 
 
 def wait_after(error: BaseException, attempt: int) -> float | None:

@@ -90,13 +90,9 @@ def _load(providers: Iterable[Provider | None], settings: Settings) -> None:
         with suppress(Exception):
             ProviderKeyManager.serve_oauth_requires_request_token(provider.config_name)  # imports a server for some
             warm_up.warm_up(cast("type", ModelFactory._load_provider_class(provider)))
-        if _needs_google_login(provider, settings):
+        uses_vertex = ProviderKeyManager._google_vertex_enabled(settings)
+        if provider is Provider.ANTHROPIC_VERTEX or (provider is Provider.GOOGLE and uses_vertex):
             _log_in_to_google(provider)
-
-
-def _needs_google_login(provider: Provider, settings: Settings) -> bool:
-    uses_vertex = ProviderKeyManager._google_vertex_enabled(settings)
-    return provider is Provider.ANTHROPIC_VERTEX or (provider is Provider.GOOGLE and uses_vertex)
 
 
 def _log_in_to_google(provider: Provider) -> None:

@@ -12,9 +12,10 @@ from weakref import WeakKeyDictionary
 from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.limits import RuntimeLimits
+from pallas_gateway.runtime.compat.daemon_threads import begin
 from pallas_gateway.runtime.files import have_changed, stamps
 from pallas_gateway.runtime.loading.declared import files_of, make, missing_files
-from pallas_gateway.runtime.loading.importer import Imports, in_thread
+from pallas_gateway.runtime.loading.importer import Imports
 from pallas_gateway.runtime.loading.served import SharedModules
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class AgentFactory:
     async def _make_declared(self, spec: AgentSpec, declared: Declared) -> FastAgent:
         before = stamps((*files_of(declared), *spec.watch))
         watched = self._stamps(spec, declared)
-        work = in_thread(partial(make, spec, declared, self._config_file))
+        work = begin(partial(make, spec, declared, self._config_file), name="agent-making")
         try:
             fast = await asyncio.wait_for(work, self._limits.making_seconds)
         except TimeoutError:

@@ -6,13 +6,11 @@ import asyncio
 import importlib
 import logging
 import sys
-import threading
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from fast_agent.core.fastagent import FastAgent
@@ -21,6 +19,7 @@ from pydantic import ValidationError
 from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.limits import RuntimeLimits
+from pallas_gateway.runtime.compat.daemon_threads import begin
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.files import files_of_failure, forget_compiled, have_changed, project_folders, stamps
 from pallas_gateway.runtime.loading.module_graph import ProjectModules
@@ -41,7 +40,7 @@ _log = logging.getLogger("pallas.runtime")
 class _Loading:
     """A running import."""
 
-    task: asyncio.Task[FastAgent]
+    task: asyncio.Future[FastAgent]
     began: float = field(default_factory=monotonic)
 
     def left(self, seconds: float) -> float:
@@ -125,7 +124,7 @@ class Imports:
             self._project.watch(module_name, watched, reread=reread)
             self._project.forget_outdated(but=self._running)
             work = partial(self._load_and_note, module_name, watched, reread=reread)
-            loading = _Loading(asyncio.create_task(in_thread(work), name=f"import {module_name}"))
+            loading = _Loading(begin(work, name="agent-import"))
             self._running[module_name] = loading
             loading.task.add_done_callback(lambda done: self._forget(module_name, done))
             _, running = await asyncio.wait({loading.task}, timeout=self._limits.import_turn_seconds)
@@ -135,7 +134,7 @@ class Imports:
 
     def _load_and_note(self, module_name: str, watched: Collection[Path], *, reread: bool) -> FastAgent:
         settings = stamps(self._settings_files)
-        if reread and self._settings_changed(module_name):
+        if reread and ((read := self._settings_read.get(module_name)) is None or have_changed(read)):
             forget(module_name)
         is_loaded = module_name in sys.modules
         with self._project.importing(module_name, watched):
@@ -146,11 +145,7 @@ class Imports:
         self._files[fast] = self._project.files_behind(module_name)  # another import may forget some of them later
         return fast
 
-    def _settings_changed(self, module_name: str) -> bool:
-        read = self._settings_read.get(module_name)
-        return read is None or have_changed(read)
-
-    def _forget(self, module_name: str, loading: asyncio.Task[FastAgent]) -> None:
+    def _forget(self, module_name: str, loading: asyncio.Future[FastAgent]) -> None:
         self._running.pop(module_name, None)
         if not loading.cancelled():
             loading.exception()  # retrieved, else asyncio logs it if the gateway has stopped
@@ -230,29 +225,3 @@ def _import_failure(module_name: str, error: BaseException) -> str:
         text = [what_is_invalid(error)]
     why = shortened(text[0] if text else "", _LONGEST_REASON)
     return f"module '{module_name}' failed to import: {type(error).__name__}: {why}{where}"
-
-
-async def in_thread[T](work: Callable[[], T]) -> T:
-    """Run `work` in a daemon thread; unlike a thread of a pool, it does not keep the process alive if it hangs."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[T] = loop.create_future()
-
-    def deliver(outcome: T | None, error: BaseException | None) -> None:
-        if result.done():
-            return
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(cast("T", outcome))
-
-    def run() -> None:
-        outcome, raised = None, None
-        try:
-            outcome = work()
-        except BaseException as error:  # noqa: BLE001  raised in the event loop
-            raised = error
-        with suppress(RuntimeError):  # the event loop is closed
-            loop.call_soon_threadsafe(deliver, outcome, raised)
-
-    threading.Thread(target=run, name="agent-import", daemon=True).start()
-    return await result

@@ -12,8 +12,8 @@ from fast_agent.core.validation import get_agent_dependencies
 
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.runtime.compat.daemon_threads import begin
 from pallas_gateway.runtime.failures import start_reason
-from pallas_gateway.runtime.loading.importer import in_thread
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -48,7 +48,7 @@ class SharedModules:
         if not is_started and spec.agent is None:
             return fast
         try:
-            another = await in_thread(partial(_copy, fast, arguments))
+            another = await begin(partial(_copy, fast, arguments), name="agent-copy")
         except (Exception, SystemExit) as error:  # fast-agent exits if the file is not YAML
             raise AgentStartError(f"agent '{spec.name}' failed to start: {start_reason(error)}") from error
         if spec.agent is not None:
