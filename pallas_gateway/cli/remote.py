@@ -14,6 +14,7 @@ import typer
 
 from pallas_gateway.cli.address import DEFAULT_URL, URL_VARIABLE
 from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.config.loading.rules import slug
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.urls import WELL_KNOWN, bypass_proxies
@@ -70,7 +71,6 @@ NOTHING_SHOWN = (
     "the registry shows no agents. A filtered one shows those that the token (--bearer, PALLAS_BEARER) may view."
 )
 
-
 _FOREIGN_ADDRESS = (
     "The registry gives this address, made from `host` in its agents.yaml; it must be reachable from here."
 )
@@ -111,12 +111,11 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
         async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
             response = await client.get(f"{base_url}{WELL_KNOWN}", headers=_authorization(bearer))
             response.raise_for_status()
-            entries = response.json()["servers"]
-            return [_agent(base_url, entry["server"]) for entry in entries]
+            return [_agent(base_url, entry["server"]) for entry in response.json()["servers"]]
     except httpx.HTTPStatusError as error:
         if error.response.status_code in _REFUSING:
-            unavailable = error.response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
-            refused = UnavailableError if unavailable else RefusedError
+            is_unavailable = error.response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+            refused = UnavailableError if is_unavailable else RefusedError
             raise refused(f"{base_url} refused: {_why_refused(error.response, bearer)}") from error
         hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
         raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error
@@ -139,15 +138,10 @@ async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[Re
         async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
             response = await client.get(f"{base_url.rstrip('/')}/readyz", headers=_authorization(bearer))
         not_up: dict[str, Any] = response.json()["not_up"]
-        down = {_slug(name): (str(one["state"]), str(one["reason"] or "")) for name, one in not_up.items()}
+        down = {slug(name): (str(one["state"]), str(one["reason"] or "")) for name, one in not_up.items()}
     except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
         return lambda _: ("unknown", "")
-    return lambda agent: down.get(_slug(agent.name), ("ready", ""))
-
-
-def _slug(name: str) -> str:
-    """Return an agent's name as the registry writes it."""
-    return name.replace("_", "-")
+    return lambda agent: down.get(slug(agent.name), ("ready", ""))
 
 
 def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
@@ -188,7 +182,7 @@ def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:
         UsageError: there is none; names the nearest.
     """
     for agent in agents:
-        if _slug(agent.name) == _slug(name):
+        if slug(agent.name) == slug(name):
             return agent
     if not agents:
         raise UsageError(f"No agent '{name}': {NOTHING_SHOWN}")
@@ -225,13 +219,11 @@ async def connected(
     if bearer and not agent.is_at_home:
         why = "the registry names an address on another host, or without TLS; the token was not sent"
         raise RefusedError(f"Agent '{agent.name}' is at {agent.url}: {why}. Give its gateway's own --url.")
-    headers = _authorization(bearer)
     responses: list[httpx2.Response] = []
-
     try:
         async with (
             httpx2.AsyncClient(
-                headers=headers, timeout=timeout, event_hooks={"response": [partial(_keep, responses)]}
+                headers=_authorization(bearer), timeout=timeout, event_hooks={"response": [partial(_keep, responses)]}
             ) as http,
             Client(
                 streamable_http_client(agent.url, http_client=http),
@@ -247,7 +239,10 @@ async def connected(
             raise first from error
         if isinstance(first, (httpx2.HTTPError, httpx2.InvalidURL, OSError)):
             why = str(first) or type(first).__name__
-            hint = "" if agent.is_at_home else f" {_FOREIGN_ADDRESS}"
+            hint = (
+                "The registry gives this address, made from `host` in its agents.yaml; it must be reachable from here."
+            )
+            hint = "" if agent.is_at_home else f" {hint}"
             raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url} ({why}).{hint}") from error
         if isinstance(first, MCPError):
             if str(first) in _CUT_OFF:
@@ -265,11 +260,11 @@ async def _keep(last: list[httpx2.Response], response: httpx2.Response) -> None:
 
 def _refusal(agent: RemoteAgent, last: list[httpx2.Response], why: str, bearer: str | None) -> RefusedError:
     """Return the error for the last response of an agent's endpoint; `why` is the MCP client's message."""
-    kind = RefusedError
-    if last and last[0].is_error:
-        why = _why_refused(last[0], bearer)
-        kind = NoAccessError if _has_no_access(last[0], bearer) else RefusedError
-    return kind(f"Agent '{agent.name}' refused at {agent.url}: {why}")
+    refused = f"Agent '{agent.name}' refused at {agent.url}"
+    if not last or not last[0].is_error:
+        return RefusedError(f"{refused}: {why}")
+    kind = NoAccessError if _has_no_access(last[0], bearer) else RefusedError
+    return kind(f"{refused}: {_why_refused(last[0], bearer)}")
 
 
 def _has_no_access(response: httpx2.Response, bearer: str | None) -> bool:

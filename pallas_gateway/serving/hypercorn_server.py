@@ -41,26 +41,18 @@ class HypercornServer:
         self._app = app
         self._listeners = listeners
         self._last_answers_seconds = limits.last_answers_seconds
-        self._config = _Config(listeners, configuration, limits)
+        self.config = _Config(listeners, configuration, limits)
         self._stop = asyncio.Event()
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
 
-    def load_tls(self, configuration: Configuration) -> Callable[[], None]:
-        """Load the present certificate files; returns a function that makes new connections use them.
-
-        Raises:
-            TlsError: they cannot be used.
-        """
-        return self._config.load_tls(configuration)
-
     async def __aenter__(self) -> asyncio.Task[None]:
-        serving = hypercorn.asyncio.serve(self._app, self._config, shutdown_trigger=self._stop.wait)  # type: ignore[arg-type]  # its own ASGI types
+        serving = hypercorn.asyncio.serve(self._app, self.config, shutdown_trigger=self._stop.wait)  # type: ignore[arg-type]  # its own ASGI types
         self.serving = self._tasks.spawn(serving, name="listeners")
         return self.serving
 
     def hurry(self) -> None:
         """Wait at most `CLOSE_SECONDS` for clients that do not read their answers."""
-        self._config.unread.shorten(CLOSE_SECONDS)
+        self.config.unread.shorten(CLOSE_SECONDS)
 
     async def __aexit__(self, *_: object) -> None:
         self.hurry()
@@ -77,10 +69,10 @@ class HypercornServer:
         """
         loop = asyncio.get_running_loop()
         for port, listener in self._listeners.sockets.items():
-            if self._config.duplicates[port].fileno() >= 0:
-                loop.remove_reader(self._config.duplicates[port])
+            if self.config.duplicates[port].fileno() >= 0:
+                loop.remove_reader(self.config.duplicates[port])
             if self._listeners.sharing is None:
-                close_listener(listener, self._tasks, encrypted=self._config.ssl_enabled)
+                close_listener(listener, self._tasks, encrypted=self.config.ssl_enabled)
 
 
 class TlsError(GatewayError):
@@ -143,6 +135,11 @@ class _Config(Settings):
         return context
 
     def load_tls(self, configuration: Configuration) -> Callable[[], None]:
+        """Load the present certificate files; returns a function that makes new connections use them.
+
+        Raises:
+            TlsError: they cannot be used.
+        """
         if configuration.tls_files is None or self.certfile is None:
             return lambda: None
         before = self.certfile, self.keyfile

@@ -123,12 +123,8 @@ class Listening:
         self._closing[port] = self._tasks.spawn(closing, name=f"port {port} closing", report=True)
 
     def load_tls(self, configuration: Configuration) -> Callable[[], None]:
-        """Load the present certificate files; returns a function that makes new connections use them.
-
-        Raises:
-            TlsError: they cannot be used.
-        """
-        loaded = [accepting.load_tls(configuration) for accepting in self._accepting.values()]
+        """Load the present certificate files for all ports; as for one, see `HypercornServer.config`."""
+        loaded = [accepting.config.load_tls(configuration) for accepting in self._accepting.values()]
 
         def use() -> None:
             for one in loaded:

@@ -157,7 +157,9 @@ def read_fastagent_file(
     documents = [read_document(path, environ) for path in (*configs[:1], *secrets[:1])]
     problems = [*_ambiguous(configs), *_ambiguous(secrets)]
     for document in documents:
-        problems += document.problems or _not_a_mapping(document)
+        problems += document.problems
+        if not document.problems and document.data is not None and not isinstance(document.data, dict):
+            problems.append(Problem(document.file, 1, "", "must be a mapping of keys, such as 'default_model: …'"))
     if problems:
         return FastAgentFile(), problems
     return _parsed(configs[0] if configs else None, documents)
@@ -165,10 +167,8 @@ def read_fastagent_file(
 
 def _default_folder(folder: Path | None) -> Path:
     """Return the working directory, unless only `folder` has a file of fast-agent's."""
-    here = Path()
-    if folder is None or _existing(here, (*CONFIG_NAMES, *SECRETS_NAMES)) or not _existing(folder, CONFIG_NAMES):
-        return here
-    return folder
+    is_here = _existing(Path(), (*CONFIG_NAMES, *SECRETS_NAMES))
+    return Path() if folder is None or is_here or not _existing(folder, CONFIG_NAMES) else folder
 
 
 def _existing(directory: Path, names: tuple[str, ...]) -> list[Path]:
@@ -179,12 +179,6 @@ def _ambiguous(found: list[Path]) -> list[Problem]:
     if len(found) < 2:  # noqa: PLR2004 - two of a kind
         return []
     return [Problem(str(found[-1]), None, "", f"{found[0].name} exists too; keep one, as fast-agent refuses both")]
-
-
-def _not_a_mapping(document: Document) -> list[Problem]:
-    if document.data is None or isinstance(document.data, dict):
-        return []
-    return [Problem(document.file, 1, "", "must be a mapping of keys, such as 'default_model: …'")]
 
 
 def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile, list[Problem]]:

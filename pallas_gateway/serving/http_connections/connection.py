@@ -15,13 +15,12 @@ from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol import ProtocolWrapper
 from hypercorn.protocol.events import Request
 from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protocol
-from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
 from pallas_gateway.limits import ConnectionLimits
 from pallas_gateway.serving.http_connections.http2 import Http2
-from pallas_gateway.serving.http_connections.inbox import Apps
+from pallas_gateway.serving.http_connections.inbox import Apps, stream_of
 from pallas_gateway.serving.http_connections.limits import Faults, UnreadLimit
 from pallas_gateway.serving.http_connections.platform import require
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     type Address = tuple[str, int] | None
 
 require(H11Protocol, "_check_protocol", "_create_stream", "_send_error_response", "stream_send")
-require(HTTPStream, "handle")
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
@@ -57,17 +55,7 @@ class Http1(H11Protocol):
             await self._send_error_response(400)
             await self.send(Closed())
             return
-        self.stream = HTTPStream(
-            self.app,
-            self.config,
-            self.context,
-            self.task_group,
-            self.ssl,
-            self.client,
-            self.server,
-            self.stream_send,
-            STREAM_ID,
-        )
+        self.stream = stream_of(self, STREAM_ID)
         await self.stream.handle(
             Request(
                 stream_id=STREAM_ID,

@@ -14,10 +14,10 @@ from hypercorn.events import Updated
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.events import Request, StreamClosed
 from hypercorn.protocol.h2 import BUFFER_HIGH_WATER, BufferCompleteError, H2Protocol, StreamBuffer
-from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import filter_pseudo_headers
 from hyperframe.frame import DataFrame, HeadersFrame, PriorityFrame
 
+from pallas_gateway.serving.http_connections.inbox import stream_of
 from pallas_gateway.serving.http_connections.platform import require
 
 if TYPE_CHECKING:
@@ -102,18 +102,7 @@ class Http2(H2Protocol):
     async def _answer(self, request: RequestReceived, method: str, path: bytes) -> None:
         """Start the app. Requests are not counted: Hypercorn cuts off all calls of a connection after a thousand."""
         stream_id = request.stream_id
-        stream = HTTPStream(
-            self.app,
-            self.config,
-            self.context,
-            self.task_group,
-            self.ssl,
-            self.client,
-            self.server,
-            self.stream_send,
-            stream_id,
-        )
-        self.streams[stream_id] = stream
+        self.streams[stream_id] = stream = stream_of(self, stream_id)
         self.stream_buffers[stream_id] = _Buffer(self.context, self.config.unread)
         self.priority.insert_stream(stream_id)
         self.priority.block(stream_id)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hypercorn.asyncio.task_group import TaskGroup
+from hypercorn.protocol.http_stream import HTTPStream
 
 from pallas_gateway.serving.http_connections.platform import require
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pallas_gateway.serving.http_connections.limits import Faults
 
 require(TaskGroup, "spawn", "spawn_app")
+require(HTTPStream, "handle")
 
 
 class Inbox(asyncio.Queue[Any]):
@@ -78,3 +80,18 @@ class Apps(TaskGroup):
 def _not_from_threads(*_: object) -> None:
     """Refuse calls that only WSGI apps make."""
     raise NotImplementedError
+
+
+def stream_of(protocol: Any, stream_id: int) -> HTTPStream:
+    """Make the stream of one request on a connection of Hypercorn's, which starts its app."""
+    return HTTPStream(
+        protocol.app,
+        protocol.config,
+        protocol.context,
+        protocol.task_group,
+        protocol.ssl,
+        protocol.client,
+        protocol.server,
+        protocol.stream_send,
+        stream_id,
+    )
