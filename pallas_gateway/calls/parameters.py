@@ -112,12 +112,9 @@ def parse(asked: object, settings: AgentSettings) -> Parameters:
     _refuse_foreign(read, settings)
     cleared = frozenset(name for name, value in asked.items() if value is None)
     if "extra" in cleared:  # what callers may not set, they cannot take out either
-        read = read.model_copy(update={"extra": _cleared_extra(settings)})
+        extra = (settings.default_params.extra or {}).keys() & settings.caller_params.extra_keys
+        read = read.model_copy(update={"extra": dict.fromkeys(extra) or None})
     return replace(of_settings(read), cleared=cleared - {"extra"})
-
-
-def _cleared_extra(settings: AgentSettings) -> JsonObject | None:
-    return dict.fromkeys((settings.default_params.extra or {}).keys() & settings.caller_params.extra_keys) or None
 
 
 def resolved(asked: Parameters, defaults: DefaultParameters) -> Parameters:

@@ -13,7 +13,7 @@ from pallas_gateway.calls.assistant_stream import STREAM_META_KEY
 from pallas_gateway.cli.chat.turns import Window, window_of
 from pallas_gateway.cli.live import stream_payload
 from pallas_gateway.cli.parameters import offered_by
-from pallas_gateway.cli.remote import RefusedError, connected, fetch_agents, find_agent, message_tool
+from pallas_gateway.cli.remote import RefusedError, connected, fetch_agents, find_agent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -150,3 +150,15 @@ async def health_document(client: Client) -> dict[str, Any]:
     except ValueError:
         document = None
     return document if isinstance(document, dict) else {"status": "error", "message": text}
+
+
+async def message_tool(client: Client, agent: str) -> Tool:
+    """Return the message tool of an agent: its first, whatever `gateway.tool_names` calls it.
+
+    Raises:
+        RefusedError: it has no tools.
+    """
+    tools = (await client.list_tools()).tools
+    if not tools:
+        raise RefusedError(f"Agent '{agent}' offers no tools.")
+    return tools[0]

@@ -18,9 +18,8 @@ from pallas_gateway.cli.attachments import image_of, read
 from pallas_gateway.cli.live import EventView, TerminalView, View, terminal_view
 from pallas_gateway.cli.output import CANCELLED, problem, result
 from pallas_gateway.cli.parameters import PARAMS, SettingsOption, values_of, without_effect
-from pallas_gateway.cli.question_options import AnswersOption, ApproveOption, NoAskOption, person_by
 from pallas_gateway.cli.remote import BearerOption
-from pallas_gateway.cli.usage import UsageError, message_text
+from pallas_gateway.cli.usage import AnswersOption, ApproveOption, NoAskOption, UsageError, message_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +55,9 @@ def call(
         arguments["history"] = _history(history)
     if conversation_id is not None:
         arguments["conversation_id"] = conversation_id
-    person = person_by(answer or (), approve or (), asks=not no_ask)
+    from pallas_gateway.cli.questions import person_for  # noqa: PLC0415  most commands ask nothing
+
+    person = person_for(answer or (), approve or (), asks=not no_ask)
     client = AgentClient(gateway_url(url), agent, bearer, person)
     opening: AbstractContextManager[EventView | TerminalView] = (
         nullcontext(EventView()) if as_json else terminal_view(f"{agent} …", verbose=verbose, stream=stream)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pallas_gateway.cli.address import UrlOption, gateway_url
+from pallas_gateway.cli.agent_client import message_tool
 from pallas_gateway.cli.output import problem, result, table
 from pallas_gateway.cli.remote import (
     NOTHING_SHOWN,
@@ -17,7 +18,6 @@ from pallas_gateway.cli.remote import (
     connected,
     fetch_agents,
     find_agent,
-    message_tool,
 )
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import httpx2
     from mcp.client import Client
     from mcp.client.session import ElicitationFnT, LoggingFnT
-    from mcp_types import Tool
 
 REGISTRY_SECONDS = 10.0
 _REFUSING = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -161,18 +160,6 @@ def _place(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     host = parts.hostname or ""
     return parts.scheme, "localhost" if host in _LOOPBACK else host
-
-
-async def message_tool(client: Client, agent: str) -> Tool:
-    """Return the message tool of an agent: its first, whatever `gateway.tool_names` calls it.
-
-    Raises:
-        RefusedError: it has no tools.
-    """
-    tools = (await client.list_tools()).tools
-    if not tools:
-        raise RefusedError(f"Agent '{agent}' offers no tools.")
-    return tools[0]
 
 
 def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:

@@ -1,10 +1,25 @@
-"""Arguments that cannot be used, reported in one line instead of a screen about every option."""
+"""Arguments of several commands.
+
+Those that cannot be used are reported in one line instead of a screen about every option.
+"""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
+
+import typer
 
 from pallas_gateway.errors import GatewayError
+
+AnswersOption = Annotated[
+    list[str] | None,
+    typer.Option("--answer", help="FIELD=VALUE for forms of the agent, by key or title; may be repeated."),
+]
+ApproveOption = Annotated[
+    list[str] | None, typer.Option("--approve", help="Approve tools: a glob over SERVER/TOOL; may be repeated.")
+]
+NoAskOption = Annotated[bool, typer.Option("--no-ask", help="Decline what the agent asks, ask nothing.")]
 
 
 class UsageError(GatewayError):

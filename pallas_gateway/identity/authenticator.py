@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from pallas_gateway.config.model.auth import AuthSettings, StaticKeySettings
+    from pallas_gateway.config.model.auth import AuthSettings
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.tasks import TaskOwner
 
@@ -29,7 +29,11 @@ class Authenticator:
 
     def __init__(self, settings: AuthSettings, *, client: httpx.AsyncClient, tasks: TaskOwner) -> None:
         self._anonymous = Caller(ANONYMOUS_NAME, grants=Grants.of(settings.anonymous))
-        self._static_keys = {key.sha256: _holder(key) for key in settings.tokens}
+        # Without a bearer: a static key must not be sent to other servers.
+        self._static_keys = {
+            key.sha256: Caller(key.name, grants=Grants.of(key.grants), authenticated=True, owner=f"key:{key.name}")
+            for key in settings.tokens
+        }
         self._verifier = JwtVerifier(settings.jwt, client=client, tasks=tasks) if settings.jwt else None
 
     def begin(self) -> None:
@@ -60,8 +64,3 @@ class Authenticator:
     def is_own_key(self, bearer: Secret) -> bool:
         """Return true for a static key, which must not be sent to other servers."""
         return hash_of(bearer.reveal()) in self._static_keys
-
-
-def _holder(key: StaticKeySettings) -> Caller:
-    # Without a bearer: a static key must not be sent to other servers.
-    return Caller(key.name, grants=Grants.of(key.grants), authenticated=True, owner=f"key:{key.name}")

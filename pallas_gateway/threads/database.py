@@ -1,4 +1,6 @@
-"""The connections to one database: SQLite for one machine, PostgreSQL for any number of replicas.
+"""The connections to one database, and its migration to this version's tables.
+
+SQLite is for one machine, PostgreSQL for any number of replicas. Any number of processes may migrate it at once.
 
 Transactions are short: none is open while an agent works, so a few connections serve any number of calls. Each runs in
 a task of its own and is never cancelled: a cancelled statement may leave a closed connection with an open transaction,
@@ -10,21 +12,25 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import asyncpg
-from sqlalchemy import URL, event
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import URL, event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.telemetry.redaction import shortened
-from pallas_gateway.threads.records import ThreadsUnavailableError
+from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
-    from pathlib import Path
 
     from sqlalchemy import Connection
     from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -43,6 +49,9 @@ _SQLITE = "sqlite:///"
 _WRITES = {"pallas_writes": True}
 _FAILURES = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 _log = logging.getLogger("pallas.threads")
+VERSION_TABLE = "pallas_threads_version"
+LOCK = 0x70616C6C6173  # "pallas": the key of the advisory lock, in the database that threads are in
+LOCK_SECONDS = 8  # of one attempt's wait for another process that migrates
 
 
 class Database:
@@ -165,3 +174,36 @@ def _postgresql(url: str) -> AsyncEngine:
         pool_pre_ping=True,
         hide_parameters=True,
     )
+
+
+def migrate(connection: Connection) -> None:
+    """Migrate the tables in the transaction of `connection`, while no other process can.
+
+    Raises:
+        ThreadsSchemaError: a newer version has migrated them.
+    """
+    script = ScriptDirectory.from_config(config := _config(connection))
+    if _present(connection) == script.get_current_head():
+        return
+    if connection.dialect.name == "postgresql":  # SQLite has only one writer at a time
+        connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK})"))
+    present = _present(connection)  # again: the earlier holder of the lock may have migrated
+    known = {revision.revision for revision in script.walk_revisions()}
+    if present is not None and present not in known:
+        message = (
+            f"gateway.threads: the database's tables are at version {present}, this gateway knows up to "
+            f"{script.get_current_head()}: it was used by a newer gateway; update this one"
+        )
+        raise ThreadsSchemaError(message)
+    command.upgrade(config, "head")
+
+
+def _present(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+
+
+def _config(connection: Connection) -> Config:
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
+    return config

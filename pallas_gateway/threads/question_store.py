@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, delete, exists, insert, select, update
 
 from pallas_gateway.calls.questions import Answer
-from pallas_gateway.threads.records import Checkpoint, QuestionNotOpenError
-from pallas_gateway.threads.rows import answer_as_json, columns_of_question, question_of
+from pallas_gateway.threads.records import (
+    Checkpoint,
+    QuestionNotOpenError,
+    answer_as_json,
+    columns_of_question,
+    question_of,
+)
 from pallas_gateway.threads.tables import checkpoints, now, questions, turns
 
 if TYPE_CHECKING:

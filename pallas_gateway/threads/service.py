@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.threads.database import OPERATION_SECONDS, Database
-from pallas_gateway.threads.migrating import migrate
+from pallas_gateway.threads.database import OPERATION_SECONDS, Database, migrate
 from pallas_gateway.threads.question_store import QuestionStore
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.store import Store

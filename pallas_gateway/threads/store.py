@@ -10,10 +10,13 @@ from sqlalchemy import and_, delete, func, insert, literal, or_, select, tuple_,
 
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads.question_store import forget_questions, has_checkpoint, unanswered, used_checkpoint
-from pallas_gateway.threads.records import History, Lease, ThreadNotFoundError, TurnPage
-from pallas_gateway.threads.rows import (
+from pallas_gateway.threads.records import (
     ABANDONED,
     ABANDONED_SENTENCE,
+    History,
+    Lease,
+    ThreadNotFoundError,
+    TurnPage,
     columns_of,
     images_as_json,
     pair_of,
@@ -31,8 +34,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Message
     from pallas_gateway.threads.database import Database
-    from pallas_gateway.threads.records import Checkpoint, NewThread, Outcome, Thread
-    from pallas_gateway.threads.rows import AnyRow
+    from pallas_gateway.threads.records import AnyRow, Checkpoint, NewThread, Outcome, Thread
 
     type _Method[**P, T] = Callable[Concatenate[Store, AsyncConnection, P], Awaitable[T]]
     type _Transaction[**P, T] = Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]

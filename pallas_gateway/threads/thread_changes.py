@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, delete, exists, select, update
 
 from pallas_gateway.threads.question_store import forget_questions
-from pallas_gateway.threads.records import CANCELLED, ThreadBusyError, ThreadNotFoundError
-from pallas_gateway.threads.rows import columns_of, thread_of
+from pallas_gateway.threads.records import CANCELLED, ThreadBusyError, ThreadNotFoundError, columns_of, thread_of
 from pallas_gateway.threads.store import SHOWN, is_free
 from pallas_gateway.threads.tables import now, threads, turns
 

@@ -17,8 +17,7 @@ from sqlalchemy import text
 from pallas_gateway.hosting import gateway
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
-from pallas_gateway.threads.database import Database
-from pallas_gateway.threads.migrating import VERSION_TABLE
+from pallas_gateway.threads.database import VERSION_TABLE, Database
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.service import Threads
 from pallas_gateway.threads.tables import METADATA

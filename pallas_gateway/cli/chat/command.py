@@ -14,9 +14,8 @@ import typer
 from pallas_gateway.cli.address import UrlOption, gateway_url
 from pallas_gateway.cli.output import CANCELLED, problem
 from pallas_gateway.cli.parameters import SettingsOption
-from pallas_gateway.cli.question_options import AnswersOption, ApproveOption, NoAskOption
 from pallas_gateway.cli.remote import BearerOption
-from pallas_gateway.cli.usage import UsageError, message_text
+from pallas_gateway.cli.usage import AnswersOption, ApproveOption, NoAskOption, UsageError, message_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,7 @@ from pallas_gateway.cli.chat.screen import Screen
 from pallas_gateway.cli.chat.store import IN_MEMORY, Store, default_path, make_private, opened
 from pallas_gateway.cli.output import CANCELLED, counted
 from pallas_gateway.cli.parameters import SYSTEM_PARAMETERS, described, values_of
-from pallas_gateway.cli.question_options import person_by
+from pallas_gateway.cli.questions import person_for
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
@@ -65,7 +65,7 @@ async def start_conversation(options: ChatOptions, store: Store) -> Conversation
         GatewayError: the agent cannot be reached, or the options do not fit it.
     """
     images = [image_of(path) for path in options.images]
-    person = person_by(options.answers, options.approve, asks=options.asks)
+    person = person_for(options.answers, options.approve, asks=options.asks)
     client, screen = AgentClient(options.url, options.agent, options.bearer, person), Screen()
     async with client.open(screen) as connection:
         conversation = Conversation(client, store, screen, connection.capabilities)

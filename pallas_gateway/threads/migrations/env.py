@@ -1,8 +1,8 @@
-"""Alembic's environment; `threads/migrating.py` passes it a connection that holds the lock."""
+"""Alembic's environment; `threads/database.py` passes it a connection that holds the lock."""
 
 from alembic import context
 
-from pallas_gateway.threads.migrating import VERSION_TABLE
+from pallas_gateway.threads.database import VERSION_TABLE
 from pallas_gateway.threads.tables import METADATA
 
 context.configure(

@@ -12,7 +12,7 @@ from pallas_gateway.agent_server.tools import params_meta
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.calls.events import text_of
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.threads.rows import storable
+from pallas_gateway.threads.records import storable
 from pallas_gateway.web.threads import answers
 from pallas_gateway.web.threads.errors import response_to
 
