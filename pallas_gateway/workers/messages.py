@@ -50,20 +50,7 @@ class Failed:
 class Cancelled:
     """From the worker that received it, passed on to the others: a client has cancelled a request."""
 
-    endpoint: str
-    session: str
-    bearer: str | None
-    request_id: str
-
-    @classmethod
-    def of(cls, key: RequestKey) -> Cancelled:
-        """The message for a key."""
-        return cls(key.endpoint, key.session, key.bearer, key.request_id)
-
-    @property
-    def key(self) -> RequestKey:
-        """The cancelled request."""
-        return RequestKey(self.endpoint, self.session, self.bearer, self.request_id)
+    key: RequestKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +60,13 @@ class Answered:
     `response` is the JSON of the client's message; a longer one than `LONGEST_TEXT` was not taken.
     """
 
-    endpoint: str
-    session: str
-    bearer: str | None
-    request_id: str
+    key: RequestKey
     response: str
 
     @classmethod
     def of(cls, key: RequestKey, response: Mapping[str, Any]) -> Answered:
         """Return the message for the answer to a request."""
-        return cls(key.endpoint, key.session, key.bearer, key.request_id, json.dumps(response, ensure_ascii=False))
-
-    @property
-    def key(self) -> RequestKey:
-        """Return the request that is answered."""
-        return RequestKey(self.endpoint, self.session, self.bearer, self.request_id)
+        return cls(key, json.dumps(response, ensure_ascii=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +171,8 @@ def message_of(line: bytes) -> Message:
     """
     try:
         document = json.loads(line)
+        if "key" in document:
+            document["key"] = RequestKey(**document["key"])
         message: Message = _KINDS[document.pop("is")](**document)
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no message: {type(error).__name__}") from error

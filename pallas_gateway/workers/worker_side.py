@@ -110,7 +110,7 @@ class WorkerSide:
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # child processes of agents must not inherit them
             os.set_inheritable(descriptor, False)
-        self._running.cancellations.hand_on = lambda key: self.send(Cancelled.of(key))
+        self._running.cancellations.hand_on = lambda key: self.send(Cancelled(key))
         self._running.answers.hand_on = lambda key, response: self.send(Answered.of(key, response))
         self._states = self._running.open_calls.used = SharedStates(self.send)
         self._running.exchanges.send = lambda part: self.send(Passed.of(part))

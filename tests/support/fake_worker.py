@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.telemetry.log_relay import FILE, STDERR, LogPipe
 from pallas_gateway.workers.messages import (
     LONGEST_LINE,
@@ -29,7 +30,7 @@ from pallas_gateway.workers.messages import (
 from pallas_gateway.workers.start import Start, read
 
 FAILURE = "the certificate does not fit"
-CANCELLED = Cancelled("root", "hash-of-a-session", "hash-of-a-token", "hash-of-an-id")
+CANCELLED = Cancelled(RequestKey("root", "hash-of-a-session", "hash-of-a-token", "hash-of-an-id"))
 
 
 class FakeWorker:

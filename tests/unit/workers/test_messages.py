@@ -42,15 +42,15 @@ async def read(data: bytes) -> list[Message | Unreadable]:
 
 
 def test_a_cancellation_comes_out_as_it_went_in() -> None:
-    cancelled = message_of(line_of(Cancelled.of(KEY)))
+    cancelled = message_of(line_of(Cancelled(KEY)))
     assert isinstance(cancelled, Cancelled)
     assert cancelled.key == KEY
 
 
 @pytest.mark.parametrize("request_id", ["x" * (2 << 20), LONG, "\ud800", 10**4000])
 def test_a_cancellation_is_as_short_as_ever_whatever_a_client_takes_for_an_id(request_id: str | int) -> None:
-    line = line_of(Cancelled.of(RequestKey.of("root", "s" * 100_000, Secret("t" * 100_000), request_id)))
-    assert len(line) == len(line_of(Cancelled.of(KEY))) < 1000
+    line = line_of(Cancelled(RequestKey.of("root", "s" * 100_000, Secret("t" * 100_000), request_id)))
+    assert len(line) == len(line_of(Cancelled(KEY))) < 1000
 
 
 def test_an_answer_comes_out_as_it_went_in_however_it_is_written() -> None:
@@ -99,7 +99,7 @@ async def test_what_may_be_lost_is_dropped_while_nothing_is_read_and_the_rest_is
     _, writer = await asyncio.open_connection(sock=ours)
     reader, other = await asyncio.open_connection(sock=theirs, limit=LONGEST_LINE)
     reader._transport.pause_reading()  # type: ignore[attr-defined]  # it hangs
-    sender, cancelled = Sender(writer, {"worker": 1}), Cancelled.of(KEY)
+    sender, cancelled = Sender(writer, {"worker": 1}), Cancelled(KEY)
     for _ in range(20_000):
         sender.send(cancelled)
     unread = sender.unread
