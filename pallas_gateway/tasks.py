@@ -54,7 +54,7 @@ class TaskOwner:
     def spawn[T](
         self, work: Coroutine[Any, Any, T], *, name: str, report: bool = False, is_eager: bool = False
     ) -> asyncio.Task[T]:
-        """Start `work`; with `report`, for work that nobody awaits, a failure is logged as an error under `name`.
+        """Start `work`; with `report`, for work that is not awaited, a failure is logged as an error under `name`.
 
         If eager, it runs at once until it first waits; work that never waits is done when this returns.
         """

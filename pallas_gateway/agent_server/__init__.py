@@ -1,1 +1,1 @@
-"""What one agent looks like over MCP: its tools, its prompt, its schemas. Both protocol eras, no state."""
+"""Agents as MCP servers: tools, prompt and schemas, in both protocol eras and without state."""

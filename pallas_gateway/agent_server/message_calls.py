@@ -239,7 +239,7 @@ class ClientNotifications:
 
 
 def stream_options_of(context: ServerRequestContext[Any, Any]) -> StreamOptions:
-    """What a request asks to be told."""
+    """The notifications that a request asks for."""
     meta = _meta(context)
     deltas = meta.get(STREAM_META_KEY) == "delta" and _wants_messages(context)
     return StreamOptions(progress=meta.get("progress_token") is not None, deltas=deltas)

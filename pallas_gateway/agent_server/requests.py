@@ -69,7 +69,7 @@ class McpRequest:
 
     @property
     def capabilities(self) -> object:
-        """What the client of an `initialize` request declares; unchecked."""
+        """The capabilities that the client of an `initialize` request declares, not validated."""
         params = self._envelope.get("params")
         return params.get("capabilities") if isinstance(params, dict) else None
 

@@ -53,7 +53,7 @@ LONGEST_OWN_DESCRIPTION = 100
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """How an agent presents itself: its version, icons, and the names of its message tool (`{agent}` is its own)."""
+    """Version, icons, and the names of the message tool of an agent; `{agent}` stands for its name."""
 
     version: str
     icons: tuple[Icon, ...]
@@ -116,7 +116,7 @@ class AgentServer:
         raise MCPError(INVALID_PARAMS, f"Unknown tool {quoted(name)}. Tools are: {known}.")
 
     async def health(self) -> Verdict:
-        """How the agent is."""
+        """Return the agent's health."""
         return await self._check_health(self._agent)
 
     def _show(self, face: ServerInfo) -> None:

@@ -124,7 +124,7 @@ def _error(failure: Exception) -> ErrorData:
 
 
 class _Client:
-    """Who waits for an answer: sent a comment when nothing else would be, and watched for leaving."""
+    """The client that waits for an answer: it is sent comments in a silence, and watched for a disconnect."""
 
     def __init__(self, receive: Receive, send: Send, ping_seconds: float) -> None:
         self._ping_seconds = ping_seconds
@@ -158,7 +158,7 @@ class _Client:
 
 
 class _Context:
-    """What the SDK's handlers know of a request and send to its client: a `DispatchContext`."""
+    """The `DispatchContext` of a request, by which the SDK's handlers read it and send to its client."""
 
     transport = _TRANSPORT
 

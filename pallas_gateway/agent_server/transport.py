@@ -76,7 +76,7 @@ class Transport:
 
     def present(self, server: Server[Any]) -> None:
         """Answer by another server from the next request on; those being answered stay as they began."""
-        self._manager.app = server  # read anew for each request; without sessions nothing else holds it
+        self._manager.app = server  # read for each request; without sessions nothing else holds it
 
     async def handle(self, request: McpRequest, send: Send) -> None:
         """Answer one request: a call of the initialize era here, everything else by the SDK."""

@@ -36,7 +36,7 @@ _log = logging.getLogger("pallas.calls")
 
 @dataclass(slots=True)
 class Spent:
-    """What a call has used; nothing until its instance tells, and then whatever becomes of the call."""
+    """The tokens and tools that a call has used, also if it fails; empty until it has an instance."""
 
     turns: tuple[TurnUsage, ...] = ()
     iterations: int = 0
@@ -124,7 +124,7 @@ def log_refused(call: Call, refusal: GatewayError, *, seconds: float) -> None:
 
 
 def tools_used(names: Sequence[str]) -> dict[str, int]:
-    """How often each tool was used, the most used first; a bounded number of bounded names."""
+    """Count the uses of each tool, the most used first; the number and length of names are limited."""
     counted = Counter(name[:LONGEST_TOOL] for name in names).most_common()
     shown = dict(counted[:MOST_TOOLS])
     others = sum(count for _, count in counted[MOST_TOOLS:])

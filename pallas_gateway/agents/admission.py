@@ -1,4 +1,4 @@
-"""How many calls may run at once: bounded, with a bounded wait, and nothing queued for ever."""
+"""Limits of the calls that run at once; a call waits for a free slot for a limited time."""
 
 from __future__ import annotations
 

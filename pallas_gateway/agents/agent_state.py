@@ -53,7 +53,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """What the agents of one gateway share.
+    """Settings and services that the agents of one gateway share.
 
     `llm_pass_through`: callers' tokens go to LLM providers that take them. `on_state` is called with an agent that has
     changed its state.

@@ -14,7 +14,7 @@
                 case Replied(reply): ...       # always the last one; look at `reply.failure`
 
 The events are those of `calls/events.py`. Leaving the block before `Replied` cancels the call: its LLM request, its
-tools, its peers. So whoever waits for a client leaves the block when the client does.
+tools, its peers. So code that waits for a client must leave the block when the client disconnects.
 
 `agents.answering.serve_call` has made the call and handles what is raised here.
 """

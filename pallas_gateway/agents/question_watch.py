@@ -1,4 +1,4 @@
-"""The questions of one call, as its client, the log and the metrics are told of them."""
+"""Reports the questions of one call to its client, the log and the metrics."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class _Life:
     def end(self) -> None:
         """Leave the runtime, if it is not in use any more; a start that is not done is not waited for, it may hang."""
         self.over.set()
-        self.tried.set()  # whoever waits for it would wait for ever
+        self.tried.set()  # otherwise its waiters would wait for ever
         if self.runtime is None and self.task is not None:
             self.task.cancel()
 
@@ -137,7 +137,7 @@ class Supervisor:
         try:
             await asyncio.wait({starting, tried}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            life.end()  # nobody will take it
+            life.end()  # no caller will take it
             raise
         finally:
             tried.cancel()
@@ -245,7 +245,7 @@ class Supervisor:
 
 @dataclass(frozen=True, slots=True)
 class StandbyRuntime:
-    """A started version of an agent that nobody uses yet."""
+    """A started version of an agent that is not in use yet."""
 
     runtime: AgentRuntime
     _life: _Life

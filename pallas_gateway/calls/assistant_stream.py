@@ -35,7 +35,7 @@ _KINDS = (CHUNK, RESULTS, QUESTION, ANSWER)
 
 @dataclass(frozen=True, slots=True)
 class Emitter:
-    """Who emits: the agent under the name clients know, and the client's own conversation id.
+    """The sender of a payload: the agent by the name that clients know, and the client's own conversation id.
 
     `is_served` tells the agent that was called from those inside it, one of which may have the same name.
     """
@@ -47,7 +47,7 @@ class Emitter:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One tool call an LLM asked for; `server` is None for a tool that is no downstream's."""
+    """One tool call that an LLM requested; `server` is None for a tool that is no downstream's."""
 
     id: str
     server: str | None
@@ -57,7 +57,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What one tool call brought."""
+    """The result of one tool call."""
 
     call: ToolCall
     is_error: bool

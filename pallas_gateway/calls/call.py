@@ -1,4 +1,4 @@
-"""The values of one call: what the client asked (`Call`) and what came back (`Reply`).
+"""The values of one call: the request (`Call`) and its answer (`Reply`).
 
 All are frozen. A `Call` holds everything that may influence the answer, except its `Credentials`: these exist only as
 long as the call, and are in no store in which another call could find them.
@@ -110,7 +110,7 @@ class Usage:
 class TurnUsage:
     """Tokens of one LLM turn and the model that spent them, for the metrics.
 
-    `caches_by_itself` says of the model's provider that nobody has to tell it what to cache.
+    `caches_by_itself` is true of providers that cache without being asked.
     """
 
     model: str
@@ -125,7 +125,7 @@ class TurnUsage:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What became of a call that was started.
+    """The outcome of a call that was started.
 
     `content` holds MCP content blocks, text first. `stop_reason` is fast-agent's word (`endTurn`, `maxIterations`, …),
     for a failed call its `failure` (`llm_error`, …), and `content` is then one sentence for the user. `halted` holds

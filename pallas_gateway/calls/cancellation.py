@@ -54,7 +54,7 @@ class Cancellations:
         self._listeners: dict[RequestKey, list[tuple[Call, Callable[[], object]]]] = {}
 
     def __len__(self) -> int:
-        """How many requests can be cancelled now."""
+        """The number of requests that can be cancelled now."""
         return len(self._listeners)
 
     @contextmanager

@@ -32,7 +32,7 @@ LONGEST_BACKLOG = 1000
 LONGEST_DELTA = 16_384
 """Characters of live text that may wait; older ones are dropped."""
 FLUSH_SECONDS = 30.0
-"""How long a finished call waits for its client to take what still waits."""
+"""Longest wait of a finished call for its client to take the rest of its notifications."""
 DELTA_SECONDS = 0.1
 """Shortest time between two notifications of live text."""
 
@@ -51,7 +51,7 @@ class NotificationSender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What the client asked for: progress (with a heartbeat), and the live text."""
+    """The notifications that the client requested: progress (with a heartbeat), and the live text."""
 
     progress: bool = False
     deltas: bool = False
@@ -62,7 +62,7 @@ class EventSink(Protocol):
 
     @property
     def options(self) -> StreamOptions:
-        """What they want to hear."""
+        """The notifications that the client requested."""
 
     @property
     def asker(self) -> Asker:
@@ -123,7 +123,7 @@ class Channel:
 
     @property
     def options(self) -> StreamOptions:
-        """What the client asked for."""
+        """The notifications that the client requested."""
         return self._options
 
     def admitted(self) -> None:

@@ -74,7 +74,7 @@ class LoopGuard:
 
 
 def explanation(reason: Reason, outcome: ToolOutcome, rounds: int) -> str:
-    """What the user is told about a halted loop."""
+    """Return the text for the user about a halted loop."""
     did = "called the same tool with the same result" if reason == "repeat" else "went back and forth between two steps"
     return (
         f"[Stopped: the agent {did} for {rounds} rounds without getting anywhere. Last it called "

@@ -170,7 +170,7 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True)
 class Sealing:
-    """How states are sealed: the first key seals, all open; a state is valid for so many seconds."""
+    """Set the keys of states: the first key seals, all open; a state is valid for so many seconds."""
 
     keys: tuple[bytes, ...] = field(default_factory=lambda: (secrets.token_bytes(32),), repr=False)
     seconds: float = 300.0

@@ -1,4 +1,4 @@
-"""What a caller may ask of an agent's model for one call: read from `params`, and completed by the agent's defaults.
+"""Parameters of a call for its model: read from `params`, and completed by the agent's defaults.
 
 Pure. Ranges and meanings are the configuration's (`config/model/parameters.py`), so that `default_params` and `params`
 are one language; what a provider makes of them is the runtime's business.
@@ -129,14 +129,14 @@ def resolved(asked: Parameters, defaults: DefaultParameters) -> Parameters:
 
 
 def clamped(parameters: Parameters, most: int | None) -> Parameters:
-    """The same with `max_tokens` within what the model can write, if that is known."""
+    """Return the parameters with `max_tokens` within the limit of the model, if that is known."""
     if parameters.max_tokens is None or most is None or parameters.max_tokens <= most:
         return parameters
     return replace(parameters, max_tokens=most)
 
 
 def of_settings(settings: DefaultParameters) -> Parameters:
-    """The same as a call carries them."""
+    """Return validated parameters as a call carries them."""
     values: JsonObject = {name: getattr(settings, name, None) for name in PARAMETERS}
     return Parameters(**values)
 

@@ -57,7 +57,7 @@ def relayed(server: str, tool: str, message: str) -> str:
 
 
 def is_ours(message: str) -> bool:
-    """True if a message has one of the forms above or the heartbeat's: what a Pallas peer sends, and nobody else."""
+    """True if a message has one of the forms above or the heartbeat's: only a Pallas peer sends those."""
     return len(message) <= LONGEST_RELAYED and _OUR_FORMS.fullmatch(message) is not None
 
 

@@ -29,7 +29,7 @@ def image_of(path: Path) -> dict[str, str]:
 
 
 def read(path: Path) -> bytes:
-    """What is in a file.
+    """Return the content of a file.
 
     Raises:
         UsageError: it cannot be read.

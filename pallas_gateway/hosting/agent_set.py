@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GatewayServices:
-    """What all agents of the gateway share; `calls` owns the tasks of calls, `background` all others."""
+    """Services that all agents of the gateway share; `calls` owns the tasks of calls, `background` all others."""
 
     runtime: Runtime
     metrics: Metrics

@@ -1,1 +1,1 @@
-"""Who calls, what they may, and which tokens they hold. Knows nothing of agents, routes and fast-agent."""
+"""Callers, their grants and their tokens. Knows nothing of agents, routes and fast-agent."""

@@ -18,7 +18,7 @@ class Secret:
         return self._value
 
     def __repr__(self) -> str:
-        """The same text for every value."""
+        """Return one text for all values."""
         return "Secret(****)"
 
     __str__ = __repr__

@@ -133,7 +133,7 @@ class Peers(Protocol):
         """Return the tools of `peer` for an agent that works for `caller`; None if that caller may not use the peer."""
 
     async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
-        """Call a tool of `peer`, the name of an agent or `ALL_AGENTS`; `arguments` are unchecked.
+        """Call a tool of `peer`, the name of an agent or `ALL_AGENTS`; `arguments` are not validated.
 
         Raises:
             AgentUnavailableError: the peer is no longer hosted.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.files import Files
 
 SETTLE_MILLISECONDS = 200
-"""How long files must be unchanged before they count: several are often written at once."""
+"""Time for which files must be unchanged before they count: several are often written at once."""
 LOOK_SECONDS = 5.0
 """Interval of checks for changes that are not reported, such as on network file systems."""
 

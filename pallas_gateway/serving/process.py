@@ -26,11 +26,11 @@ def expect_calls() -> None:
 
 
 def set_aside_what_stays() -> None:
-    """Spare the garbage collector what has been loaded by now: modules, agents, schemas, some 240,000 objects.
+    """Exclude the objects loaded by now from garbage collection: modules, agents, schemas, some 240,000 objects.
 
-    Going through them stopped everything for a quarter of a second, again and again. What is made from now on is looked
-    at as ever. Called again, after a reload, it first collects what the reload replaced; what calls still used of that
-    is collected the next time.
+    A collection that visits them stops all calls for a quarter of a second. Later objects are collected as usual. After
+    a reload, this first collects the objects that the reload has replaced; those that calls still use are collected the
+    next time.
     """
     from pallas_gateway.runtime import fast_paths  # noqa: PLC0415
 

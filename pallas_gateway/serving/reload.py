@@ -39,7 +39,7 @@ _log = logging.getLogger("pallas.reload")
 
 @dataclass(frozen=True, slots=True)
 class Reloads:
-    """How a gateway reloads.
+    """Settings and signals of reloads.
 
     Attributes:
         read: returns the present configuration, or raises `ConfigurationError`.

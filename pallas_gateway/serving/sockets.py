@@ -104,7 +104,7 @@ def bind_public(configuration: Configuration, sockets: ExitStack) -> list[socket
 
 
 def share(public: Sequence[socket.socket], configuration: Configuration, sharing: Sharing) -> Listeners:
-    """What one of several processes serves on the sockets that `bind_public` has bound."""
+    """Return the listeners of one of several processes on the sockets that `bind_public` has bound."""
     bound = {listener.getsockname()[1]: listener for listener in public}
     routes = dict(zip(bound, (routes for _, routes in _wanted_ports(configuration)), strict=True))
     return Listeners(bound, routes, sharing)

@@ -1,1 +1,1 @@
-"""What an operator sees: metrics and logs. Nothing here decides anything."""
+"""Metrics, logs and traces. Nothing here decides anything."""

@@ -1,4 +1,4 @@
-"""What the owner of a thread changes in it: its title, the end of its running turn, and its deletion."""
+"""Changes of a thread by its owner: its title, the end of its running turn, and its deletion."""
 
 from __future__ import annotations
 

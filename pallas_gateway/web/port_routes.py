@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PortRoutes:
-    """What a listener serves: every agent by path, one agent at `/mcp`, or the registry."""
+    """The routes of a listener: every agent by path, one agent at `/mcp`, or the registry."""
 
     agents_by_path: bool = False
     agent: str | None = None

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pallas_gateway.workers.start import Start
 
 LAST_LINES_SECONDS = 2.0
-"""How long the log pipe of an ended worker is read; its own child processes may hold it open."""
+"""Time for which the log pipe of an ended worker is read; its own child processes may hold it open."""
 SETTLED_SECONDS = 60.0
 """A worker that ran this long did not fail because of its start."""
 FIRST_PAUSE_SECONDS = 1.0
@@ -45,7 +45,7 @@ LAST_PAUSE_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a worker ended: with an exit code or by a signal; with neither, it could not be started."""
+    """The end of a worker: with an exit code or by a signal; with neither, it could not be started."""
 
     code: int | None
     signal: str | None

@@ -1,4 +1,4 @@
-"""How workers are started: with the checked configuration and the descriptors of what they share.
+"""The start of workers: with the checked configuration and the descriptors of what they share.
 
 A worker reads its `Start` from standard input as a pickle, written by the same program: a configuration holds secrets,
 which must not be on a command line or in an environment.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rereading:
-    """How the configuration is read again: the file and the command line's values; `watch` reloads on changes."""
+    """The sources of a reload: the file and the command line's values; `watch` reloads on changes."""
 
     config: Path | None
     overrides: Overrides
@@ -32,7 +32,7 @@ class Rereading:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What one worker is given.
+    """The start data of one worker.
 
     Attributes:
         configuration: the last valid one.
@@ -66,7 +66,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all workers are started with.
+    """The start data of all workers.
 
     Attributes:
         count: how many workers.
