@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.agents.hosted_agent import told_of_changes
+from pallas_gateway.agents.fitting import told_of_changes
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, clamped, params_schema, parse, resolved
 from pallas_gateway.config.loading.translate import validated

@@ -1,0 +1,67 @@
+"""A call fitted to the version that answers it: its parameters and its images. Pure."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pallas_gateway.calls.conversation import first_foreign_image, without_foreign_images
+from pallas_gateway.calls.parameters import clamped, resolved
+from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.telemetry.redaction import LONGEST_QUOTE, shortened
+
+if TYPE_CHECKING:
+    from pallas_gateway.agents.agent_state import AgentVersion
+    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.runtime.protocols import ModelFacts
+
+_log = logging.getLogger("pallas.agents")
+_WITHOUT_THINKING = ("temperature", "top_p", "top_k", "tool_choice")
+"""Parameters for which a model may have to stop thinking."""
+
+
+def fitted(call: Call, version: AgentVersion) -> Call:
+    """Return the call with every parameter as the model will be asked for it, and with the images that it takes.
+
+    Raises:
+        CallRefusedError: see `fit_to_model`.
+    """
+    chosen = call.parameters.model  # of the models that callers may choose
+    model = version.runtime.model if chosen is None else version.runtime.model_named(chosen)
+    parameters = clamped(resolved(call.parameters, version.settings.default_params), model.max_output_tokens)
+    return replace(fit_to_model(call, model), parameters=parameters)
+
+
+def fit_to_model(call: Call, model: ModelFacts) -> Call:
+    """The call as its model can take it: images in history that the model does not take are dropped.
+
+    Raises:
+        CallRefusedError: `images_unsupported`, for such an image of the current turn.
+    """
+    if (foreign := first_foreign_image(call.message, model.image_types)) is not None:
+        index, image = foreign
+        takes = ", ".join(sorted(model.image_types)) or "no images; send text only"
+        message = (
+            f"Agent '{call.agent}' uses the model '{model.name}', which does not take image {index} "
+            f"({shortened(image.mime_type, LONGEST_QUOTE)}). It takes {takes}."
+        )
+        raise CallRefusedError(message, reason="images_unsupported")
+    history, dropped = without_foreign_images(call.history, model.image_types)
+    if dropped:
+        extra = {"images": dropped, "model": model.name}
+        _log.warning("images in history dropped, the model does not take them", extra=extra)
+    return replace(call, history=history)
+
+
+def told_of_changes(reply: Reply, asked: Call, sent: Call) -> Reply:
+    """The reply, as far as it says of parameters what the caller asked for; the agent's defaults are not its own."""
+    ignored = tuple(name for name in reply.ignored if name in asked.parameters.given())
+    wished = asked.parameters.max_tokens
+    used = reply.changed.get("max_tokens", sent.parameters.max_tokens)
+    changed = {}
+    if wished is not None and used is not None and used != wished and "max_tokens" not in ignored:
+        changed["max_tokens"] = used
+    if "thinking" in reply.changed and asked.parameters.given().keys() & _WITHOUT_THINKING:
+        changed["thinking"] = reply.changed["thinking"]
+    return replace(reply, ignored=ignored, changed=changed)
