@@ -16,6 +16,7 @@ from pallas_gateway.identity.static_keys import hash_of
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, module_source, running, write_project
 from tests.support.listener import reserved_port
+from tests.support.stdio_processes import Processes
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ GRANTS = {
 KEYS = [{"name": name, "sha256": hash_of(f"key-of-{name}"), "grants": grants} for name, grants in GRANTS.items()]
 SECRET = "s3cret-of-the-notes"
 LEAD = Agent(
-    servers=["notes", "echo", "mine", "gone"],
+    servers=["notes", "echo", "mine", "gone", "program"],
     decorator='tools={"notes": ["add", "e*"]}',
     settings={"depends_on": ["echo"]},
 )
@@ -55,12 +56,12 @@ class Console:
             return await http.get(path, headers={**authorization, **headers})
 
     async def lead(self, who: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The document of `lead`, and its servers by name, once `notes` has been listed."""
+        """The document of `lead`, and its servers by name, once two have been listed."""
         runtime = self.served.gateway.agents["lead"].runtime
         assert runtime is not None
         await eventually(
-            lambda: any(one.name == "notes" and one.tools for one in runtime.server_tools(ANONYMOUS)),
-            what="the listing of notes",
+            lambda: {"notes", "program"} <= {one.name for one in runtime.server_tools(ANONYMOUS) if one.tools},
+            what="the listings",
         )
         document = (await self.get("/api/agents/lead", who)).json()
         return document, {one["name"]: one for one in document["servers"]}
@@ -76,6 +77,7 @@ async def serving(path: Path, **gateway: Any) -> AsyncGenerator[Console]:
             "notes": {"url": notes.url, "headers": headers},
             "mine": {"url": notes.url, "forward_inbound_auth": True},
             "gone": {"url": gone.url},
+            "program": Processes(path).settings(),
         }
         agents = {"lead": LEAD, "echo": Agent(), "broken": Agent(source="raise ValueError('no key')\n")}
         project = write_project(path, agents, servers=servers, gateway=gateway)
@@ -91,7 +93,8 @@ async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Co
 async def test_an_agent_shows_its_instruction_and_the_tools_that_it_may_use(console: Console) -> None:
     document, servers = await console.lead("runner")
     assert (document["name"], document["instruction"]) == ("lead", "You are lead.")
-    assert set(servers) == {"notes", "echo", "mine", "gone"}
+    assert set(servers) == {"notes", "echo", "mine", "gone", "program"}
+    assert "where" in [tool["name"] for tool in servers["program"]["tools"]]
     assert {tool["name"] for tool in servers["notes"]["tools"]} == {"add", "echo", "emit"}
     [add] = [tool for tool in servers["notes"]["tools"] if tool["name"] == "add"]
     assert set(add) == {"name", "title", "description", "inputSchema"}
