@@ -35,7 +35,15 @@ from pallas_gateway.runtime.call.tool_approval import approved
 from pallas_gateway.runtime.compat import engine_log
 from pallas_gateway.runtime.compat.engine import get_settings_apart
 from pallas_gateway.runtime.compat.requirements import check_names, check_reads
-from pallas_gateway.runtime.downstreams import connecting, manager, shutdown, timeouts, tool_filters, unused_listings
+from pallas_gateway.runtime.downstreams import (
+    connecting,
+    manager,
+    shared_clients,
+    shutdown,
+    timeouts,
+    tool_filters,
+    unused_listings,
+)
 from pallas_gateway.runtime.downstreams.operations import reporting_changes, timed
 from pallas_gateway.runtime.llm import attempts, client_cache, loading, openrouter
 
@@ -76,6 +84,7 @@ _RELIED_ON: ReliedOn = (
     *((module, "CONTROL_MESSAGE_SAVE_HISTORY", ()) for module in _CONTROL_MESSAGE_READERS),
     *connecting.RELIED_ON,
     *manager.RELIED_ON,
+    *shared_clients.RELIED_ON,
     *shutdown.RELIED_ON,
     *timeouts.RELIED_ON,
     *unused_listings.RELIED_ON,
