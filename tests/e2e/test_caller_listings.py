@@ -237,6 +237,7 @@ async def test_callers_see_their_own_tools_and_schemas_under_load(
             return say(json.dumps(request.body["tools"]) + " ".join(request.tool_results.values()))
         return call_tools([(name, {"fail": True} if fails else {}) for name in request.tools])
 
+    caplog.set_level("DEBUG", logger="pallas")
     listed = []
     notes = Noting(**KINDS[kind], server=personal())
     async with one_user(tmp_path, notes, script=shows_tools) as it:
