@@ -223,7 +223,7 @@ async def test_a_call_after_one_that_used_a_renamed_tool_has_the_new_one(
         await until_known(it, server.recorder)  # listed in the background as well
 
 
-@pytest.mark.usefixtures("brief_sockets")
+@pytest.mark.usefixtures("brief_sockets", "patience")
 async def test_crowd_shares_one_downstream_and_leaves_nothing_open(tmp_path: Path) -> None:
     crowd = 120
     async with stateless_downstream() as tools, world(tmp_path, tools=tools.url) as it:

@@ -55,13 +55,15 @@ class Page:
 
 
 @asynccontextmanager
-async def accepting(page: ASGIApp, path: Path, **gateway: Any) -> AsyncGenerator[tuple[HypercornServer, int]]:
+async def accepting(
+    page: ASGIApp, path: Path, *, unread_seconds: float = 60, **gateway: Any
+) -> AsyncGenerator[tuple[HypercornServer, int]]:
     """`page` accepting connections, and the port. The test ends it; the sockets are closed at the latest after it."""
     write_project(path, {"echo": Agent()}, gateway=gateway)
     configuration = load_deployment(path / "agents.yaml", environ={})
     with ExitStack() as sockets:
         listeners = bind(configuration, sockets)
-        accepting = HypercornServer(page, listeners, configuration, ConnectionLimits(unread_seconds=0.05))
+        accepting = HypercornServer(page, listeners, configuration, ConnectionLimits(unread_seconds=unread_seconds))
         serving = await accepting.__aenter__()
         yield accepting, next(iter(listeners.sockets))
         assert serving.done()
@@ -149,7 +151,7 @@ async def test_a_client_that_reads_nothing_is_reset_and_its_app_learns_of_it(
     context = write_certificate(tmp_path)
     gateway = {"tls": {key: f"../{name}" for key, name in TLS_FILES.items()}} if tls else {}
     app = Endless()
-    async with accepting(app, tmp_path / "project", **gateway) as (server, port):
+    async with accepting(app, tmp_path / "project", unread_seconds=0.05, **gateway) as (server, port):
         with await asyncio.to_thread(_asked, port, context if tls else None) as client:
             await asyncio.wait_for(app.has_left.wait(), 20)
             ended = errno.ECONNRESET

@@ -104,6 +104,7 @@ def test_a_file_of_four_lines_gets_every_documented_default() -> None:
         "max_relay_depth": 3,
         "max_nesting": 8,
         "openai_api": False,
+        "trace_url": None,
         "console": None,
         "console_registries": (),
         "tool_names": ("send_message", "{agent}"),
