@@ -168,6 +168,3 @@ def _cell(provider: Provider, capability: str) -> object:
 
 def _id(provider: Provider) -> str:
     return provider.name.replace(" ", "-")
-
-
-each_format = pytest.mark.parametrize("provider", FORMATS, ids=str)

@@ -101,13 +101,6 @@ class Recorder:
             lambda: predicate(self), timeout_seconds, what=f"the recorder (so far: {self.rpc_methods})"
         )
 
-    async def wait_for_calls(
-        self, count: int, tool: str | None = None, timeout_seconds: float = 20
-    ) -> list[HttpRequest]:
-        """Return the `tools/call` requests once `count` have arrived."""
-        await self.until(lambda _: len(self.calls(tool)) >= count, timeout_seconds)
-        return self.calls(tool)
-
     async def wait_until_idle(self, timeout_seconds: float = 20) -> None:
         """Return once no request and no stream is open."""
         await self.until(lambda _: not self.open, timeout_seconds)

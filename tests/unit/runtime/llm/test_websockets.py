@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from websockets.asyncio import client as client_module
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from pallas_gateway.runtime.llm import websockets
@@ -44,10 +44,6 @@ async def flooded_by(flood: Callable[[asyncio.Transport], Awaitable[None]], **li
         with pytest.raises(ConnectionClosed):
             await read(client)
         await asyncio.wait_for(is_lost.wait(), 10)
-
-
-def address_of(server: Server) -> str:
-    return f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
 
 
 async def read(client: ClientConnection) -> None:
