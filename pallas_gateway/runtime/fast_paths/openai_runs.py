@@ -1,4 +1,6 @@
-"""Runs of text in a streamed chat completion, accumulated at once. Imported once an LLM is used.
+"""Runs of text in a streamed chat completion, accumulated at once, and chunks known by their class.
+
+Imported once an LLM is used.
 
 For models that it knows, fast-agent has OpenAI's library add each chunk to a whole completion, which is used at the end
 only. For every chunk the library makes a dict of the message so far and a message of the dict, and events that
@@ -23,6 +25,8 @@ RELIED_ON: ReliedOn = (
     (ChatCompletionStreamState, "get_final_completion", ("self",)),
 )
 _STATE = "ChatCompletionStreamState"
+_PROTOCOLS = ("_OpenAIUsageHolder", "_OpenAIChoicesHolder")
+"""Protocols of fast-agent's module that each chunk is checked against, attribute by attribute."""
 _REPLACED = ("index", "type")
 """Strings of a delta that the library does not add to those before."""
 
@@ -31,6 +35,10 @@ def install(module: Any) -> None:
     """Have a provider's module of fast-agent accumulate its streams here; safe to call again."""
     if getattr(module, _STATE, None) is ChatCompletionStreamState:
         setattr(module, _STATE, RunsState)
+    for name in _PROTOCOLS:
+        protocol = getattr(module, name, None)
+        if isinstance(protocol, type):
+            setattr(module, name, (ChatCompletionChunk, protocol))
 
 
 class RunsState(ChatCompletionStreamState[Any]):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fast_agent.llm.provider.openai import llm_openai
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai._models import construct_type
@@ -126,3 +127,16 @@ def test_only_the_librarys_own_state_is_replaced() -> None:
     assert modules[0].ChatCompletionStreamState is RunsState
     assert modules[1].ChatCompletionStreamState is other
     assert vars(modules[2]) == {}
+
+
+def test_a_chunk_is_known_by_its_class_and_others_by_their_attributes() -> None:
+    install(llm_openai)
+    install(llm_openai)
+    chunk = ChatCompletionChunk.model_validate({**CHUNK, "choices": [], "usage": USAGE})
+
+    holders: Any = llm_openai._OpenAIUsageHolder
+    assert holders[0] is ChatCompletionChunk
+    for holder in (chunk, SimpleNamespace(usage=USAGE), SimpleNamespace(choices=[])):
+        found = llm_openai._openai_usage(holder)
+        assert (found.total_tokens if found else None) == (3 if hasattr(holder, "usage") else None)
+    assert llm_openai._openai_usage(object()) is None
