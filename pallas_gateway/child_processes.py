@@ -58,6 +58,8 @@ async def end(process: Process, leave_seconds: float) -> None:
             await _is_gone(process, leave_seconds)
     finally:
         _signal_all(process, signal.SIGKILL)  # also if it has ended: its child processes may still run
+        # One that has left the session may keep the pipes open, and would be read for ever.
+        process._transport.close()  # type: ignore[attr-defined]  # asyncio has no public name for it
     await process.wait()
 
 

@@ -5,6 +5,7 @@ The program runs in the environment that it has in a call.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,7 @@ async def _exchange(process: Process, request: dict[str, Any]) -> dict[str, Any]
         process.stdin.write(json.dumps(request).encode() + b"\n")
         await process.stdin.drain()
     while line := await process.stdout.readline():
+        await asyncio.sleep(0)  # lines that have arrived already are read without a pause
         answer = message(line)
         if answer.get("id") == ID and ("result" in answer or "error" in answer):
             return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,14 @@ import pytest
 from mcp import Client
 from mcp_types import ElicitResult, TextContent
 
+from pallas_gateway.runtime.downstreams.program_process import ProgramProcess
+from pallas_gateway.runtime.protocols import StdioProgram
 from tests.cli.program import started
 from tests.e2e.calling import ask, health
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
-from tests.support.stdio_processes import Processes, distinct
+from tests.support.stdio_processes import Processes, distinct, is_running
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -276,6 +279,44 @@ async def test_many_calls_leave_nothing(tmp_path: Path) -> None:
         await until_idle(it.served)
         await it.processes.until_alive(0)
         await assert_nothing_left(before)
+
+
+async def test_a_daemon_of_a_program_does_not_keep_its_pipes_open(tmp_path: Path) -> None:
+    async with world(tmp_path, warm=0) as it:
+        await it.ask("where")
+        await until_idle(it.served)
+        before = snapshot()
+        daemon = int(await it.ask("daemon"))
+        try:
+            await until_idle(it.served)
+            await it.processes.until_alive(0)
+            await assert_nothing_left(before, 5)
+            assert is_running(daemon)
+        finally:
+            (it.processes.folder / "daemons").unlink()
+
+
+async def test_a_program_that_floods_its_output_is_ended(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        flooded, again = (await it.ask("flood where")).split(" | ")
+        assert "losed" in flooded
+        assert again.isdigit()
+        assert await it.problem() is None
+
+
+async def test_other_tasks_run_between_the_lines_that_a_program_has_printed_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    command = [sys.executable, "-I", "-S", "-c", r"print('x\n' * 5000)"]
+    process, lines, at_once = ProgramProcess(StdioProgram(command[0], tuple(command[1:])), 0.2), 0, 0
+    with caplog.at_level("DEBUG", "pallas.runtime"):
+        running = asyncio.create_task(process.run())
+        while not running.done():
+            await asyncio.sleep(0)
+            at_once = max(at_once, len(caplog.records) - lines)
+            lines = len(caplog.records)
+    assert lines > 5000
+    assert at_once < 10
 
 
 @EACH_ERA

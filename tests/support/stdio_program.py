@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MODERN = "2026-07-28"
-TOOLS = ("where", "count", "crash", "hang", "ask", "environment", "progress")
+TOOLS = ("where", "count", "crash", "hang", "ask", "environment", "progress", "daemon", "flood")
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
@@ -96,7 +96,22 @@ class Program:
             token = params["_meta"]["progressToken"]
             self.send({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
             return "done" if token == number else f"token {token} of request {number}"
+        if name == "daemon":
+            return self.leave_a_daemon()
+        while name == "flood":
+            os.write(1, b"x" * 1000 + b"\n")
         return {"where": os.getpid(), "count": self.uses}[name]
+
+    def leave_a_daemon(self) -> int:
+        """Start a process that keeps the output open and ends with the folder's file "daemons"; return its id."""
+        flag = self.folder / "daemons"
+        flag.touch()
+        if (pid := os.fork()) == 0:
+            os.setsid()
+            while flag.exists():
+                time.sleep(0.05)
+            os._exit(0)
+        return pid
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 64 * 2**20
 """Bytes of one message: a tool may return large files. A program that prints more without a line break is ended."""
+MOST_IGNORED = 2**20
+"""Bytes of lines that are no messages, one after the other, after which a program is ended."""
 DISCOVER = "server/discover"
 INITIALIZE = "initialize"
 INITIALIZED = "notifications/initialized"
@@ -210,13 +212,20 @@ class ProgramProcess:
     async def _read(self, process: Process) -> None:
         if process.stdout is None:
             raise RuntimeError("the program was started without pipes")
+        ignored = 0
         with suppress(ConnectionError, ValueError):  # the latter: a line longer than any message
             while line := await process.stdout.readline():
+                await asyncio.sleep(0)  # lines that have arrived already are read without a pause
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
                     _log.debug("downstream output ignored", extra={"command": self._program.command})
+                    ignored += len(line)
+                    if ignored > MOST_IGNORED:
+                        self._close(f"its process printed {MOST_IGNORED:,} bytes that are no messages")
+                        return
                     continue
+                ignored = 0
                 await self._deliver(message)
 
     async def _deliver(self, message: JSONRPCMessage) -> None:
