@@ -93,7 +93,8 @@ class AgentSet:
         self._addresses = addresses
         self._shared = shared
         self._serving = TaskOwner()
-        self._supervisor: Supervisor | None = None
+        self.supervisor: Supervisor | None = None
+        """Starts the agents; None until `hosting`."""
         self._limits = Limits()
         self._departures = RetiringAgents(shared.background, shared.metrics)
         self._coming_up: set[str] = set()
@@ -121,13 +122,8 @@ class AgentSet:
         async with Supervisor(
             self.agents, self._shared.runtime, self._present_spec, after=after, limits=self._shared.limits.lives
         ) as supervisor:
-            self._supervisor = supervisor
+            self.supervisor = supervisor
             yield
-
-    @property
-    def supervisor(self) -> Supervisor | None:
-        """Starts the agents; None until `hosting`."""
-        return self._supervisor
 
     async def check_health(self, agent: HostedAgent) -> Verdict:
         """Return the verdict of an agent for `get_health`."""
@@ -192,14 +188,14 @@ class AgentSet:
     def _remove(self, name: str) -> None:
         agent = self.agents[name]
         agent.leave("it is not configured any more")
-        leaving = self._supervisor.end(name) if self._supervisor is not None else None
+        leaving = self.supervisor.end(name) if self.supervisor is not None else None
         self._departures.retire(Departed(agent, self.servers[name]), leaving)
         self._health[name].end()
         self._shared.metrics.forget_agent(name)
 
     def _begin(self, name: str) -> None:
-        if self._supervisor is not None:
-            self._supervisor.begin(self.agents[name])
+        if self.supervisor is not None:
+            self.supervisor.begin(self.agents[name])
 
     def _open(self, name: str) -> None:
         self._serving.spawn(self.servers[name].transport.run(), name=f"server of {name}", report=True)
@@ -214,9 +210,9 @@ class AgentSet:
 
     async def _start_beside(self, spec: AgentSpec, prepared: Prepared) -> None:
         try:
-            if self._supervisor is None:
+            if self.supervisor is None:
                 raise AgentStartError("the gateway is not up")
-            prepared.standbys[spec.name] = await self._supervisor.start_beside(self.agents[spec.name], spec)
+            prepared.standbys[spec.name] = await self.supervisor.start_beside(self.agents[spec.name], spec)
         except AgentStartError as error:
             prepared.failures[spec.name] = error
 
@@ -275,12 +271,8 @@ class AgentSet:
         self._shared.metrics.set_agent(name, settings.port or self._addresses.registry_port)
 
     def _new_server(self, name: str) -> AgentServer:
-        return AgentServer(
-            self.agents[name],
-            face=self._face(name),
-            running=self._shared.running,
-            check_health=self.check_health,
-        )
+        agent, running = self.agents[name], self._shared.running
+        return AgentServer(agent, face=self._face(name), running=running, check_health=self.check_health)
 
     def _face(self, name: str) -> ServerInfo:
         deployment = self._configuration.deployment

@@ -36,7 +36,6 @@ from pallas_gateway.workers.process import Ended, WorkerProcess, restart_seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.workers.messages import Message
     from pallas_gateway.workers.start import Plan
 
@@ -81,7 +80,8 @@ class WorkerManager:
         self._restart = restart
         self._clock = clock
         self._plan = plan
-        self._start = plan.start
+        self.configuration = plan.start.configuration
+        """The configuration for the next worker that starts."""
         self._on_ready = on_ready
         self._on_stop = on_stop
         self.before_replacing: Callable[[], object] = lambda: None
@@ -135,15 +135,6 @@ class WorkerManager:
         """True if every worker has been ready once."""
         return len(self._ready) == self._plan.count
 
-    @property
-    def configuration(self) -> Configuration:
-        """The configuration for the next worker that starts."""
-        return self._start.configuration
-
-    @configuration.setter
-    def configuration(self, configuration: Configuration) -> None:
-        self._start = replace(self._start, configuration=configuration)
-
     def reload(self) -> None:
         """Have the running workers reload."""
         for worker in self._up():  # a starting one has no handler for the signal yet
@@ -195,7 +186,7 @@ class WorkerManager:
 
     async def _run_one(self, number: int) -> Ended:
         carried, self._uncounted_restarts = self._uncounted_restarts, 0
-        start = replace(self._start, worker=number, restarts=carried)
+        start = replace(self._plan.start, configuration=self.configuration, worker=number, restarts=carried)
         worker = WorkerProcess(self._plan.command, self._plan.environ(), start)
         try:
             async with worker:
@@ -215,7 +206,7 @@ class WorkerManager:
         finally:
             del self._workers[worker.number]
             self._tell_others(worker, Lost(worker.name))
-            forget_gauges(self._start.metrics, worker.number)
+            forget_gauges(self._plan.start.metrics, worker.number)
             self._close_together()
 
     def _take(self, worker: WorkerProcess, message: object) -> None:
@@ -265,7 +256,7 @@ class WorkerManager:
         if not self._stop.is_set() or not all(worker.has_stopped for worker in self._workers.values()):
             return
         if all(worker.has_closed for worker in self._workers.values()):
-            encrypted = self._start.configuration.tls_files is not None
+            encrypted = self.configuration.tls_files is not None
             for listener in self._plan.sockets:
                 close_listener(listener, self._late_connections, encrypted=encrypted)
             return
@@ -288,7 +279,7 @@ class WorkerManager:
         """Time limit of the stop, from the longest drain time of any worker: workers may reload on their own."""
         if self._failure is not None:
             return FAILED_START_SECONDS
-        own = self._start.configuration.deployment.gateway.drain_seconds
+        own = self.configuration.deployment.gateway.drain_seconds
         return max(own, *(worker.drain_seconds for worker in self._workers.values()), 0.0) + self._leaving_seconds
 
     def _kill(self, workers: Iterable[WorkerProcess]) -> None:
