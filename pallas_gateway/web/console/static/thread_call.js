@@ -13,6 +13,13 @@ import { callEvents, cancelCall, giveAnswers, resultOf } from './threads.js';
 // Ends of a stream, and not of the turn: the thread says what became of it.
 const READ_AGAIN = ['lease_lost', 'stopping', 'stopped', 'not_found', 'question_not_open'];
 
+/** @type {Record<string, string>} */
+const CLOSED = {
+  accept: 'A question was answered elsewhere.',
+  decline: 'A question was declined elsewhere.',
+  cancel: 'A question was closed without an answer.',
+};
+
 /** @typedef {import('./shown_call.js').Question} Question */
 
 export class ThreadCall extends ShownCall {
@@ -135,8 +142,7 @@ export class ThreadCall extends ShownCall {
     const open = this.questions.value.filter((/** @type {Question} */ one) => one.id !== id);
     if (open.length === this.questions.value.length) return;
     this.questions.value = open;
-    const text = action === 'cancel' ? 'A question was closed without an answer.' : 'A question was answered elsewhere, or has expired.';
-    this._take({ method: ANSWERED, params: { id, text } });
+    this._take({ method: ANSWERED, params: { id, text: CLOSED[action] ?? 'A question was answered elsewhere, or has expired.' } });
     this._mark();
   }
 

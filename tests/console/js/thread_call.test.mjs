@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { answersOf } from '../../../pallas_gateway/web/console/static/asked.js';
+import { newTurn } from '../../../pallas_gateway/web/console/static/conversations.js';
+import { ThreadCall } from '../../../pallas_gateway/web/console/static/thread_call.js';
+
+globalThis.document = { hidden: false };
+globalThis.requestAnimationFrame = setImmediate;
+
+const THREAD = { type: 'thread', threadId: 't', turnIndex: 1 };
+const QUESTION = { type: 'question', id: 'q', agent: 'solo', callPath: [], kind: 'form', mode: 'form', message: 'Who?', schema: {} };
+
+/** Make a call whose requests are answered by `responses`, in order; returns it, its requests and what `run` returns. */
+async function ran(...responses) {
+  const requests = [];
+  globalThis.fetch = async (url, { method, body }) => {
+    requests.push([method, url, JSON.parse(body)]);
+    const [status, events] = responses.shift();
+    if (status !== 200) return new Response(JSON.stringify({ error_description: 'No.' }), { status });
+    const lines = events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join('');
+    return new Response(`${lines}data: [DONE]\n\n`, { headers: { 'Content-Type': 'text/event-stream' } });
+  };
+  const call = new ThreadCall(newTurn('hi'), {}, { agent: 'solo', token: () => '', onBegun: () => {} });
+  return { call, requests, isUnknown: await call.run() };
+}
+
+test('a stream that breaks is gone on with, and one that was refused is an error', async () => {
+  const broken = await ran([200, [THREAD]]);
+  assert.deepEqual([broken.isUnknown, broken.call.state.value, broken.call.turn.number], [true, 'running', 1]);
+  const [[method, url, body]] = broken.requests;
+  assert.deepEqual([method, url, body], ['POST', '../api/v1/agents/solo/chat', { message: 'hi', background: true, assistantStream: true }]);
+  const early = await ran([200, []]);
+  assert.deepEqual([early.isUnknown, early.call.state.value], [false, 'error']);
+  const refused = await ran([403]);
+  assert.deepEqual([refused.isUnknown, refused.call.error.value], [false, 'No.']);
+});
+
+test('an end of the stream that is none of the turn is looked up', async () => {
+  for (const [reason, expected] of [['stopping', [true, 'running']], ['lease_lost', [true, 'running']], ['cancelled', [false, 'stopped']], ['llm_error', [false, 'error']]]) {
+    const { call, isUnknown } = await ran([200, [THREAD, { type: 'error', reason, message: 'No.' }]]);
+    assert.deepEqual([isUnknown, call.state.value], expected, reason);
+  }
+});
+
+test('a question is shown once, and one that is closed elsewhere leaves a line', async () => {
+  const { call } = await ran([200, [THREAD, QUESTION, QUESTION, { type: 'answer', id: 'q', action: 'accept' }, { type: 'odd' }, { type: 'final', content: 'Done.' }]]);
+  assert.deepEqual([call.questions.value, call.state.value, call.outcome.value.text], [[], 'complete', 'Done.']);
+  assert.deepEqual(answersOf(call.turn), ['A question was answered elsewhere.']);
+  assert.deepEqual(call.tree.root.entries.map(({ kind }) => kind), ['answer', 'raw']);
+  assert.equal(call.tree.root.waits.length, 1);
+});
