@@ -50,10 +50,10 @@ def events_in(source: str, file: str = "") -> Iterator[Event]:
     for scope in (tree, *functions):
         texts = _texts_of(tree.body) | _texts_of(ast.walk(scope) if scope is not tree else ())
         for node in ast.walk(scope):
-            if isinstance(node, ast.Call) and (method := _logger_method(node)) not in (None, "debug"):
-                message = node.args[1 if method == "log" else 0]
+            if isinstance(node, ast.Call) and (logged := _logged(node)) is not None:
+                method, message = logged
                 known = (_until_it_varies(text) for text in _constants(message, texts))
-                yield from (Event(file, text, LEVELS[method or ""]) for text in known if text != "…")
+                yield from (Event(file, text, LEVELS[method]) for text in known if text != "…" and method != "debug")
 
 
 def _until_it_varies(message: str) -> str:
@@ -61,11 +61,13 @@ def _until_it_varies(message: str) -> str:
     return f"{constant}…" if varies else constant
 
 
-def _logger_method(call: ast.Call) -> str | None:
-    function = call.func
-    is_one = isinstance(function, ast.Attribute) and function.attr in LEVELS
-    if isinstance(function, ast.Attribute) and is_one and "log" in ast.unparse(function.value).lower():
-        return function.attr
+def _logged(call: ast.Call) -> tuple[str, ast.expr] | None:
+    """The method and the message of a logger's call, which may be one for later: `call_later(1, log.info, "event")`."""
+    functions = [(call.func, call.args), *((one, call.args[place:]) for place, one in enumerate(call.args, start=1))]
+    for function, rest in functions:
+        is_one = isinstance(function, ast.Attribute) and function.attr in LEVELS and rest
+        if isinstance(function, ast.Attribute) and is_one and "log" in ast.unparse(function.value).lower():
+            return function.attr, rest[1 if function.attr == "log" else 0]
     return None
 
 
@@ -129,6 +131,7 @@ def say(on):
     _log.log(level, "whenever")
     _log.warning("as far as %s", on)
     _log.debug("for debugging"), _log.info("%s", on)
+    loop.call_later(1, _log.warning, "later")
 """
     assert {(one.message, one.level) for one in events_in(source)} == {
         ("by name", "INFO"),
@@ -137,6 +140,7 @@ def say(on):
         ("on", "ERROR"),
         ("off", "ERROR"),
         ("as far as …", "WARNING"),
+        ("later", "WARNING"),
         ("whenever", ""),
     }
 
