@@ -5,6 +5,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -17,7 +18,14 @@ import pallas_gateway
 from pallas_gateway import __version__
 from pallas_gateway.calls.parameters import BadParametersError
 from pallas_gateway.errors import AgentUnavailableError
-from pallas_gateway.telemetry.metrics import DURATION_BUCKETS, OPERATION_BUCKETS, OUTCOMES, REFUSALS, Metrics
+from pallas_gateway.telemetry.metrics import (
+    DURATION_BUCKETS,
+    OPERATION_BUCKETS,
+    OUTCOMES,
+    REFUSALS,
+    SAMPLES_AT_ONCE,
+    Metrics,
+)
 
 DOCUMENTED = {
     "pallas_up": ("gauge", ()),
@@ -195,3 +203,18 @@ async def test_scrapes_wait_for_each_other(metrics: Metrics) -> None:
     may_end.set()
     assert at_once == 1
     assert await asyncio.gather(*scrapes) == [b"1", b"2", b"3"]
+
+
+async def test_writing_metrics_lets_the_event_loop_run_every_few_samples(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    for number in range(SAMPLES_AT_ONCE):
+        metrics.expect_agent(f"agent{number}", lambda: 0.0)
+    expected = generate_latest(metrics.exposed)
+    monkeypatch.setattr("pallas_gateway.telemetry.metrics.time", SimpleNamespace(sleep=pauses.append))
+
+    text = await metrics.exposition(generate_latest)
+
+    assert len(pauses) >= expected.count(b"\npallas_") / SAMPLES_AT_ONCE
+    assert text.replace(b"pallas_tasks 1.0", b"pallas_tasks 0.0") == expected
