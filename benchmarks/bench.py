@@ -40,10 +40,11 @@ class Plan:
     starts: int
     memory_calls: int
     slow_call_seconds: float
+    mixed_seconds: float
 
 
-SHORT = Plan("short", 2, 1.5, 0.5, 1, 100, 4)
-FULL = Plan("full", 5, 4.0, 1.0, 2, 500, 10)
+SHORT = Plan("short", 2, 1.5, 0.5, 1, 100, 4, 0)
+FULL = Plan("full", 5, 4.0, 1.0, 2, 500, 10, 300)
 
 
 @dataclass

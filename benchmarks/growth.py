@@ -63,7 +63,7 @@ async def _history(bench: Bench) -> None:
 
 async def _images(bench: Bench) -> None:
     async with _bare(bench) as bare:
-        asking = {size: bare.saying(images=[_image(size)]) if size else bare for size in IMAGE_KB}
+        asking = {size: bare.saying(images=[image(size)]) if size else bare for size in IMAGE_KB}
         await _one_by_one(bench, "images", asking)
 
 
@@ -117,6 +117,7 @@ def history(entries: int) -> list[dict[str, str]]:
     return [{"role": ("user", "assistant")[i % 2], "content": _ENTRY} for i in range(entries)]
 
 
-def _image(kilobytes: int) -> dict[str, str]:
+def image(kilobytes: int) -> dict[str, str]:
+    """A PNG file of so many KB."""
     data = b"\x89PNG\r\n\x1a\n" + random.Random(kilobytes).randbytes(kilobytes * 1024)  # noqa: S311  no secret
     return {"mime_type": "image/png", "data": base64.b64encode(data).decode()}

@@ -61,7 +61,14 @@ class Client:
     """One MCP client on one connection, and on another when the server has had enough of that."""
 
     def __init__(
-        self, endpoint: Endpoint, connection: Connection, era: Era, *, with_progress: bool, can_be_asked: bool
+        self,
+        endpoint: Endpoint,
+        connection: Connection,
+        era: Era,
+        *,
+        with_progress: bool,
+        can_be_asked: bool,
+        live: bool,
     ) -> None:
         self.largest_state = 0
         """Bytes of the largest `requestState` so far."""
@@ -78,6 +85,8 @@ class Client:
             meta[f"{_PREFIX}logLevel"] = "info"
         if can_be_asked:
             meta[f"{_PREFIX}clientCapabilities"] = {"elicitation": {}}
+        if live:
+            meta["pallas/stream"] = "delta"
         self._meta = {"_meta": meta} if meta else {}
         self._call = {"name": endpoint.tool, "arguments": endpoint.arguments, **self._meta}
         self._params = json.dumps(self._call).encode()
@@ -125,9 +134,14 @@ class Client:
         """List the tools: a request that costs little."""
         await self._exchange("tools/list", json.dumps(self._meta).encode())
 
+    @property
+    def call_bytes(self) -> bytes:
+        """The request of a call."""
+        return self._request("tools/call", self._params, b"1")
+
     def send_only(self) -> None:
         """Send a call and hang up."""
-        self._connection._transport.write(self._request("tools/call", self._params, b"1"))
+        self._connection._transport.write(self.call_bytes)
 
     def close(self) -> None:
         """Hang up."""
@@ -189,11 +203,16 @@ def _questions(response: Response) -> dict[str, Any] | None:
 
 @asynccontextmanager
 async def client(
-    endpoint: Endpoint, *, era: Era = "initialize", with_progress: bool = False, can_be_asked: bool = False
+    endpoint: Endpoint,
+    *,
+    era: Era = "initialize",
+    with_progress: bool = False,
+    can_be_asked: bool = False,
+    live: bool = False,
 ) -> AsyncIterator[Client]:
-    """A client that has shaken hands; in 2026-07-28 one that `can_be_asked` answers every form."""
+    """A client that has shaken hands; in 2026-07-28 one that `can_be_asked` answers every form. `live` gets deltas."""
     connection = await _connect(endpoint)
-    opened = Client(endpoint, connection, era, with_progress=with_progress, can_be_asked=can_be_asked)
+    opened = Client(endpoint, connection, era, with_progress=with_progress, can_be_asked=can_be_asked, live=live)
     try:
         async with asyncio.timeout(CALL_SECONDS):
             await opened.shake_hands()

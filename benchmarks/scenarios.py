@@ -7,7 +7,7 @@ import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from benchmarks import asking, at_once, contenders, forwarding, load
+from benchmarks import asking, at_once, contenders, forwarding, load, mixed, payloads
 from benchmarks.bench import SETTLE_SECONDS
 from benchmarks.contenders import AGNO, FAKES, FAST_AGENT, FAST_AGENT_SHARED_TRUST, FLOOR, GATEWAY, Endpoint
 from benchmarks.figures import Bounds, Figure, difference, figure, ratio
@@ -237,4 +237,9 @@ SCENARIOS = {
     "memory": _memory,
     "starts": _starts,
     "workers": _workers,
+    "metrics-100": payloads.metrics,
+    "rounds": payloads.rounds,
+    "images-beside": payloads.images,
+    "first-text": payloads.first_text,
+    "mixed": mixed.measure,
 }

@@ -2,7 +2,7 @@
 
 `/NAME/MS/mcp` is the server NAME, which answers each request MS milliseconds after it came. Both protocol eras. The
 servers `asks` and `asks-long` answer a tool call of 2026-07-28 once they have asked the caller by a form, the latter in
-2,000 characters.
+2,000 characters. The result of `long` has 4 KB.
 `/token` stands in for an authorization server, which issues one token for any other.
 `GET /counts` says how many requests of each JSON-RPC method each server has seen, `POST /counts` begins anew.
 """
@@ -10,6 +10,7 @@ servers `asks` and `asks-long` answer a tool call of 2026-07-28 once they have a
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections import Counter, defaultdict
 from hashlib import sha256
@@ -40,6 +41,7 @@ _RESULTS: dict[str, dict[str, Any]] = {
     "ping": {},
 }
 ASKS, ASKS_LONG = "asks", "asks-long"
+LONG = "long"
 _QUESTION = {
     "method": "elicitation/create",
     "params": {
@@ -49,6 +51,7 @@ _QUESTION = {
 }
 _ASKED = {"resultType": "input_required", "inputRequests": {"topic": _QUESTION}, "requestState": "asked"}
 
+_numbers = itertools.count()
 _counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
 
@@ -90,6 +93,8 @@ def _result(name: str, message: dict[str, Any]) -> dict[str, Any] | None:
     method, params = message["method"], message.get("params") or {}
     if name in {ASKS, ASKS_LONG} and method == "tools/call" and not params.get("inputResponses"):
         return _ASKED
+    if name == LONG and method == "tools/call":
+        return {**_RESULTS[method], "content": [{"type": "text", "text": _long_fact(next(_numbers), parts=64)}]}
     if name == ASKS_LONG and method == "tools/call":
         return {**_RESULTS[method], "content": [{"type": "text", "text": _long_fact(message["id"])}]}
     if method == "initialize":
@@ -98,10 +103,9 @@ def _result(name: str, message: dict[str, Any]) -> dict[str, Any] | None:
     return _RESULTS.get(method)
 
 
-def _long_fact(number: object) -> str:
+def _long_fact(number: object, parts: int = 31) -> str:
     """Return a text that differs from call to call: equal ones would make a compressed state small."""
-    parts = (sha256(f"{number} {part}".encode()).hexdigest() for part in range(31))
-    return f"{FACT} {''.join(parts)}"
+    return f"{FACT} {''.join(sha256(f'{number} {part}'.encode()).hexdigest() for part in range(parts))}"
 
 
 if __name__ == "__main__":

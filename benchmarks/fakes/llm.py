@@ -2,7 +2,8 @@
 
 The base URL says what it does: `/answer/0/v1` answers at once, `/answer/5/v1` streams its answer over five seconds,
 `/answer/5x200/v1` does so in 200 pieces; `/tool/0/v1` asks once for the tool `lookup_fact`, or for the message tool of
-another agent, and answers when it sees a tool's result; `/tool9/0/v1` asks nine times. The rest of the path decides the
+another agent, and answers when it sees a tool's result; `/tool9/0/v1` asks nine times. `/clock/0/v1` answers with the
+time at which it sends its first text, and waits before it sends the rest. The rest of the path decides the
 wire format: OpenAI's chat completions, or one of `formats`, which do not ask for tools. `GET /connections` returns how
 many connections have carried a request for an answer so far.
 """
@@ -13,6 +14,7 @@ import asyncio
 import json
 import re
 from functools import cache
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.fakes import formats
@@ -49,6 +51,8 @@ def answer(request: Request, transport: asyncio.Transport) -> None:
     tool = _tool_asked_for(request, int(kind[4:] or 1)) if kind.startswith("tool") else None
     if format_name == formats.CHAT and not _STREAMED.search(request.body):
         transport.write(_completion(tool))
+    elif kind == "clock":
+        _send_the_time(transport)
     elif how == "0":
         transport.write(STREAM_HEAD + b"".join(_events(format_name, tool, PIECES)) + STREAM_END)
     else:
@@ -77,6 +81,13 @@ def _stream_slowly(transport: asyncio.Transport, events: Sequence[bytes], second
             loop.call_later(interval, send, index + 1)
 
     loop.call_later(interval, send, 0)
+
+
+def _send_the_time(transport: asyncio.Transport) -> None:
+    opening, *_, finish, end = _chat_events(None, PIECES)
+    time = f"sent at {perf_counter():.6f}; "
+    transport.write(STREAM_HEAD + opening + _event({"choices": [{"index": 0, "delta": {"content": time}}]}))
+    asyncio.get_running_loop().call_later(SECONDS_BETWEEN_PIECES, transport.write, finish + end + STREAM_END)
 
 
 def _completion(tool: str | None) -> bytes:
