@@ -93,11 +93,16 @@ class ListingCache:
         return request
 
     def store(self, request: Request, listing: ServerListing, seconds: float) -> bool:
-        """Store the answer to `request` for `seconds` from its begin. Return False if it is void."""
+        """Store the answer to `request` for `seconds` from its begin. Return False if it is void.
+
+        A caller's listing that would evict many others is not stored.
+        """
         if request.is_void:
             return False
         key, encoded = request.key, listing.encoded()
         self._remove(key)
+        if key.credential != NO_CREDENTIAL and len(encoded) > self._limits.kept_bytes // 2:
+            return True
         content = (key.agent, key.server, blake2b(encoded).digest())
         stored = self._stored.setdefault(content, _Stored(content, listing, len(encoded)))
         self._bytes += 0 if stored.holders else stored.size

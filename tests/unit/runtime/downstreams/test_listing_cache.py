@@ -131,8 +131,14 @@ def test_bytes_are_bounded_and_equal_listings_count_once() -> None:
     put(cache, "eve", "z" * 100)  # the three that have the oldest one go
     assert cache.size == (2, 200)
     assert cache.get(key(cache, "cid")) is None
-    put(cache, "ann", "a" * 300)
-    assert cache.size == (0, 0)
+
+
+def test_listing_that_would_evict_many_others_is_not_kept() -> None:
+    cache = ListingCache(ListingLimits(kept_bytes=20))
+    bob = put(cache, "bob")
+    assert cache.get(put(cache, "ann", 10 * "x")) is not None
+    assert cache.get(put(cache, "ann", 11 * "x")) is None  # nor the one before it
+    assert cache.get(bob) is not None
 
 
 def test_listing_that_is_replaced_is_counted_no_more() -> None:
