@@ -180,6 +180,7 @@ class ProgramLimits:
 
     Attributes:
         start_seconds: A process must be initialised within this time, and a connection waits so long for one.
+        replace_seconds: A process that a call has taken is replaced after this time, or when the call ends.
         leave_seconds: A process may take so long to end by itself, and again after a signal.
         first_pause_seconds: After a failure no process of the program is started for so long, doubled after the next.
         last_pause_seconds: The longest pause.
@@ -187,6 +188,7 @@ class ProgramLimits:
     """
 
     start_seconds: float = 20.0
+    replace_seconds: float = 1.0
     leave_seconds: float = 2.0
     first_pause_seconds: float = 1.0
     last_pause_seconds: float = 60.0

@@ -115,7 +115,9 @@ async def test_each_call_has_a_process_of_its_own_that_was_started_before_it(era
             assert (uses, again) == ("2", where)  # the same process in one call, and no call used it before
             used.append(where)
         assert distinct(used)
-        await it.processes.until_latest_waits(4)
+        latest = await it.processes.until_latest_waits(4)
+        listings = it.processes.notes  # its first request after the greeting, which loads parts of many servers
+        await eventually(lambda: latest in {note["pid"] for note in listings("tools/list")}, what="a listing")
 
 
 @EACH_ERA

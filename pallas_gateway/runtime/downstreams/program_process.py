@@ -101,7 +101,7 @@ class ProgramProcess:
         self._is_ending = False
         self._ids = count(1)
         self._pending: dict[int, tuple[Deliver, RequestId]] = {}
-        self._greetings: dict[int, asyncio.Future[Answer]] = {}
+        self._own_requests: dict[int, asyncio.Future[Answer]] = {}
         self._greeting = asyncio.Lock()
         self._why: str | None = None
         self.greeting: Greeting | None = None
@@ -116,7 +116,7 @@ class ProgramProcess:
     @property
     def has_open_requests(self) -> bool:
         """True if it has not answered all requests."""
-        return bool(self._pending or self._greetings)
+        return bool(self._pending or self._own_requests)
 
     async def run(self) -> None:
         """Start the process, read its messages until it ends or `end` is called, and reap it."""
@@ -158,6 +158,19 @@ class ProgramProcess:
         async with self._greeting:
             return self.answers.get(greeting.key) or await self._greet(greeting)
 
+    async def rehearse(self) -> None:
+        """Have the process list its tools: servers load parts of themselves with the first request after the greeting.
+
+        Raises:
+            ProgramError: the process ended before it answered.
+        """
+        if self.greeting is None:
+            return
+        answer = self.answers[self.greeting.key]
+        if isinstance(answer, JSONRPCResponse) and "tools" in (answer.result.get("capabilities") or {}):
+            meta = self.greeting.params.get("_meta") if self.greeting.method == DISCOVER else None
+            await self._ask("tools/list", {"_meta": meta} if meta else None)
+
     async def send(self, message: JSONRPCMessage, sender: Deliver) -> None:
         """Send a message of the connection `sender`, which receives the answers."""
         match message:
@@ -185,21 +198,24 @@ class ProgramProcess:
 
     async def _greet(self, greeting: Greeting) -> Answer:
         await self._has_begun.wait()
-        if self._why is not None:
-            raise ProgramError(self._why)
-        number, answer = next(self._ids), asyncio.get_running_loop().create_future()
-        self._greetings[number] = answer
-        try:
-            await self._write(JSONRPCRequest(jsonrpc="2.0", id=number, method=greeting.method, params=greeting.params))
-            found: Answer = await answer
-            self.answers[greeting.key] = found
-        finally:
-            self._greetings.pop(number, None)
+        self.answers[greeting.key] = found = await self._ask(greeting.method, greeting.params)
         if isinstance(found, JSONRPCResponse):
             self.greeting = greeting
             if greeting.method == INITIALIZE:
                 await self._write(JSONRPCNotification(jsonrpc="2.0", method=INITIALIZED))
         return found
+
+    async def _ask(self, method: str, params: dict[str, Any] | None) -> Answer:
+        if self._why is not None:
+            raise ProgramError(self._why)
+        number, answer = next(self._ids), asyncio.get_running_loop().create_future()
+        self._own_requests[number] = answer
+        try:
+            await self._write(JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params))
+            found: Answer = await answer
+            return found
+        finally:
+            del self._own_requests[number]
 
     async def _write(self, message: JSONRPCMessage) -> None:
         stdin = self._process.stdin if self._process is not None else None
@@ -231,7 +247,7 @@ class ProgramProcess:
     async def _deliver(self, message: JSONRPCMessage) -> None:
         match message:
             case JSONRPCResponse(id=int() as number) | JSONRPCError(id=int() as number):
-                if (greeted := self._greetings.get(number)) is not None and not greeted.done():
+                if (greeted := self._own_requests.get(number)) is not None and not greeted.done():
                     greeted.set_result(message)
                 elif (waiting := self._pending.pop(number, None)) is not None:
                     await waiting[0](message.model_copy(update={"id": waiting[1]}))
@@ -268,7 +284,7 @@ class ProgramProcess:
         """End the connections and requests; the first reason counts."""
         self._why = self._why or why
         self._has_begun.set()
-        for answer in self._greetings.values():
+        for answer in self._own_requests.values():
             if not answer.done():
                 answer.set_exception(ProgramError(self._why))
         connections, self.connections = self.connections, {}

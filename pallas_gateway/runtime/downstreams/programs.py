@@ -161,10 +161,10 @@ class ProgramPool:
             self.discovery = greeting
 
     def keep_warm(self, greeting: Greeting) -> None:
-        """Have processes ready that have answered `greeting`."""
+        """Have processes ready that have answered `greeting`: soon, because a start would slow the present call."""
         if self._settings.warm and not self.is_shared:
             self._kept_warm[greeting.key] = greeting
-            self._work()
+            asyncio.get_running_loop().call_later(self._limits.replace_seconds, self._work, context=Context())
 
     def give_back(self, process: ProgramProcess, *, is_used: bool) -> None:
         """End the connection to a process. One that a call has used is ended, unless it is shared."""
@@ -179,6 +179,7 @@ class ProgramPool:
             self._work()
         else:
             process.end()
+            self._work()
 
     async def close(self) -> None:
         """End all processes and wait for that."""
@@ -276,6 +277,7 @@ class ProgramPool:
         try:
             async with asyncio.timeout(self._limits.start_seconds):
                 await process.greet(greeting)
+                await process.rehearse()
         except (ProgramError, TimeoutError) as error:
             late = isinstance(error, TimeoutError)
             self._starting.pop(process, None)
