@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from benchmarks.processes import REPOSITORY
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -19,9 +21,9 @@ PACKAGE = "bench_agents"
 class Agent:
     """One agent of the project.
 
-    `llm_url`: base URL of its LLM; None for fast-agent's `passthrough`. `downstreams`: URLs by server name; a name
-    means one URL throughout a project. `settings`: more of its block in agents.yaml. `model`: with its provider.
-    `servers`: more settings of downstreams, by server name.
+    `llm_url`: base URL of its LLM; None for fast-agent's `passthrough`. `downstreams`: URLs, or commands of stdio
+    servers, by server name; a name means one server throughout a project. `settings`: more of its block in agents.yaml.
+    `model`: with its provider. `servers`: more settings of downstreams, by server name.
     """
 
     llm_url: str | None = None
@@ -60,11 +62,17 @@ def _settings(agent: Agent) -> dict[str, Any]:
         "logger": {"type": "none", "progress_display": False, "show_chat": False, "show_tools": False},
     }
     if agent.downstreams:
-        servers = {
-            name: {"transport": "http", "url": url, **agent.servers.get(name, {})} for name, url in agent.downstreams
-        }
+        servers = {name: {**_server(one), **agent.servers.get(name, {})} for name, one in agent.downstreams}
         settings["mcp"] = {"servers": servers}
     return settings
+
+
+def _server(url_or_command: str) -> dict[str, Any]:
+    if url_or_command.startswith("http"):
+        return {"transport": "http", "url": url_or_command}
+    command, *args = url_or_command.split()
+    environment = {"PYTHONPATH": str(REPOSITORY)}  # a stdio server inherits little
+    return {"transport": "stdio", "command": command, "args": args, "env": environment}
 
 
 def _module(name: str, agent: Agent) -> str:

@@ -137,11 +137,12 @@ def _beside(results: Results) -> str:
 {tables.rows(header, rows)}
 
 `passthrough` has no LLM; `bare` asks one, once; `tooled` asks it twice and calls one tool of one downstream; `far`
-holds three downstreams, each 50 ms away, and uses none; `asking` is `tooled` with a question to the client. In
-`forwarded` the downstream receives the caller's token, or one exchanged for it; agno cannot forward one, so all its
-callers share a session. 16 clients, one process per server; `one client` has one, and `workers` 64 over one process and
-two. Answers come at once, in eight pieces. `trust store shared`: with nothing in it. Medians of rounds, in brackets the
-least and the most. CPU is that of the server's processes. `calibration` is the load
+holds three downstreams, each 50 ms away, and uses none; `asking` is `tooled` with a question to the client; `stdio,
+unused` is `bare` with a stdio server. In `forwarded` the downstream receives the caller's token, or one exchanged for
+it; agno cannot forward one, so all its callers share a session. 16 clients, one process per server; `one client` and
+`stdio` have one, and `workers` 64 over one process and two. Answers come at once, in eight pieces. `trust store
+shared`: with nothing in it. Medians of rounds, in brackets the least and the most. CPU is that of the server's
+processes. `calibration` is the load
 generator on a stand-in alone{_cost_of_load(scenarios)}."""
 
 

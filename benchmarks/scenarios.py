@@ -7,7 +7,7 @@ import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from benchmarks import asking, at_once, contenders, forwarding, load, mixed, payloads
+from benchmarks import asking, at_once, contenders, forwarding, load, mixed, payloads, stdio
 from benchmarks.bench import SETTLE_SECONDS
 from benchmarks.contenders import AGNO, FAKES, FAST_AGENT, FAST_AGENT_SHARED_TRUST, FLOOR, GATEWAY, Endpoint
 from benchmarks.figures import Bounds, Figure, difference, figure, ratio
@@ -233,6 +233,7 @@ SCENARIOS = {
     "asking": asking.measure,
     "forwarded": forwarding.measure,
     "requests": _requests,
+    "stdio": stdio.measure,
     "at-once": _at_once,
     "memory": _memory,
     "starts": _starts,

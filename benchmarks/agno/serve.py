@@ -1,7 +1,7 @@
 """agno's AgentOS with agents like the gateway's: `python serve.py PORT AGENTS.json`, in the environment beside this.
 
-AGENTS.json: `{name: {"llm_url": …, "downstreams": [URL, …]}}`. Agents and connections are made once and shared by all
-calls, which is how agno is meant to be run.
+AGENTS.json: `{name: {"llm_url": …, "downstreams": [URL or command, …]}}`. Agents and connections are made once and
+shared by all calls, which is how agno is meant to be run.
 """
 
 import json
@@ -15,6 +15,8 @@ from agno.os import AgentOS
 from agno.os.config import MCPConfig
 from agno.tools.mcp import MCPTools
 
+REPOSITORY = Path(__file__).parents[2]
+
 
 def main(port: int, agents_file: Path) -> None:
     agents = [
@@ -22,7 +24,7 @@ def main(port: int, agents_file: Path) -> None:
             id=name,
             name=name,
             model=OpenAILike(id="scripted", api_key="not-a-key", base_url=agent["llm_url"]),
-            tools=[MCPTools(url=url, transport="streamable-http") for url in agent["downstreams"]],
+            tools=[tools_of(server) for server in agent["downstreams"]],
             instructions=f"You are {name}.",
             telemetry=False,
         )
@@ -30,6 +32,12 @@ def main(port: int, agents_file: Path) -> None:
     ]
     agent_os = AgentOS(agents=agents, mcp=MCPConfig(default_tools=True), telemetry=False)
     uvicorn.run(agent_os.get_app(), host="127.0.0.1", port=port, log_level="warning")
+
+
+def tools_of(server: str) -> MCPTools:
+    if server.startswith("http"):
+        return MCPTools(url=server, transport="streamable-http")
+    return MCPTools(command=server, env={"PYTHONPATH": str(REPOSITORY)}, transport="stdio")
 
 
 if __name__ == "__main__":
