@@ -98,7 +98,13 @@ class FastAgentHost:
         self._downstreams = {name: self._with_state(one) for name, one in self._downstreams.items()}
         self._peers = PeerServers(spec, self._downstreams, self._log)
         self._connections = Connections(self._offers, self._log, limits, programs=self._programs)
-        self._operations = Operations(spec.on_operation, used, self._note_trouble, self._offers.refused)
+        self._operations = Operations(
+            spec.on_operation,
+            used,
+            self._note_trouble,
+            self._offers.refused,
+            refresh_seconds=limits.listings.ask_seconds,
+        )
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._fast = fast

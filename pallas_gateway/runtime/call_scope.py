@@ -57,12 +57,14 @@ class Operations:
         on_trouble: is called with a server that failed to answer or whose tool returned an error; `is_outdated` if an
             outdated listing may be the reason.
         on_refused: is called with a server that has refused the credential of the call (401, 403).
+        refresh_seconds: a server that reports a change during a call may take so long to list its tools again.
     """
 
     on_operation: OnOperation
     servers: Collection[str]
     on_trouble: OnTrouble = lambda server, *, is_outdated: None  # noqa: ARG005  names of the protocol
     on_refused: Callable[[str], object] = lambda _: None
+    refresh_seconds: float = 5.0
 
 
 @dataclass

@@ -321,6 +321,19 @@ async def test_other_tasks_run_between_the_lines_that_a_program_has_printed_at_o
     assert at_once < 10
 
 
+async def test_a_program_that_reports_changes_and_lists_no_tools_ends_with_its_call(
+    tmp_path: Path, limits: Limits
+) -> None:
+    limits.runtime.listings.ask_seconds = 0.2
+    async with world(tmp_path, warm=0) as it:
+        await it.ask("where")
+        before = snapshot()
+        assert await it.ask("change") == "changed"
+        await until_idle(it.served)
+        await it.processes.until_alive(0)
+        await assert_nothing_left(before)
+
+
 @EACH_ERA
 async def test_calls_share_one_process_of_a_server_that_is_marked(era: str, tmp_path: Path) -> None:
     async with world(tmp_path, era=era, shared=True) as it:

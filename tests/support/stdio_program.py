@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MODERN = "2026-07-28"
-TOOLS = ("where", "count", "crash", "hang", "ask", "environment", "progress", "daemon", "flood")
+TOOLS = ("where", "count", "crash", "hang", "ask", "environment", "progress", "daemon", "flood", "change")
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
@@ -22,6 +22,7 @@ class Program:
     def __init__(self, folder: str, era: str, *faults: str) -> None:
         self.folder, self.era, self.faults = Path(folder), era, faults
         self.uses = 0
+        self.has_changed = False
 
     def note(self, **what: Any) -> None:
         line = json.dumps({"pid": os.getpid(), **what}) + "\n"
@@ -69,6 +70,8 @@ class Program:
         if method == "server/discover":
             return {"supportedVersions": [MODERN], "capabilities": capabilities, **cached}
         if method == "tools/list":
+            if self.has_changed:
+                return None
             return {"tools": [{"name": name, "inputSchema": SCHEMA} for name in TOOLS], **cached}
         if method == "tools/call":
             text = self.use(params, number)
@@ -96,11 +99,19 @@ class Program:
             token = params["_meta"]["progressToken"]
             self.send({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
             return "done" if token == number else f"token {token} of request {number}"
+        if name in ("daemon", "flood", "change"):
+            return self.misbehave(name)
+        return {"where": os.getpid(), "count": self.uses}[name]
+
+    def misbehave(self, name: str) -> object:
         if name == "daemon":
             return self.leave_a_daemon()
         while name == "flood":
             os.write(1, b"x" * 1000 + b"\n")
-        return {"where": os.getpid(), "count": self.uses}[name]
+        self.has_changed = True  # and answer no request for the changed list
+        for _ in range(1000):
+            self.send({"method": "notifications/tools/list_changed"})
+        return "changed"
 
     def leave_a_daemon(self) -> int:
         """Start a process that keeps the output open and ends with the folder's file "daemons"; return its id."""

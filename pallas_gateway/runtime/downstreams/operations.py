@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +65,29 @@ def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
 
 
 def reporting_changes(refresh: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-    """Return a method of `MCPAggregator` that handles a notification that a server has changed, and reports that."""
+    """Return a method of `MCPAggregator` that handles a notification that a server has changed, and reports that.
 
-    async def handle(self: Any, server_name: str, *more: Any) -> Any:
-        if (operations := current_scope.get().operations) is not None:
-            operations.on_trouble(server_name, is_outdated=True)
-        return await refresh(self, server_name, *more)
+    Notifications during a refresh cause one more. In a call a refresh ends after some seconds: it holds the lock that
+    the end of the call requires.
+    """
+
+    async def handle(self: Any, server_name: str, *more: Any) -> None:
+        has_changed: dict[str, bool] = vars(self).setdefault("_pallas_has_changed", {})
+        is_refreshing = server_name in has_changed
+        has_changed[server_name] = True
+        if is_refreshing:
+            return
+        operations = current_scope.get().operations
+        try:
+            while has_changed[server_name]:
+                has_changed[server_name] = False
+                if operations is not None:
+                    operations.on_trouble(server_name, is_outdated=True)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(operations.refresh_seconds if operations is not None else None):
+                        await refresh(self, server_name, *more)
+        finally:
+            del has_changed[server_name]
 
     return handle
 

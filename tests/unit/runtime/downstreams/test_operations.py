@@ -167,10 +167,31 @@ async def test_notified_change_is_reported_before_it_is_handled() -> None:
         handled.append((server, event, len(trouble.reported)))
 
     with entered(CallScope(operations=Operations(Heard(), {"tools"}, trouble))):
-        await reporting_changes(handle)(object(), "tools", "changed")
-    await reporting_changes(handle)(object(), "tools", "outside a call")
+        await reporting_changes(handle)(SimpleNamespace(), "tools", "changed")
+    await reporting_changes(handle)(SimpleNamespace(), "tools", "outside a call")
     assert trouble.reported == [("tools", True)]
     assert handled == [("tools", "changed", 1), ("tools", "outside a call", 1)]
+
+
+async def test_changes_during_a_refresh_cause_one_more_and_end_with_a_refresh_that_takes_too_long() -> None:
+    trouble, gate, refreshed, aggregator = Trouble(), Gate(), [], SimpleNamespace()
+
+    async def handle(_: object, server: str) -> None:
+        refreshed.append(server)
+        await (gate.enter() if len(refreshed) < 3 else asyncio.Event().wait())
+
+    changed = reporting_changes(handle)
+    with entered(CallScope(operations=Operations(Heard(), {"tools"}, trouble, refresh_seconds=0.05))):
+        first = asyncio.create_task(changed(aggregator, "tools"))
+        await gate.wait_for_entered()
+        for _ in range(1000):
+            await changed(aggregator, "tools")
+        gate.open()
+        await first
+        assert refreshed == ["tools"] * 2
+        await changed(aggregator, "tools")
+    assert refreshed == ["tools"] * 3
+    assert len(trouble.reported) == 3
 
 
 async def test_a_cancelled_operation_is_an_error() -> None:
