@@ -12,8 +12,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from asyncio import StreamReader
     from asyncio.subprocess import Process
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+PIECE = 2**16
+"""Bytes of output that are read at once. A program that prints faster than it is read has to wait after two of them."""
 
 
 async def start(
@@ -46,6 +50,27 @@ def why_not_started(command: str, directory: str | None, error: OSError | ValueE
     if isinstance(error, PermissionError):
         return f"command '{command}' may not be run"
     return f"command '{command}' cannot be started: {getattr(error, 'strerror', None) or 'it is malformed'}"
+
+
+async def lines(output: StreamReader, longest: int) -> AsyncGenerator[bytes]:
+    """Yield the lines of the output of a process that was started with `longest_line=PIECE`.
+
+    Raises:
+        ValueError: a line has more than `longest` bytes.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while piece := await output.read(PIECE):
+        first, *others = piece.split(b"\n")
+        parts.append(first)
+        size += len(first)
+        if size > longest:
+            raise ValueError("a line is too long")
+        for line in others:
+            yield b"".join(parts)
+            parts, size = [line], len(line)
+    if size:
+        yield b"".join(parts)
 
 
 async def end(process: Process, leave_seconds: float) -> None:

@@ -321,6 +321,17 @@ async def test_other_tasks_run_between_the_lines_that_a_program_has_printed_at_o
     assert at_once < 10
 
 
+async def test_a_program_that_prints_faster_than_it_is_read_has_to_wait() -> None:
+    code = "import json; print((json.dumps({'jsonrpc': '2.0', 'method': 'm' * 1000}) + chr(10)) * 3000)"
+    process, waiting = ProgramProcess(StdioProgram(sys.executable, ("-I", "-S", "-c", code)), 0.2), [0]
+    running = asyncio.create_task(process.run())
+    while not running.done():
+        await asyncio.sleep(0)
+        if process._process is not None and process._process.stdout is not None:
+            waiting.append(len(process._process.stdout._buffer))  # type: ignore[attr-defined]
+    assert 0 < max(waiting) < 2**20
+
+
 async def test_a_program_that_reports_changes_and_lists_no_tools_ends_with_its_call(
     tmp_path: Path, limits: Limits
 ) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from mcp_types import JSONRPCMessage, RequestId
 
@@ -126,7 +126,7 @@ class ProgramProcess:
                 self._program.arguments,
                 environ=self._program.environ,
                 directory=self._program.directory,
-                longest_line=LONGEST_LINE,
+                longest_line=child_processes.PIECE,
             )
         except (OSError, ValueError) as error:
             self._close(child_processes.why_not_started(self._program.command, self._program.directory, error))
@@ -228,21 +228,25 @@ class ProgramProcess:
     async def _read(self, process: Process) -> None:
         if process.stdout is None:
             raise RuntimeError("the program was started without pipes")
-        ignored = 0
         with suppress(ConnectionError, ValueError):  # the latter: a line longer than any message
-            while line := await process.stdout.readline():
-                await asyncio.sleep(0)  # lines that have arrived already are read without a pause
-                try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError:
-                    _log.debug("downstream output ignored", extra={"command": self._program.command})
-                    ignored += len(line)
-                    if ignored > MOST_IGNORED:
-                        self._close(f"its process printed {MOST_IGNORED:,} bytes that are no messages")
-                        return
-                    continue
-                ignored = 0
-                await self._deliver(message)
+            async with aclosing(child_processes.lines(process.stdout, LONGEST_LINE)) as lines:
+                await self._read_messages(lines)
+
+    async def _read_messages(self, lines: AsyncIterator[bytes]) -> None:
+        ignored = 0
+        async for line in lines:
+            await asyncio.sleep(0)  # lines that have arrived already are read without a pause
+            try:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError:
+                _log.debug("downstream output ignored", extra={"command": self._program.command})
+                ignored += len(line) + 1
+                if ignored > MOST_IGNORED:
+                    self._close(f"its process printed {MOST_IGNORED:,} bytes that are no messages")
+                    return
+                continue
+            ignored = 0
+            await self._deliver(message)
 
     async def _deliver(self, message: JSONRPCMessage) -> None:
         match message:
