@@ -146,6 +146,12 @@ class LeaseLostError(GatewayError):
     reason = "lease_lost"
 
 
+class TurnCancelledError(LeaseLostError):
+    """A request to another process has cancelled the turn."""
+
+    reason = "cancelled"
+
+
 class QuestionNotOpenError(GatewayError):
     """The thread has no open question of that id: it was answered, has expired, or its call has ended."""
 

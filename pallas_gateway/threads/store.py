@@ -13,6 +13,7 @@ from pallas_gateway.threads.question_store import forget_questions, has_checkpoi
 from pallas_gateway.threads.records import (
     ABANDONED,
     ABANDONED_SENTENCE,
+    CANCELLED,
     History,
     Lease,
     ThreadNotFoundError,
@@ -191,6 +192,13 @@ class Store:
         """Renew a lease; False if another call has taken it."""
         held = update(threads).where(_holds(lease)).values(lease_until=now() + self._lease_milliseconds)
         return (await connection.execute(held)).rowcount == 1
+
+    @_reading
+    async def was_cancelled(self, connection: AsyncConnection, lease: Lease) -> bool:
+        """Return whether the lease was lost because its turn was cancelled."""
+        its_turn = and_(turns.c.thread_id == lease.thread_id, turns.c.number == lease.turn)
+        reason = await connection.execute(select(turns.c.error_reason).where(its_turn))
+        return reason.scalar_one_or_none() == CANCELLED.error_reason
 
     @_writing
     async def end_turn(self, connection: AsyncConnection, lease: Lease, outcome: Outcome) -> bool:

@@ -18,6 +18,7 @@ from pallas_gateway.threads.records import (
     Outcome,
     ThreadBusyError,
     ThreadsUnavailableError,
+    TurnCancelledError,
 )
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Turns:
 
         Raises:
             ThreadBusyError: another turn was still running after `wait_seconds`.
-            LeaseLostError: another writer has taken over the thread during the block.
+            LeaseLostError: another writer has taken over the thread during the block, or cancelled the turn.
             ThreadsUnavailableError: the database cannot be used.
         """
         begin = partial(self._store.begin_turn, thread_id, question, call_id)
@@ -248,10 +249,13 @@ class Turns:
             turn.look.clear()
             try:
                 is_held = await self._store.renew(turn.lease)
+                is_cancelled = not is_held and await self._store.was_cancelled(turn.lease)
             except ThreadsUnavailableError:
                 continue  # a later renewal notices if another call has taken the thread
             if not is_held and turn.is_ended:
                 return  # `end` has returned the lease, or reports its loss
+            if is_cancelled:
+                raise TurnCancelledError("The call was cancelled.")
             if not is_held:
                 extra = {"thread_id": turn.lease.thread_id, "turn": turn.lease.turn}
                 _log.warning("thread taken over", extra=extra)

@@ -16,7 +16,15 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads import tables
 from pallas_gateway.threads.database import Database
-from pallas_gateway.threads.records import History, NewThread, Outcome, ThreadBusyError, ThreadNotFoundError, TurnPage
+from pallas_gateway.threads.records import (
+    History,
+    LeaseLostError,
+    NewThread,
+    Outcome,
+    ThreadBusyError,
+    ThreadNotFoundError,
+    TurnPage,
+)
 from pallas_gateway.threads.service import Threads
 from pallas_gateway.threads.store import Store
 from pallas_gateway.threads.turns import Turns
@@ -218,6 +226,24 @@ async def test_a_renewal_that_comes_after_the_end_is_no_loss_of_the_thread(
             await asyncio.wait_for(store.answered.wait(), 20)
             await tick()
         assert [one.status for one in await turns_of(threads, thread.id)] == ["complete"]
+    assert "thread taken over" not in caplog.text
+
+
+async def test_a_turn_that_another_process_cancels_is_cancelled_for_its_client_and_not_taken_over(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+
+        async def run() -> None:
+            async with threads.turns.turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
+                await threads.changes.cancel(thread.id)
+                turn.look.set()
+                await asyncio.Event().wait()
+
+        with pytest.raises(LeaseLostError) as lost:
+            await asyncio.wait_for(run(), 20)
+    assert (lost.value.reason, str(lost.value)) == ("cancelled", "The call was cancelled.")
     assert "thread taken over" not in caplog.text
 
 
