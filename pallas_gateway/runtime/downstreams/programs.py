@@ -123,7 +123,7 @@ class ProgramPool:
 
     @property
     def state(self) -> ProgramState | None:
-        """What is known of the program without starting it; None if nothing is."""
+        """The known state of the program, which is not started for it; None if there is none."""
         if monotonic() < self._retry_at:
             return ProgramState(error=self._why_failed)
         greeted = [one.greeting for one in self._all if one.is_usable and one.greeting is not None]

@@ -63,7 +63,7 @@ async def _agent(gateway: Gateway, request: Request) -> Response:
 
 
 def _details(agent: HostedAgent, caller: Caller) -> dict[str, Any]:
-    """What a caller may know of an agent; null for what is not known before it is up."""
+    """The details of an agent that a caller may see; null for those that are unknown before the agent is up."""
     runtime = agent.runtime
     details: dict[str, Any] = {"name": agent.name, "servers": None}
     if runtime is not None:
