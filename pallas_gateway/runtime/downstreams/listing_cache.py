@@ -107,7 +107,8 @@ class ListingCache:
         stored = self._stored.setdefault(content, _Stored(content, listing, len(encoded)))
         self._bytes += 0 if stored.holders else stored.size
         stored.holders += 1
-        self._entries.setdefault(key.credential, {})[key] = _Entry(stored, request.sent_at + seconds)
+        entry = _Entry(stored, request.sent_at + seconds)
+        self._entries[key.credential] = {**self._entries.pop(key.credential, {}), key: entry}
         self._evict()
         return True
 

@@ -121,6 +121,15 @@ def test_ten_thousand_credentials_and_no_more_are_kept_the_latest_used_ones() ->
     assert cache.get(key(cache, "caller 10002")) is not None
 
 
+def test_credential_of_a_new_listing_counts_as_used() -> None:
+    cache = ListingCache(ListingLimits(kept_bytes=20))
+    put(cache, "ann", 8 * "a")
+    bob = put(cache, "bob", 8 * "b")
+    files = put(cache, "ann", 8 * "c", server="files")
+    assert cache.get(files) is not None
+    assert cache.get(bob) is None
+
+
 def test_bytes_are_bounded_and_equal_listings_count_once() -> None:
     cache = ListingCache(ListingLimits(kept_bytes=250))
     for token in ("ann", "bob", "cid"):
