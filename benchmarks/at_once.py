@@ -19,7 +19,7 @@ _MEMORY_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class AtOnce:
-    """What `CALLS` calls took."""
+    """The time, memory and descriptors of `CALLS` calls."""
 
     seconds: float
     kb_per_call: float

@@ -15,6 +15,7 @@ from pallas_gateway.limits import HealthLimits
 from pallas_gateway.runtime.protocols import Downstream, StdioProgram
 from pallas_gateway.tasks import TaskOwner
 from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.stdio_processes import is_running
 from tests.support.waiting import eventually
 
 PRELUDE = """
@@ -153,11 +154,3 @@ async def test_an_asker_who_goes_away_leaves_no_program_behind(folder: Path) -> 
         await asyncio.wait({asking})
     await assert_nothing_left(before)
     assert not is_running(int((folder / "notes").read_text()))
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"  # an orphan is its new parent's to reap
