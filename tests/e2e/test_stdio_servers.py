@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from contextlib import asynccontextmanager
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 from mcp import Client
-from mcp_types import ElicitResult, TextContent
+from mcp_types import ElicitResult, JSONRPCNotification, JSONRPCRequest, TextContent
 
 from pallas_gateway.runtime.downstreams.program_process import ProgramProcess
 from pallas_gateway.runtime.protocols import StdioProgram
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from mcp_types import ElicitRequestParams
+    from mcp_types import ElicitRequestParams, JSONRPCMessage
 
     from tests.support.gateway import Limits, Running
     from tests.support.scripted_llm import LlmRequest, Turn
@@ -343,6 +345,33 @@ async def test_a_program_that_reports_changes_and_lists_no_tools_ends_with_its_c
         await until_idle(it.served)
         await it.processes.until_alive(0)
         await assert_nothing_left(before)
+
+
+def block_until_exited(pid: int) -> None:
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_a_program_is_sent_nothing_between_its_end_and_the_moment_the_end_is_noted() -> None:
+    source = """import os; print('{"jsonrpc": "2.0", "method": "pid", "params": {"pid": %s}}' % os.getpid())"""
+
+    async def send_until_the_end_is_noted() -> None:
+        process = ProgramProcess(StdioProgram(sys.executable, ("-I", "-S", "-c", source)), 0.2)
+        pids: asyncio.Queue[int] = asyncio.Queue()
+
+        async def deliver(message: JSONRPCMessage) -> None:
+            assert isinstance(message, JSONRPCNotification)
+            assert message.params is not None
+            await pids.put(message.params["pid"])
+
+        process.connections[deliver] = lambda: None
+        running = asyncio.create_task(process.run())
+        block_until_exited(await pids.get())  # the event loop notices the end after this
+        while process.is_usable:
+            await process.send(JSONRPCRequest(jsonrpc="2.0", id=1, method="ping"), deliver)
+            await asyncio.sleep(0)
+        await running
+
+    asyncio.run(send_until_the_end_is_noted(), loop_factory=uvloop.new_event_loop)  # the loop of `serve`
 
 
 @EACH_ERA

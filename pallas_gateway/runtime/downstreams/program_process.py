@@ -219,7 +219,8 @@ class ProgramProcess:
 
     async def _write(self, message: JSONRPCMessage) -> None:
         stdin = self._process.stdin if self._process is not None else None
-        if stdin is None or not self.is_usable:
+        # A program that ends closes its input before its end is noted; uvloop then refuses to write.
+        if stdin is None or stdin.is_closing() or not self.is_usable:
             return  # the connection sees the end of the stream
         with suppress(ConnectionError):
             stdin.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
