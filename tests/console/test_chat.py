@@ -135,6 +135,7 @@ async def test_stop_ends_the_call_of_all_agents(talk: Talking, pages: Pages) -> 
     await expect(page.get_by_text("last event")).to_be_visible()
     await page.get_by_role("button", name="Stop").click()
     await expect(page.get_by_text("Stopped.")).to_be_visible()
+    await expect(page.locator(".call-facts")).to_have_count(0)  # an empty one indents the buttons
     await expect(tool(log(page), "leaf/send_message")).to_contain_text("no result")
     await until_idle(talk.served)
 
@@ -382,7 +383,12 @@ async def test_conversations_are_renamed_exported_imported_and_deleted(talk: Tal
         await page.get_by_role("button", name="Export JSON").click()
     file = await (await downloading.value).path()
     await page.get_by_role("button", name="Delete").click()
-    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    text, button = await dialog.locator("p").bounding_box(), await dialog.locator(".actions").bounding_box()
+    assert text
+    assert button
+    assert button["y"] - text["y"] - text["height"] >= 12
+    await dialog.get_by_role("button", name="Delete").click()
     await expect(log(page)).not_to_contain_text("heard one")
     await page.get_by_label("Import").set_input_files(file)
     await answered(page, "heard one")

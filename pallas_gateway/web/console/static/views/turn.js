@@ -137,5 +137,5 @@ function Facts({ call }) {
     facts.stop_reason !== 'endTurn' && harmless(facts.stop_reason),
     duration(facts.duration_seconds),
   ].filter(Boolean);
-  return html`<span class="call-facts">${parts.join(' · ')}</span>`;
+  return parts.length ? html`<span class="call-facts">${parts.join(' · ')}</span>` : null;
 }
