@@ -101,7 +101,7 @@ class FastAgentHost:
         self._operations = Operations(
             spec.on_operation,
             used,
-            self._note_trouble,
+            partial(_note_trouble, self._offers, self._programs),  # not the host: a socket may keep its call's scope
             self._offers.refused,
             refresh_seconds=limits.listings.ask_seconds,
         )
@@ -270,11 +270,6 @@ class FastAgentHost:
                 # Inside the block: the end of a downstream session requires the same credentials as its use.
                 self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}", report=True)
 
-    def _note_trouble(self, server: str, *, is_outdated: bool) -> None:
-        self._offers.invalidate(server, is_outdated=is_outdated)
-        if is_outdated:
-            self._programs.invalidate(server)
-
     def _with_state(self, downstream: Downstream) -> Downstream:
         if downstream.program is None:
             return downstream
@@ -293,6 +288,12 @@ class FastAgentHost:
         if creation.exception() is None:
             await creation.result().delete()
         self._live -= 1
+
+
+def _note_trouble(offers: ToolCatalog, programs: ProgramListings, server: str, *, is_outdated: bool) -> None:
+    offers.invalidate(server, is_outdated=is_outdated)
+    if is_outdated:
+        programs.invalidate(server)
 
 
 def _varying(downstreams: Iterable[Downstream]) -> set[str]:
