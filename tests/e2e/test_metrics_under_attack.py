@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.e2e.calling import ask, health
 from tests.e2e.watching import calling, script_of, stage
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
+from tests.support.downstreams import stateless_downstream
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, say
@@ -71,18 +73,22 @@ async def test_a_thousand_hostile_requests_add_no_series(tmp_path: Path) -> None
 async def test_neither_tools_that_a_model_makes_up_nor_those_it_is_offered_add_series(tmp_path: Path) -> None:
     nothings: list[tuple[str, dict[str, str]]] = [(f"tools__nothing{number}", {}) for number in range(20)]
     nobodies: list[tuple[str, dict[str, str]]] = [(f"nobody{number}__tool", {}) for number in range(20)]
-    listed: list[tuple[str, dict[str, str]]] = [(f"tools__tool{number}", {}) for number in range(20)]
+    listed: list[tuple[str, dict[str, str]]] = [(f"more__tool{number}", {}) for number in range(20)]
     turns: list[Turn] = [call_tools([*nothings, *nobodies]), call_tools(listed), say("done")]
-    async with stage(tmp_path, script_of(solo=turns)) as staged:
-        before = await _scrape(staged.served)
+    agents = {"solo": Agent(servers=["tools", "more"])}
+    async with AsyncExitStack() as stack:
+        more = await stack.enter_async_context(stateless_downstream())
         for number in range(20):
-            staged.tools.server.tool(lambda: "listed", name=f"tool{number}")
+            more.server.tool(lambda: "listed", name=f"tool{number}")
+        servers = {"more": {"transport": "http", "url": more.url}}
+        staged = await stack.enter_async_context(stage(tmp_path, script_of(solo=turns), agents, peers=servers))
+        before = await _scrape(staged.served)
         assert (await ask(staged.url("solo"))).text == "done"
         await until_idle(staged.served)
         after = await _scrape(staged.served)
 
     assert after.labels_of("pallas_tool_calls_total") == before.labels_of("pallas_tool_calls_total")
-    labels = {"agent": "solo", "server": "tools", "operation": "tool"}
+    labels = {"agent": "solo", "server": "more", "operation": "tool"}
     # What a model makes up is never asked of anybody.
     assert after.value("pallas_tool_calls_total", outcome="ok", **labels) == len(listed)
     assert after.value("pallas_tool_calls_total", outcome="error", **labels) == 0
