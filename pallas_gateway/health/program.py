@@ -71,7 +71,7 @@ async def _converse(process: Process) -> tuple[str | None, str | None]:
         except ValueError:  # a line longer than any message
             break
         if answer is None:
-            return f"ended with code {await process.wait()} before it answered", None
+            return f"its process ended with code {await process.wait()}", None
         if "result" in answer:
             return None, era
     return "not an MCP answer", None

@@ -29,10 +29,17 @@ if TYPE_CHECKING:
 
 ANSWERING = """
 import json, sys
-request = json.loads(sys.stdin.readline())
-print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}), flush=True)
-sys.stdin.read()
+SERVER = {"name": "p", "version": "1"}
+INITIALIZED = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": SERVER}
+RESULTS = {"initialize": INITIALIZED, "tools/list": {"tools": []}}
+for line in sys.stdin:
+    request = json.loads(line)
+    known = RESULTS.get(request["method"])
+    answer = {"error": {"code": -32601, "message": "unknown"}} if known is None else {"result": known}
+    if "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
 """
+"""A server of the initialize era."""
 UNREACHABLE = {
     "refusing": "connection refused",
     "hanging": f"no answer within {HealthLimits().probe_seconds:g} s",
@@ -42,7 +49,7 @@ UNREACHABLE = {
     "babbling": "not an MCP answer",
     "untrusted": "TLS error",
     "uninstalled": "command 'no-such-command' not found",
-    "crashing": "ended with code 3 before it answered",
+    "crashing": "its process ended with code 3",
 }
 REACHABLE = {"both": "initialize", "older": "initialize", "modern": "2026-07-28", "slow": "initialize"}
 ATTEMPTS = 3

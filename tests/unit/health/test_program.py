@@ -90,11 +90,11 @@ async def test_no_shell_reads_the_arguments(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("sys.exit(3)", "ended with code 3 before it answered"),
-        ("raise ValueError('hunter2')", "ended with code 1 before it answered"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "ended with code -9 before it answered"),
+        ("sys.exit(3)", "its process ended with code 3"),
+        ("raise ValueError('hunter2')", "its process ended with code 1"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "its process ended with code -9"),
         ("answer(error={})\nanswer(error={})", "not an MCP answer"),
-        ("answer(error={})", "ended with code 0 before it answered"),
+        ("answer(error={})", "its process ended with code 0"),
         ("sys.stdout.write('x' * 5 * 2**20); sys.stdout.flush(); " + HANG, "not an MCP answer"),
     ],
 )
