@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -348,7 +348,8 @@ async def test_a_program_that_reports_changes_and_lists_no_tools_ends_with_its_c
 
 
 def block_until_exited(pid: int) -> None:
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    with suppress(ChildProcessError):  # the event loop has collected it
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 def test_a_program_is_sent_nothing_between_its_end_and_the_moment_the_end_is_noted() -> None:

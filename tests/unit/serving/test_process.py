@@ -82,6 +82,7 @@ def test_what_serves_runs_on_libuvs_loop(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_serves_runs_without_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
+    monkeypatch.setattr(fast_paths, "_states", {})
     monkeypatch.setattr(fast_paths, "EVENT_LOOP", FastPath("event_loop", "uvloop"))
     seen: list[bool] = []
 
