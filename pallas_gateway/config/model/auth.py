@@ -29,8 +29,9 @@ class StaticKeySettings(Section):
     """SHA-256 of the key, in hexadecimal digits; the key itself is not stored."""
 
     grants: tuple[Grant, ...] = ()
-    """What its holder may do: `view:agents`, `run:agents` (which includes viewing) and `view:instructions`, each also \
-for one agent as in `run:agents:research`; `view:metrics` and `view:gateway`. See [security.md](security.md#access)."""
+    """Grants of the caller that sends it: `view:agents`, `run:agents` (which includes viewing) and \
+`view:instructions`, each also for one agent as in `run:agents:research`; `view:metrics` and `view:gateway`. \
+See [security.md](security.md#access)."""
 
 
 class JwtSettings(Section):

@@ -107,7 +107,7 @@ class ServerListing(Listing):
     _validators: dict[str, Any] = field(default_factory=dict)  # each compiled once, by the first call that needs it
 
     def valid_seconds(self, seconds: float) -> float:
-        """Return how long the listing may be cached: for `seconds`, or less if the server says so."""
+        """Return the seconds for which the listing is valid: `seconds`, or fewer if the server says so by `ttlMs`."""
         return seconds if self.ttl_seconds is None else min(seconds, self.ttl_seconds)
 
     def encoded(self) -> bytes:
