@@ -23,7 +23,7 @@ from tests.e2e.calling import ask, health
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
-from tests.support.stdio_processes import Processes, distinct, is_running
+from tests.support.stdio_processes import Processes, children, distinct, is_running
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -120,6 +120,26 @@ async def test_each_call_has_a_process_of_its_own_that_was_started_before_it(era
         latest = await it.processes.until_latest_waits(4)
         listings = it.processes.notes  # its first request after the greeting, which loads parts of many servers
         await eventually(lambda: latest in {note["pid"] for note in listings("tools/list")}, what="a listing")
+
+
+async def test_a_process_is_replaced_after_the_call_that_uses_it(tmp_path: Path, limits: Limits) -> None:
+    limits.runtime.programs.replace_seconds = 600
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        held = request.tool_results and "hold" in request.last_user_text
+        return hang(gate, say("held")) if held else uses_the_tools_it_is_told(request)
+
+    async with world(tmp_path, script=script) as it:
+        await it.ask("where")
+        await it.processes.until_latest_waits(2)
+        before = children()
+        asking = asyncio.create_task(it.ask("where hold"))
+        await gate.wait_for_entered(1)
+        assert children() <= before  # a start would compete with the call
+        gate.open()
+        assert await asking == "held"
+        await it.processes.until_latest_waits(3)
 
 
 @EACH_ERA

@@ -73,3 +73,8 @@ def distinct(texts: Iterable[str]) -> bool:
     """Return True if no two are equal."""
     listed = list(texts)
     return len(set(listed)) == len(listed)
+
+
+def children() -> set[int]:
+    """Return the ids of the child processes of this process, also of those that have only just been forked."""
+    return {int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()}

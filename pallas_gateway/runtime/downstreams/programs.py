@@ -164,7 +164,7 @@ class ProgramPool:
         """Have processes ready that have answered `greeting`: soon, because a start would slow the present call."""
         if self._settings.warm and not self.is_shared:
             self._kept_warm[greeting.key] = greeting
-            asyncio.get_running_loop().call_later(self._limits.replace_seconds, self._work, context=Context())
+            asyncio.get_running_loop().call_later(self._limits.replace_seconds, self._replace, context=Context())
 
     def give_back(self, process: ProgramProcess, *, is_used: bool) -> None:
         """End the connection to a process. One that a call has used is ended, unless it is shared."""
@@ -176,10 +176,10 @@ class ProgramPool:
         elif is_clean and not is_used and process.greeting and self._count(process.greeting.key) < self._settings.warm:
             self._kept_warm[process.greeting.key] = process.greeting
             self._keep(process)
-            self._work()
         else:
             process.end()
-            self._work()
+        self._work()
+        self._replace()
 
     async def close(self) -> None:
         """End all processes and wait for that."""
@@ -216,7 +216,7 @@ class ProgramPool:
         process.end()
 
     def _work(self) -> None:
-        """Hand out ready processes, and start those that are missing."""
+        """Hand out ready processes, and start those that connections wait for."""
         for demand in list(self._demands):
             self._serve(demand)
         for demand in self._demands:
@@ -225,6 +225,9 @@ class ProgramPool:
             ending = sum(not one.is_usable for one in self._all)
             if missing > 0 and not self._start(demand.greeting) and self._ready and ending < len(self._demands):
                 self._drop(next(iter(self._ready)))  # it has answered another greeting; its place is needed
+
+    def _replace(self) -> None:
+        """Start processes that are kept ready; not while a call takes one, because the start would slow it down."""
         for greeting in self._kept_warm.values():
             wanted = sum(one.greeting.key == greeting.key for one in self._demands) + self._settings.warm
             while self._count(greeting.key) < wanted and self._start(greeting):
@@ -272,6 +275,7 @@ class ProgramPool:
                 self._kept_warm.pop(process.greeting.key, None)
             self._drop(process)
             self._work()
+            self._replace()
 
     async def _greet(self, process: ProgramProcess, greeting: Greeting) -> None:
         try:
