@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, DiscoverResult
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
-    from pallas_gateway.runtime.downstreams.programs import ProgramPool
+    from pallas_gateway.runtime.downstreams.program_pool import ProgramPool
 
 CONNECT_SECONDS = 5.0
 """Longest wait of a tool call for the handshake of the initialize era."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp_types import JSONRPCMessage
 
+    from pallas_gateway.runtime.downstreams.program_pool import ProgramPool
     from pallas_gateway.runtime.downstreams.program_process import Answer, ProgramProcess
-    from pallas_gateway.runtime.downstreams.programs import ProgramPool
 
 MOST_UNREAD = 64
 """Messages that the client has not read, before the process has to wait."""
