@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.downstreams.listing_cache import ListingCache
-    from pallas_gateway.runtime.downstreams.program_pool import Programs
+    from pallas_gateway.runtime.downstreams.programs import Programs
     from pallas_gateway.runtime.files import Files
     from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider

@@ -15,7 +15,7 @@ from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.agent import FastAgentHost, server_names
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.downstreams.listing_cache import ListingCache
-from pallas_gateway.runtime.downstreams.program_pool import Programs
+from pallas_gateway.runtime.downstreams.programs import Programs
 from pallas_gateway.runtime.failures import is_about_the_model, start_reason
 from pallas_gateway.runtime.llm.loading import load_providers
 from pallas_gateway.runtime.loading.factory import AgentFactory
