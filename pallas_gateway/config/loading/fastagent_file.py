@@ -4,20 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field
 
+from pallas_gateway.config.loading.downstream_servers import (
+    DownstreamServer,
+    ServerSection,
+    downstream_server,
+    keys_without_effect,
+)
 from pallas_gateway.config.loading.secret_values import secret_values
 from pallas_gateway.config.loading.translate import located, validated
 from pallas_gateway.config.model.agents import ModelCapabilities
-from pallas_gateway.config.model.forwarding import (
-    Forwarding,
-    TokenExchangeSettings,
-    has_own_authorization,
-    why_never_exchanged,
-)
-from pallas_gateway.config.model.processes import ProcessSettings, why_without_processes
 from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.problems import Problem
 from pallas_gateway.config.yaml.source import Document, UnsetVariable, read_document
@@ -25,34 +23,6 @@ from pallas_gateway.config.yaml.source import Document, UnsetVariable, read_docu
 # fast-agent accepts each of these names, and refuses a directory that has two of a kind.
 CONFIG_NAMES = ("fast-agent.yaml", "fast-agent.config.yaml", "fastagent.config.yaml")
 SECRETS_NAMES = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml")
-
-
-@dataclass(frozen=True)
-class DownstreamServer:
-    """One MCP server that agents may call.
-
-    Attributes:
-        name: Its key under `mcp.servers`.
-        transport: `http`, `sse` or `stdio`.
-        url: The address fast-agent calls (with the `/mcp` it adds to one without), for `http` and `sse`.
-        headers: Sent with each request, `access_token` included.
-        command: The program to run, for `stdio`.
-        args: Its arguments.
-        forward_inbound_auth: The caller's bearer, or one exchanged for it, is sent to this server (also by
-            fast-agent's `auth.forward`); False if it has credentials of its own.
-        token_exchange: How the caller's bearer is exchanged; None sends it unchanged.
-        line: Where it is declared.
-    """
-
-    name: str
-    transport: str
-    url: str | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    command: str | None = None
-    args: tuple[str, ...] = field(default=(), repr=False)
-    forward_inbound_auth: bool = False
-    token_exchange: TokenExchangeSettings | None = None
-    line: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,23 +76,8 @@ class _ForeignSection(Section):
     model_config = ConfigDict(extra="ignore")
 
 
-class _Auth(_ForeignSection):
-    forward: object = None
-
-
-class _Server(Forwarding, ProcessSettings):
-    target: str | None = None
-    transport: str | None = None
-    url: str | None = None
-    command: str | None = None
-    args: tuple[str, ...] | None = None
-    headers: dict[str, str] | None = None
-    access_token: str | None = None
-    auth: _Auth | None = None
-
-
 class _Mcp(_ForeignSection):
-    servers: dict[str, _Server] | None = None
+    servers: dict[str, ServerSection] | None = None
 
 
 class _Logger(_ForeignSection):
@@ -188,14 +143,12 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
         found = located(_File, errors)
         return FastAgentFile(path=path), [_place(documents, where).problem(where, message) for where, message in found]
     unset = tuple(one for doc in documents for one in doc.unset if _place(documents, one.path) is doc)
-    servers = {name: _server(name, raw, documents) for name, raw in (file.mcp.servers or {}).items()}
+    written = file.mcp.servers or {}
+    servers = {name: downstream_server(name, one, _line_of_server(documents, name)) for name, one in written.items()}
     problems = [
-        problem
-        for name, raw in (file.mcp.servers or {}).items()
-        for problem in (
-            _unused_exchange(name, raw, servers[name], documents),
-            _no_program(raw, servers[name], documents),
-        )
+        _place(documents, where).problem(where, why)
+        for name, server in servers.items()
+        for where, why in keys_without_effect(written[name], server)
     ]
     result = FastAgentFile(
         path=path,
@@ -208,7 +161,7 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
         secrets=secret_values(data),
         documents=tuple(documents),
     )
-    return result, [one for one in problems if one is not None]
+    return result, problems
 
 
 def _written(documents: Iterable[Document]) -> dict[str, object]:
@@ -231,74 +184,9 @@ def _place(documents: Sequence[Document], path: str) -> Document:
     return next((document for document in reversed(documents) if path in document.lines), documents[0])
 
 
-def _server(name: str, raw: _Server, documents: list[Document]) -> DownstreamServer:
-    url = raw.url or ""
-    command = raw.command or None
-    args = raw.args or ()
-    if raw.target and raw.target.lower().startswith(("http://", "https://")):
-        url = raw.target
-    elif raw.target:
-        command, *rest = raw.target.split()
-        args = tuple(rest)
-    transport = raw.transport or _transport_of(url)
-    headers = _headers(raw)
-    marked = bool(raw.forward_inbound_auth or (raw.auth and raw.auth.forward))
+def _line_of_server(documents: Sequence[Document], name: str) -> int | None:
     path = f"mcp.servers.{name}"
-    return DownstreamServer(
-        name=name,
-        transport=transport,
-        url=_called_url(url.strip(), transport) or None,
-        headers=MappingProxyType(headers),
-        command=None if url else command,
-        args=() if url else args,
-        forward_inbound_auth=marked and not has_own_authorization(headers, url),
-        token_exchange=raw.token_exchange,
-        line=_place(documents, path).line_of(path),
-    )
-
-
-def _unused_exchange(name: str, raw: _Server, server: DownstreamServer, documents: list[Document]) -> Problem | None:
-    why = why_never_exchanged(
-        raw,
-        url=server.url if server.transport != "stdio" else None,
-        own_authorization=has_own_authorization(server.headers, server.url),
-        sent_by_fast_agent=bool(raw.auth and raw.auth.forward),
-    )
-    path = f"mcp.servers.{name}.token_exchange"
-    return _place(documents, path).problem(path, why) if why else None
-
-
-def _no_program(raw: _Server, server: DownstreamServer, documents: list[Document]) -> Problem | None:
-    why = why_without_processes(raw, server.transport)
-    path = f"mcp.servers.{server.name}"
-    return _place(documents, path).problem(path, why) if why else None
-
-
-def _transport_of(url: str) -> str:
-    if not url.strip():
-        return "stdio"
-    return "sse" if url.strip().rstrip("/").endswith("/sse") else "http"
-
-
-def _called_url(url: str, transport: str) -> str:
-    """Complete a URL as fast-agent does: a streamable HTTP one without a query ends in `/mcp`."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url
-    path = parts.path.rstrip("/")
-    if transport != "http" or not parts.netloc or parts.query or path.endswith(("/mcp", "/sse")):
-        return url
-    return parts._replace(path=f"{path}/mcp").geturl()
-
-
-def _headers(raw: _Server) -> dict[str, str]:
-    headers = dict(raw.headers or {})
-    token = (raw.access_token or "").strip()
-    if token and not any(name.lower() == "authorization" for name in headers):
-        bare = token[len("bearer ") :].strip() if token.lower().startswith("bearer ") else token
-        headers["Authorization"] = f"Bearer {bare}"
-    return headers
+    return _place(documents, path).line_of(path)
 
 
 def _base_urls(data: Mapping[str, object], unset: set[str], documents: list[Document]) -> dict[str, BaseUrl]:

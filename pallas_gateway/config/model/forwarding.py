@@ -1,7 +1,7 @@
 """The keys of an MCP server's declaration about the caller's token.
 
-The configuration's checks (`fastagent_file`) and the runtime both read them by these models, so that both accept and
-refuse the same.
+The configuration's checks (`downstream_servers`) and the runtime both read them by these models, so that both accept
+and refuse the same.
 """
 
 from collections.abc import Mapping
