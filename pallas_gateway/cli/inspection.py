@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import nullcontext
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,7 +24,6 @@ from pallas_gateway.urls import Addresses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from pallas_gateway.cli.online import Online
     from pallas_gateway.config.loading.configuration import Configuration
@@ -44,12 +43,19 @@ _MAY_LACK_A_SETTING = {"start_failed", "bad_declaration"}
 class Findings:
     """Problems and warnings, in no order; a warning that concerns several agents is listed once.
 
-    `unknown_models` are undeclared models that fast-agent does not know, each with the agents that use it.
+    `unknown_models` are undeclared models that fast-agent does not know, each with the agents that use it. `reported`
+    are the paths of problems that the loader has found.
     """
 
+    reported: frozenset[str] = frozenset()
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     unknown_models: dict[ModelFacts, list[str]] = field(default_factory=dict)
+
+    def add(self, problem: Problem) -> None:
+        """Add a problem, unless the loader has found one at its path."""
+        if problem.path not in self.reported:
+            self.problems.append(problem)
 
     def warn(self, warning: Problem) -> None:
         """Add a warning, once."""
@@ -69,14 +75,18 @@ def inspect(
     With `online`, downstreams and providers are asked as well. `limits` are those of the runtime.
     """
     fastagent = configuration.fastagent
-    found = Findings([*_unset_variables(fastagent.unset), *_url_problems(fastagent), *_tls_problems(configuration)])
+    found = Findings(frozenset(one.path for one in known))
+    for problem in (*_unset_variables(fastagent.unset), *_url_problems(fastagent), *_tls_problems(configuration)):
+        found.add(problem)
     if not any(one.path.partition(".")[0] in ("gateway", "auth") for one in known):  # else it was read only in part
         for warning in exposure_warnings(configuration):
             found.warn(warning.as_problem)
+    if not fastagent.is_readable:
+        return found  # no agent can start
     logging.disable(logging.CRITICAL)  # problems are printed with file and line
     try:
         with stdout_for_results_only():
-            asyncio.run(_start_all(configuration, {one.path for one in known}, found, limits, online=online))
+            asyncio.run(_start_all(configuration, found, limits, online=online))
     finally:
         logging.disable(logging.NOTSET)
     return found
@@ -97,7 +107,7 @@ def _unset_variables(unset: Sequence[UnsetVariable]) -> list[Problem]:
 
 def _url_problems(fastagent: FastAgentFile) -> list[Problem]:
     """Return URLs of fast-agent's file that are invalid, except those with unset variables, which are reported."""
-    remote = (server for server in fastagent.servers.values() if server.transport != "stdio")
+    remote = (server for server in fastagent.servers.values() if server.transport in ("http", "sse"))
     servers = {f"mcp.servers.{server.name}.url": server.url for server in remote}
     providers = {f"{name}.base_url": base.url for name, base in fastagent.base_urls.items() if base.url is not None}
     unset = {one.path for one in fastagent.unset}
@@ -129,31 +139,33 @@ def _tls_problems(configuration: Configuration) -> list[Problem]:
 
 
 async def _start_all(
-    configuration: Configuration, bad: set[str], found: Findings, limits: RuntimeLimits | None, *, online: bool
+    configuration: Configuration, found: Findings, limits: RuntimeLimits | None, *, online: bool
 ) -> None:
     """Start each agent as `serve` would and stop it at once, except those whose entries have problems."""
     from pallas_gateway.cli.online import online_checks  # noqa: PLC0415  as in `serve`
     from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
 
     needs_file = False
-    opening: AbstractAsyncContextManager[Online | None] = (
-        online_checks(configuration, found) if online else nullcontext()
-    )
+    fastagent = configuration.fastagent
     starting = FastAgentRuntime(
         config_file=configuration.named_fastagent_file,
         folder=configuration.folder,
         on_slow_import=_print_slow_import,
         limits=limits,
     )
-    async with starting as runtime, opening as checks:
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(starting)
+        for path, message in runtime.review(fastagent.written):
+            _add_setting(fastagent, path, message, found)
+        wrong = stack.enter_context(runtime.wrong_values_left_out(fastagent.wrong))
         providers = runtime.llm_providers()
         default = next((one for one in providers if one.model is not None), None)
-        if checks is not None:
+        checks = None
+        if online and not (fastagent.wrong or wrong):  # else keys might be sent to an address that is not meant
+            checks = await stack.enter_async_context(online_checks(configuration, found))
             checks.default = default
-        for path, message in runtime.review(configuration.fastagent.written):
-            _add_setting(configuration.fastagent, path, message, found)
         for name in configuration.deployment.agents:
-            if not any(_is_of_its_start(path, name) for path in bad):
+            if not any(_is_of_its_start(path, name) for path in found.reported):
                 needs_file |= await _start(configuration, runtime, name, found, checks) in _MAY_LACK_A_SETTING
         if checks is not None:
             await checks.check_unused(providers)
@@ -184,7 +196,7 @@ def _add_setting(fastagent: FastAgentFile, path: str, message: str, found: Findi
     """Add a problem of fast-agent's files, unless its key, or the URL in a section, is reported already."""
     reported = {one.path for one in fastagent.unset} | {one.path for one in found.problems}
     if reported.isdisjoint((path, f"{path}.url")):
-        found.problems.append(fastagent.problem(path, message))
+        found.add(fastagent.problem(path, message))
 
 
 async def _start(

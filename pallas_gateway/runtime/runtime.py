@@ -31,14 +31,17 @@ from pallas_gateway.runtime.settings.model_names import in_settings
 from pallas_gateway.runtime.settings.models import register_unknown_models
 from pallas_gateway.runtime.settings.providers import llm_providers
 from pallas_gateway.runtime.settings.review import blamed_settings, review
+from pallas_gateway.runtime.settings.valid_settings import wrong_values_left_out
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
     from fast_agent.core.harness import AgentHarness
 
+    from pallas_gateway.config.loading.translate import Location
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider
 
 _log = logging.getLogger("pallas.runtime")
@@ -104,6 +107,13 @@ class FastAgentRuntime:
     def review(self, written: Mapping[str, object]) -> list[tuple[str, str]]:
         """All problems of fast-agent's files, whose values are `written`: pairs of a dotted key and its problem."""
         return review(written, self._config_file)
+
+    def wrong_values_left_out(self, known: Sequence[Location]) -> AbstractContextManager[Sequence[object]]:
+        """Start the agents of the block as if wrong values of fast-agent's files, and those at `known`, were absent.
+
+        Gives a list that is empty after settings were read if only those at `known` are wrong.
+        """
+        return wrong_values_left_out(self._config_file, known)
 
     @asynccontextmanager
     async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncIterator[FastAgentHost]:

@@ -683,3 +683,85 @@ def test_a_certificate_that_is_none_is_a_problem(run: Command, folder: Path) -> 
     ran = run("check")
     assert ran.code == 2
     assert "gateway.tls: cert.pem is no certificate that fits key.pem" in ran.err
+
+
+WRONG_TWICE = """\
+default_model: 5
+llm_retries: many
+model_capabilities: {vision: 3}
+mcp:
+  servers:
+    first:
+      url: "htp://localhost"
+      headers: [a]
+      unknwn: 1
+    second: {url: http://localhost/mcp, headers: {Authorization: "Bearer ${NO_SUCH_VARIABLE}"}}
+    third: {transport: stdoi, command: a}
+    fourth: {url: http://localhost/mcp, token_exchange: {token_endpoint: x}}
+    fifth: {url: http://localhost/mcp, token_exchange: {token_endpoint: http://localhost/token}}
+    sixth: {url: http://localhost/mcp, warm: 3}
+    seventh: 5
+    eighth: {url: http://localhost/mcp, management: nobody}
+    ninth: {url: http://localhost/mcp, max_missed_pings: [1]}
+openai: {base_url: nowhere}
+"""
+USING_THEM = """\
+name: test
+host: localhost
+agents:
+  well: {instruction: x, servers: [first, second, third, fourth, fifth, sixth, seventh, eighth, ninth]}
+  lost: {instruction: x, servers: [nowhere, first]}
+  missing: {module: no.such}
+"""
+
+
+@pytest.mark.parametrize("online", [[], ["--online"]])
+def test_wrong_values_in_fast_agents_file_hide_no_other_problem(run: Command, folder: Path, online: list[str]) -> None:
+    Path("agents.yaml").write_text(USING_THEM)
+    Path("fastagent.config.yaml").write_text(WRONG_TWICE)
+
+    ran = run("check", *online)
+
+    assert (ran.code, ran.out) == (2, "")
+    found = [line.split(": ", 2) for line in lines_of(ran.err)]
+    file = "fastagent.config.yaml"
+    assert [tuple(one[:2]) for one in found] == [
+        ("agents.yaml:5", "agents.lost.servers.0"),
+        ("agents.yaml:6", "agents.missing.module"),
+        (f"{file}:1", "default_model"),
+        (f"{file}:2", "llm_retries"),
+        (f"{file}:3", "model_capabilities.vision"),
+        (f"{file}:7", "mcp.servers.first.url"),
+        (f"{file}:8", "mcp.servers.first.headers"),
+        (f"{file}:9", "mcp.servers.first.unknwn"),
+        (f"{file}:10", "mcp.servers.second.headers.Authorization"),
+        (f"{file}:11", "mcp.servers.third.transport"),
+        (f"{file}:12", "mcp.servers.fourth.token_exchange.token_endpoint"),
+        (f"{file}:13", "mcp.servers.fifth.token_exchange"),
+        (f"{file}:14", "mcp.servers.sixth"),
+        (f"{file}:15", "mcp.servers.seventh"),
+        (f"{file}:16", "mcp.servers.eighth.management"),
+        (f"{file}:17", "mcp.servers.ninth"),
+        (f"{file}:18", "openai.base_url"),
+    ]
+    assert found[-2][2].startswith("fast-agent cannot read a value of this server: int() argument must be ")
+
+
+def test_a_file_of_fast_agent_that_is_no_yaml_hides_no_problem_of_the_gateway(run: Command, folder: Path) -> None:
+    project_in(folder, gateway={"host": "0.0.0.0"})  # noqa: S104
+    add_to("fastagent.config.yaml", "logger: [")
+    lines = lines_of(run("check").err)
+    assert [": warning: " in line for line in lines] == [True, True, False]
+    assert "not valid YAML" in lines[-1]
+
+
+def test_wrong_values_in_a_modules_own_file_are_reported_at_its_agent(run: Command, folder: Path) -> None:
+    own = "from fast_agent import FastAgent\nfast = FastAgent('x', parse_cli_args=False, config_path='own.yaml')\n"
+    project_in(folder, {"own": Agent(source=f"{own}@fast.agent(name='x')\nasync def x(): ...\n")})
+    Path("own.yaml").write_text("default_model: passthrough\nllm_retries: many\n")
+    line = add_to("fastagent.config.yaml", "logger: {level: loud}")
+
+    first, second = lines_of(run("check").err)
+
+    assert "agents.own.module" in first or "llm_retries" in first
+    assert second.startswith(f"fastagent.config.yaml:{line}: logger.level: must be ")

@@ -14,7 +14,7 @@ from pallas_gateway.config.loading.downstream_servers import (
     keys_without_effect,
 )
 from pallas_gateway.config.loading.secret_values import secret_values
-from pallas_gateway.config.loading.translate import located, validated
+from pallas_gateway.config.loading.translate import Location, located, validated, without, wrong_places
 from pallas_gateway.config.model.agents import ModelCapabilities
 from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.problems import Problem
@@ -23,6 +23,8 @@ from pallas_gateway.config.yaml.source import Document, UnsetVariable, read_docu
 # fast-agent accepts each of these names, and refuses a directory that has two of a kind.
 CONFIG_NAMES = ("fast-agent.yaml", "fast-agent.config.yaml", "fastagent.config.yaml")
 SECRETS_NAMES = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml")
+
+SERVERS = ("mcp", "servers")
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class FastAgentFile:
         unset: Placeholders without a value, left in the values as written.
         secrets: Every secret in the two files, fast-agent's own keys included: never to be shown.
         documents: The files as they were read; values of the later one count.
+        is_readable: False if a file cannot be read or parsed; all else is then empty.
+        wrong: Places of wrong values, which are left out here, and of servers with keys that have no effect.
     """
 
     path: Path | None = None
@@ -59,6 +63,8 @@ class FastAgentFile:
     unset: tuple[UnsetVariable, ...] = ()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     documents: tuple[Document, ...] = field(default=(), repr=False, compare=False)
+    is_readable: bool = True
+    wrong: tuple[Location, ...] = ()
 
     @property
     def written(self) -> dict[str, object]:
@@ -97,6 +103,12 @@ def settings_files(named: Path | None) -> list[Path]:
     return [*([named] if named else []), *(folder / name for name in (*CONFIG_NAMES, *SECRETS_NAMES))]
 
 
+def servers_at(places: Iterable[Location]) -> frozenset[str]:
+    """Return the names of the servers at, or around, the places."""
+    depth = len(SERVERS)
+    return frozenset(str(place[depth]) for place in places if tuple(place[:depth]) == SERVERS and len(place) > depth)
+
+
 def read_fastagent_file(
     named: Path | None, environ: Mapping[str, str], *, folder: Path | None = None
 ) -> tuple[FastAgentFile, list[Problem]]:
@@ -105,7 +117,8 @@ def read_fastagent_file(
     The secrets file is read from the same folder. With problems, the file holds what could be read.
     """
     if named and not named.exists():
-        return FastAgentFile(), [Problem(str(named), None, "", "no such file (named by fastagent_config)")]
+        problem = Problem(str(named), None, "", "no such file (named by fastagent_config)")
+        return FastAgentFile(is_readable=False), [problem]
     directory = named.parent if named else _default_folder(folder)
     configs = [named] if named else _existing(directory, CONFIG_NAMES)
     secrets = _existing(directory, SECRETS_NAMES)
@@ -116,7 +129,7 @@ def read_fastagent_file(
         if not document.problems and document.data is not None and not isinstance(document.data, dict):
             problems.append(Problem(document.file, 1, "", "must be a mapping of keys, such as 'default_model: …'"))
     if problems:
-        return FastAgentFile(), problems
+        return FastAgentFile(is_readable=False), problems
     return _parsed(configs[0] if configs else None, documents)
 
 
@@ -139,17 +152,16 @@ def _ambiguous(found: list[Path]) -> list[Problem]:
 def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile, list[Problem]]:
     data = _written(documents)
     file, errors = validated(_File, data)
-    if file is None:
-        found = located(_File, errors)
-        return FastAgentFile(path=path), [_place(documents, where).problem(where, message) for where, message in found]
+    wrong = wrong_places(errors)
+    file = file or _valid_part(data, wrong)
     unset = tuple(one for doc in documents for one in doc.unset if _place(documents, one.path) is doc)
     written = file.mcp.servers or {}
     servers = {name: downstream_server(name, one, _line_of_server(documents, name)) for name, one in written.items()}
-    problems = [
-        _place(documents, where).problem(where, why)
-        for name, server in servers.items()
-        for where, why in keys_without_effect(written[name], server)
-    ]
+    found = [*located(_File, errors)]
+    for name in servers.keys() - servers_at(wrong):
+        if useless := [*keys_without_effect(written[name], servers[name])]:
+            found += useless
+            wrong.append((*SERVERS, name))
     result = FastAgentFile(
         path=path,
         default_model=file.default_model or None,
@@ -160,8 +172,18 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
         unset=unset,
         secrets=secret_values(data),
         documents=tuple(documents),
+        wrong=tuple(wrong),
     )
-    return result, problems
+    return result, [result.problem(where, message) for where, message in found]
+
+
+def _valid_part(data: object, wrong: list[Location]) -> _File:
+    """Return the file without the values at `wrong`, which gets those that are wrong without the others."""
+    file = None
+    while file is None:
+        file, errors = validated(_File, without(data, wrong))
+        wrong += wrong_places(errors)
+    return file
 
 
 def _written(documents: Iterable[Document]) -> dict[str, object]:

@@ -98,7 +98,7 @@ def _loaded(document: Document, path: Path, environ: Mapping[str, str], override
     named = path.parent / shown.fastagent_config if shown and shown.fastagent_config else None
     fastagent, more = read_fastagent_file(named, environ, folder=path.parent)
     lines = MappingProxyType(document.lines)
-    readable = Configuration(shown, path, lines, fastagent, overrides.agent) if shown and not more else None
+    readable = Configuration(shown, path, lines, fastagent, overrides.agent) if shown else None
     return Loaded(readable, (*_in_reading_order(problems), *_in_reading_order(more)))
 
 

@@ -1,6 +1,6 @@
 """Translates pydantic's errors into this project's messages."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
@@ -54,6 +54,22 @@ def mended(data: object, errors: Sequence[ErrorDetails]) -> object:
     for error in errors:
         if isinstance(copy, dict) and error["loc"]:
             _mend(copy, error)
+    return copy
+
+
+def wrong_places(errors: Sequence[ErrorDetails]) -> list[Location]:
+    """Return the place of each wrong value, and for a missing key the place of the mapping that lacks it."""
+    return [error["loc"][:-1] if error["type"] == "missing" else error["loc"] for error in errors]
+
+
+def without(data: object, places: Iterable[Location]) -> Any:
+    """Return a copy of `data` without the values at `places`.
+
+    pydantic's locations continue into lists and kinds of a union: the innermost value in a mapping is removed.
+    """
+    copy = deepcopy(data)
+    for holder, key in [_in_mapping(copy, place) for place in places]:
+        holder.pop(key, None)
     return copy
 
 
@@ -116,6 +132,17 @@ def _entry_of(annotation: Any) -> tuple[str, ...]:
     inner = optional[0] if get_origin(annotation) is UnionType and len(optional) == 1 else annotation
     kind = get_origin(inner)
     return (ANY_NAME,) if kind is dict else (ANY_INDEX,) if kind is tuple else ()
+
+
+def _in_mapping(data: Any, place: Location) -> tuple[dict[int | str, Any], int | str]:
+    """Return the innermost mapping on the way to `place`, and its key there."""
+    holder: dict[int | str, Any] = {}
+    key: int | str = ""
+    for step in place:
+        if not isinstance(data, dict) or step not in data:
+            break
+        holder, key, data = data, step, data[step]
+    return holder, key
 
 
 def _mend(data: Any, error: ErrorDetails) -> None:

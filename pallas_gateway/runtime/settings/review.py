@@ -24,6 +24,7 @@ from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.failures import start_reason
 from pallas_gateway.runtime.settings.hosting import forget_unset_placeholders
 from pallas_gateway.runtime.settings.model_names import DEFAULT, default_model, provider_of, why_default_unusable
+from pallas_gateway.runtime.settings.valid_settings import wrong_values_left_out
 from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
@@ -53,15 +54,19 @@ _LACKS = "Missing "
 def review(written: Mapping[str, Any], config_file: Path | None) -> list[Place]:
     """All problems; `written` are the values of the files, `config_file` is the one that the project names."""
     found = [*_of_keys(written, Settings, "")]
-    try:
-        settings = engine.read_settings(config_file)
-    except ValidationError as error:
-        known = {path for path, _ in found}
-        return [*found, *(place for place in _of_values(error) if place[0] not in known)]
+    reported = {path for path, _ in found}
+    with wrong_values_left_out(config_file) as errors:
+        try:
+            found += _of_default_model(engine.read_settings(config_file))
+        except ValidationError as error:
+            errors.extend(error.errors(include_url=False))  # of the environment, for example
+    return [*found, *(place for place in dict(_of_values(errors)).items() if place[0] not in reported)]
+
+
+def _of_default_model(settings: Settings) -> list[Place]:
     forget_unset_placeholders(settings)
-    if (why := why_default_unusable(settings)) is not None:
-        found.append((DEFAULT, why))
-    return found
+    why = why_default_unusable(settings)
+    return [(DEFAULT, why)] if why is not None else []
 
 
 def blamed_settings(error: BaseException, settings: Settings | None = None) -> tuple[Place, ...]:
@@ -77,7 +82,7 @@ def blamed_settings(error: BaseException, settings: Settings | None = None) -> t
         if isinstance(cause, AgentStartError) and cause.settings:
             return cause.settings
         if isinstance(cause, ValidationError) and cause.title == Settings.__name__:
-            return tuple(_of_values(cause))
+            return tuple(_of_values(cause.errors(include_url=False)))
     return ()
 
 
@@ -95,8 +100,8 @@ def _of_key(error: ProviderKeyError, settings: Settings) -> tuple[Place, ...]:
     return ((DEFAULT, f"model '{model}' cannot be used: {start_reason(error)}"),)
 
 
-def _of_values(error: ValidationError) -> Iterator[Place]:
-    for one in error.errors(include_url=False):
+def _of_values(errors: Iterable[ErrorDetails]) -> Iterator[Place]:
+    for one in errors:
         yield ".".join(map(str, one["loc"])), cleaned(_sentence(one))[:_LONGEST]
 
 
