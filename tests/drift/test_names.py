@@ -14,13 +14,14 @@ from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.core.fastagent import FastAgent
 from fast_agent.llm.provider.openai.responses import ResponsesLLM
 from fast_agent.mcp import client_gateway
+from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 from hypercorn.asyncio.task_group import TaskGroup
 from mcp.server import runner
 from openai import AsyncOpenAI
 
 async def advance(self): ...
 
-del client_gateway._http_timeout, runner.serve_one, TaskGroup.spawn_app
+del client_gateway._http_timeout, runner.serve_one, TaskGroup.spawn_app, MCPConnectionManager._suppress_mcp_sse_errors
 FastAgent._build_model_factory_func = None
 AsyncOpenAI._process_response = ResponsesLLM._default_transport_setting = lambda this: None
 ToolRunner._advance_iteration = advance
@@ -45,6 +46,10 @@ def test_every_misfit_is_one_line() -> None:
             (
                 "required",
                 "runtime.downstreams.connecting: fast_agent.mcp.client_gateway._http_timeout is missing or has changed",
+            ),
+            (
+                "required",
+                "runtime.downstreams.manager: MCPConnectionManager._suppress_mcp_sse_errors is missing or has changed",
             ),
             ("required", "runtime.llm.responses: ResponsesLLM._default_transport_setting is missing or has changed"),
             ("required", "runtime.patches: ToolRunner._advance_iteration does not read _request_params"),

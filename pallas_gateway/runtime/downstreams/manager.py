@@ -128,12 +128,12 @@ class ServerListing(Listing):
                 self._validators[tool] = validator
 
 
-def _once(add_filter: Callable[[MCPConnectionManager], None]) -> Callable[[MCPConnectionManager], None]:
+def _once(name: str) -> Callable[[MCPConnectionManager], None]:
     """Return the method that adds a filter for log records, which only the first manager runs.
 
     Each manager would add its own to a global logger, and never remove it.
     """
-    left = [add_filter]
+    left: list[Any] = [getattr(MCPConnectionManager, name, None)]  # the check of RELIED_ON names one that is missing
     return lambda manager: left.pop()(manager) if left else None
 
 
@@ -144,9 +144,9 @@ class LazyConnectionManager(BoundedShutdown):
     for servers that are not connected to as configured.
     """
 
-    _suppress_mcp_sse_errors = _once(MCPConnectionManager._suppress_mcp_sse_errors)
-    _suppress_mcp_streamable_http_errors = _once(MCPConnectionManager._suppress_mcp_streamable_http_errors)
-    _suppress_mcp_oauth_cancel_errors = _once(MCPConnectionManager._suppress_mcp_oauth_cancel_errors)
+    _suppress_mcp_sse_errors = _once("_suppress_mcp_sse_errors")
+    _suppress_mcp_streamable_http_errors = _once("_suppress_mcp_streamable_http_errors")
+    _suppress_mcp_oauth_cancel_errors = _once("_suppress_mcp_oauth_cancel_errors")
 
     def __init__(self, server_registry: ServerRegistry, context: Context | None = None) -> None:
         super().__init__(server_registry, context=context)
