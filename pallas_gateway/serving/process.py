@@ -1,4 +1,4 @@
-"""The interpreter as a process that serves uses it: its event loop and its garbage collector."""
+"""The interpreter as a process that serves uses it: its event loop, garbage collector and audit hooks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ YOUNG_OBJECTS = 10_000
 
 
 def expect_calls() -> None:
-    """Set the garbage collector for a process in which many objects live as long as a call and no longer."""
+    """Prepare the interpreter for calls, before fast-agent is imported.
+
+    The garbage collector is set for a process in which many objects live as long as a call and no longer.
+    """
     from pallas_gateway.runtime import fast_paths  # noqa: PLC0415  `--help` loads this module, and serves nothing
 
     if fast_paths.GARBAGE_COLLECTION.is_on:
         _, *older = gc.get_threshold()
         gc.set_threshold(YOUNG_OBJECTS, *older)
+    fast_paths.FILE_LOCKS.install()
 
 
 def set_aside_what_stays() -> None:

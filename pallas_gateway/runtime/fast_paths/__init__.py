@@ -27,6 +27,7 @@ TESTED_VERSIONS = {
     "aiohttp": "3.14.4",
     "anthropic": "1.11.0",
     "fast-agent-mcp": "0.10.46",
+    "filelock": "4.0.12",
     "google-genai": "2.28.0",
     "openai": "3.24.0",
     "pydantic": "2.14.0",
@@ -155,10 +156,11 @@ KEPT_ANTHROPIC_CLIENTS = FastPath(
 )
 EVENT_LOOP = FastPath("event_loop", "uvloop")
 GARBAGE_COLLECTION = FastPath("garbage_collection", _PROCESS)
+FILE_LOCKS = FastPath("file_locks", f"{_HERE}.file_locks", "filelock")
 OF_FAST_AGENT = (DEEP_COPIES, LOOKUPS, MODEL_FACTORIES, REQUEST_PARAMS)
 """Those that are installed before an agent is started."""
 PATHS = (
     *OF_FAST_AGENT,
     *(OPENAI_CHUNKS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TYPES, ANTHROPIC_TYPES, GOOGLE_CHUNKS),
-    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, EVENT_LOOP, GARBAGE_COLLECTION),
+    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, EVENT_LOOP, GARBAGE_COLLECTION, FILE_LOCKS),
 )

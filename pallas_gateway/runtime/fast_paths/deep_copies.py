@@ -2,7 +2,8 @@
 
 The messages of a call are loaded uncopied, and a turn copies them once. `copy.deepcopy` asks of each value how it wants
 to be copied; here a few types are known. The outcome is the same, with what occurs twice in the original occurring
-twice in the copy.
+twice in the copy. Tools, which fast-agent copies twice in each turn that calls one, consist of JSON: nothing occurs
+twice in them.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.types import LlmStopReason, PromptMessageExtended, RequestParams
-from mcp_types import TextContent
+from mcp_types import TextContent, Tool
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fast_agent.agents.llm_decorator import _CallContext
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 RELIED_ON: ReliedOn = (
+    (Tool, "model_copy", ("self", "update", "deep")),
     (LlmDecorator, "load_message_history", ("self", "messages", "clear_state")),
     (LlmDecorator, "_prepare_llm_call", ("self", "messages", "request_params")),
     (LlmDecorator, "_merge_trailing_tool_result_turn", ("messages",)),
@@ -39,9 +41,10 @@ class OwnMessages(list[PromptMessageExtended]):
 
 
 def install() -> None:
-    """Have the models of a conversation copied by `fast_deepcopy`."""
+    """Have the models of a conversation copied by `fast_deepcopy`, and tools field by field."""
     for model in (PromptMessageExtended, TextContent, RequestParams):
         model.__deepcopy__ = fast_deepcopy  # type: ignore[method-assign,assignment]
+    Tool.model_copy = copying_tools(Tool.model_copy)  # type: ignore[method-assign,assignment]
     _load_own_messages()
     _copy_once_a_turn()
 
@@ -88,6 +91,32 @@ def fast_deepcopy[T: BaseModel](model: T, memo: dict[int, Any] | None = None) ->
     """`BaseModel.__deepcopy__`, for models of ordinary values and without private attributes."""
     memo = {} if memo is None else memo
     return _model(model, memo) if _is_ordinary(model) else BaseModel.__deepcopy__(model, memo)
+
+
+def copying_tools(original: Callable[..., Tool]) -> Callable[..., Tool]:
+    """`Tool.model_copy`, with which fast-agent gives a deep copy another name."""
+
+    @wraps(original)
+    def model_copy(self: Tool, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Tool:
+        if not deep or self.__pydantic_extra__ or self.__pydantic_private__:
+            return original(self, update=update, deep=deep)
+        made = original(self, update=update)
+        values = made.__dict__
+        values.update({name: _json_apart(value) for name, value in values.items() if name not in (update or ())})
+        return made
+
+    return model_copy
+
+
+def _json_apart(value: Any) -> Any:
+    kind = type(value)
+    if kind in _NEVER_CHANGING:
+        return value
+    if kind is dict:
+        return {key: one if type(one) in _NEVER_CHANGING else _json_apart(one) for key, one in value.items()}
+    if kind is list:
+        return [one if type(one) in _NEVER_CHANGING else _json_apart(one) for one in value]
+    return deepcopy(value)
 
 
 def _apart(value: Any, memo: dict[int, Any]) -> Any:

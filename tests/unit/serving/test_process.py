@@ -114,3 +114,22 @@ interpreter.run(work())
     )
 
     assert shown.stdout.strip() == loop
+
+
+@pytest.mark.parametrize(("switched_off", "hooks"), [("", 0), ("file_locks", 1)])
+def test_no_audit_hook_is_called_for_each_id_of_what_serves(switched_off: str, hooks: int) -> None:
+    program = """
+import sys
+added = []
+sys.addaudithook(lambda event, _: added.append(event) if event == "sys.addaudithook" else None)
+process.expect_calls()
+import pallas_gateway.runtime.runtime
+import filelock
+print(len(added), sys.addaudithook.__name__)
+"""
+    command = [sys.executable, "-c", f"from pallas_gateway.serving import process\n{program}"]
+    environment = {**os.environ, "PALLAS_FAST_PATHS": switched_off}
+
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    assert shown.stdout.split() == [str(hooks), "addaudithook"]

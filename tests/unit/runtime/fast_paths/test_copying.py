@@ -12,11 +12,20 @@ import pytest
 from fast_agent.agents.agent_types import AgentConfig
 from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.types import LlmStopReason, PromptMessageExtended, RequestParams
-from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, ImageContent, TextContent
+from mcp_types import (
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Icon,
+    ImageContent,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.fast_paths.deep_copies import OwnMessages, fast_deepcopy
+from pallas_gateway.runtime.fast_paths.deep_copies import OwnMessages, copying_tools, fast_deepcopy
 
 
 class Loose(BaseModel):
@@ -194,3 +203,42 @@ def test_messages_are_loaded_uncopied_if_they_are_the_agents_own() -> None:
 
     agent.load_message_history(None)
     assert agent.message_history == []
+
+
+def a_tool() -> Tool:
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"enum": ["x", 1, None]}}, "required": ["a"]}
+    return Tool.model_validate(
+        {
+            "name": "look",
+            "inputSchema": schema,
+            "outputSchema": {**schema, "examples": [bytearray(b"odd"), ({"in": ["a tuple"]},)]},
+            "annotations": ToolAnnotations(read_only_hint=True),
+            "icons": [Icon(src="https://example.com/icon.png")],
+            "_meta": {"from": ["me"]},
+        }
+    )
+
+
+@pytest.mark.parametrize("update", [None, {"name": "server__look"}, {"input_schema": {"type": "object"}}])
+def test_a_copied_tool_is_equal_and_shares_nothing_that_can_change(update: dict[str, Any] | None) -> None:
+    theirs = inspect.unwrap(Tool.model_copy)
+    tool, ours = a_tool(), copying_tools(theirs)
+
+    made = ours(tool, deep=True, update=update)
+
+    assert made == theirs(tool, deep=True, update=update)
+    assert made.model_fields_set == theirs(tool, deep=True, update=update).model_fields_set
+    assert changeable(made) & changeable(tool) == set()
+    assert ours(tool).input_schema is tool.input_schema
+
+
+def test_tools_are_copied_without_a_look_at_how_each_value_wants_to_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.prepare()
+    tool = Tool(name="look", input_schema={"properties": {name: {"type": "string"} for name in "abcdefgh"}})
+    copied: list[object] = []
+    monkeypatch.setattr("pydantic.main.deepcopy", lambda value, memo=None: copied.append(value))
+
+    made = tool.model_copy(deep=True, update={"name": "server__look"})
+
+    assert made.input_schema == tool.input_schema
+    assert copied == []
