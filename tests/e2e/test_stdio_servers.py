@@ -7,8 +7,7 @@ import json
 import os
 import signal
 import sys
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,21 +18,19 @@ from mcp_types import ElicitResult, JSONRPCNotification, JSONRPCRequest, TextCon
 from pallas_gateway.runtime.downstreams.program_process import ProgramProcess
 from pallas_gateway.runtime.protocols import StdioProgram
 from tests.cli.program import started
-from tests.e2e.calling import ask, health
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.e2e.calling import health
+from tests.e2e.stdio_world import holding, world
+from tests.support.gateway import Agent, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.stdio_processes import Processes, children, distinct, is_running
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from mcp_types import ElicitRequestParams, JSONRPCMessage
 
-    from tests.support.gateway import Limits, Running
-    from tests.support.scripted_llm import LlmRequest, Turn
+    from tests.support.gateway import Limits
 
 EACH_ERA = pytest.mark.parametrize("era", ["initialize", "modern"])
 
@@ -42,56 +39,6 @@ EACH_ERA = pytest.mark.parametrize("era", ["initialize", "modern"])
 def limited(limits: Limits) -> None:
     limits.gateway.health.fresh_seconds = 0
     limits.runtime.programs.leave_seconds = 0.2
-
-
-def uses_the_tools_it_is_told(request: LlmRequest) -> Turn:
-    """Call the tools that the message names, one after the other; then say what they returned."""
-    words = request.last_user_text.split()
-    if len(request.tool_results) < len(words):
-        return call_tools([(f"p__{words[len(request.tool_results)]}", {})])
-    named = " ".join(sorted({tool.partition("__")[0] for tool in request.tools}))
-    return say(" | ".join(request.tool_results.values()) or f"has {named}")
-
-
-@dataclass(frozen=True)
-class World:
-    """A gateway with agents that have the stdio server `p`."""
-
-    served: Running
-    processes: Processes
-
-    async def ask(self, tools: str = "", agent: str = "user") -> str:
-        """Return the answer of a call that uses these tools."""
-        return (await ask(self.served.url(agent), tools)).text
-
-    async def problem(self, agent: str = "user") -> str | None:
-        """Why the agent is not well."""
-        found = await health(self.served.url(agent))
-        return found.get("message") and f"{found['status']}: {found['downstream'][0]['error']}"
-
-
-@asynccontextmanager
-async def world(
-    path: Path,
-    *faults: str,
-    era: str = "initialize",
-    agents: tuple[str, ...] = ("user",),
-    script: Any = None,
-    **settings: Any,
-) -> AsyncIterator[World]:
-    """Serve agents with one stdio server; at the end none of its processes is left."""
-    (folder := path / "processes").mkdir(exist_ok=True)
-    processes = Processes(folder, era)
-    async with scripted_llm(script or uses_the_tools_it_is_told) as llm:
-        project = write_project(
-            path,
-            {name: Agent(servers=["p"]) for name in agents},
-            llm_url=llm.base_url,
-            servers={"p": processes.settings(*faults, **settings)},
-        )
-        async with running(project) as served:
-            yield World(served, processes)
-    assert processes.alive == []
 
 
 @EACH_ERA
@@ -125,12 +72,7 @@ async def test_each_call_has_a_process_of_its_own_that_was_started_before_it(era
 async def test_a_process_is_replaced_after_the_call_that_uses_it(tmp_path: Path, limits: Limits) -> None:
     limits.runtime.programs.replace_seconds = 600
     gate = Gate()
-
-    def script(request: LlmRequest) -> Turn:
-        held = request.tool_results and "hold" in request.last_user_text
-        return hang(gate, say("held")) if held else uses_the_tools_it_is_told(request)
-
-    async with world(tmp_path, script=script) as it:
+    async with world(tmp_path, script=holding(gate)) as it:
         await it.ask("where")
         await it.processes.until_latest_waits(2)
         before = children()
@@ -192,12 +134,7 @@ async def test_a_process_that_waits_for_too_long_is_ended_until_a_call_uses_the_
 
 async def test_calls_wait_for_a_process_and_then_read_that_all_are_in_use(tmp_path: Path, limits: Limits) -> None:
     gate = Gate()
-
-    def script(request: LlmRequest) -> Turn:
-        turn = uses_the_tools_it_is_told(request)
-        return hang(gate, say("held")) if request.tool_results and "hold" in request.last_user_text else turn
-
-    async with world(tmp_path, script=script, max_processes=2) as it:
+    async with world(tmp_path, script=holding(gate), max_processes=2) as it:
         held = [asyncio.create_task(it.ask("where hold")) for _ in range(2)]
         await gate.wait_for_entered(2)
         limits.runtime.programs.start_seconds = 0.05

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 MODERN = "2026-07-28"
-TOOLS = ("where", "count", "crash", "hang", "ask", "environment", "progress", "daemon", "flood", "change")
+EXCESSES = ("news", "daemon", "child", "flood", "line", "deafen", "change")
+TOOLS = ("where", "count", "crash", "hang", "ask", "environment", "progress", *EXCESSES)
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
@@ -41,6 +42,8 @@ class Program:
         self.note(event="started")
         if self.has("crash-at-start"):
             sys.exit(3)
+        while self.has("slow"):
+            time.sleep(0.01)
         while line := sys.stdin.readline():
             if self.has("garbage"):
                 print("Welcome!\n{\n[1]\n" + json.dumps({"jsonrpc": "2.0", "method": "x"}))
@@ -99,19 +102,40 @@ class Program:
             token = params["_meta"]["progressToken"]
             self.send({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
             return "done" if token == number else f"token {token} of request {number}"
-        if name in ("daemon", "flood", "change"):
-            return self.misbehave(name)
+        if name in EXCESSES:
+            return self.exceed(name, params, number)
         return {"where": os.getpid(), "count": self.uses}[name]
 
-    def misbehave(self, name: str) -> object:
+    def report(self, params: dict[str, Any], times: int) -> str:
+        token = params["_meta"]["progressToken"]
+        for number in range(times):
+            self.send({"method": "notifications/progress", "params": {"progressToken": token, "progress": number}})
+        return f"reported {times} times"
+
+    def exceed(self, name: str, params: dict[str, Any], number: int) -> object:
+        if name == "news":
+            return self.report(params, 200)
         if name == "daemon":
             return self.leave_a_daemon()
-        while name == "flood":
-            os.write(1, b"x" * 1000 + b"\n")
+        if name == "child":
+            return self.start_a_child()
+        if name == "deafen":
+            self.send({"id": number, "result": {"content": [], "resultType": "complete"}})
+            time.sleep(600)
+        while name in ("flood", "line"):
+            os.write(1, b"x" * 2**16 if name == "line" else b"x" * 1000 + b"\n")
         self.has_changed = True  # and answer no request for the changed list
         for _ in range(1000):
             self.send({"method": "notifications/tools/list_changed"})
         return "changed"
+
+    def start_a_child(self) -> int:
+        """Start a process that keeps the output open and ignores the end of the input; return its id."""
+        if (pid := os.fork()) == 0:
+            self.note(event="started")
+            time.sleep(600)
+            os._exit(0)
+        return pid
 
     def leave_a_daemon(self) -> int:
         """Start a process that keeps the output open and ends with the folder's file "daemons"; return its id."""

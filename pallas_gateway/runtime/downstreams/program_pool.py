@@ -129,7 +129,7 @@ class ProgramPool:
         if is_clean and self.is_shared:
             if not process.connections:
                 self._keep(process)
-        elif is_clean and not is_used and process.greeting and self._count(process.greeting.key) < self._settings.warm:
+        elif is_clean and not is_used and process.greeting is not None:
             self._kept_warm[process.greeting.key] = process.greeting
             self._keep(process)
         else:
@@ -155,6 +155,10 @@ class ProgramPool:
         ready = sum(key in one.answers for one in (*self._ready, *self._lent))
         return ready + list(self._starting.values()).count(key)
 
+    def _waiting(self, key: str) -> int:
+        """The connections that wait for a process, of one greeting."""
+        return sum(one.greeting.key == key for one in self._demands)
+
     def _keep(self, process: ProgramProcess) -> None:
         if process in self._ready:
             self._ready[process].cancel()
@@ -176,18 +180,31 @@ class ProgramPool:
         for demand in list(self._demands):
             self._serve(demand)
         for demand in self._demands:
-            same = [one for one in self._demands if one.greeting.key == demand.greeting.key]
-            missing = (1 if self.is_shared else len(same)) - self._count(demand.greeting.key)
+            key = demand.greeting.key
+            missing = (1 if self.is_shared else self._waiting(key)) - self._count(key)
             ending = sum(not one.is_usable for one in self._all)
             if missing > 0 and not self._start(demand.greeting) and self._ready and ending < len(self._demands):
                 self._drop(next(iter(self._ready)))  # it has answered another greeting; its place is needed
+        self._end_surplus()
 
     def _replace(self) -> None:
         """Start processes that are kept ready; not while a call takes one, because the start would slow it down."""
         for greeting in self._kept_warm.values():
-            wanted = sum(one.greeting.key == greeting.key for one in self._demands) + self._settings.warm
+            wanted = self._waiting(greeting.key) + self._settings.warm
             while self._count(greeting.key) < wanted and self._start(greeting):
                 pass
+
+    def _end_surplus(self) -> None:
+        """End processes that were started for connections that have left, except those that are kept ready."""
+        if self.is_shared:
+            return
+        for process, key in reversed(list(self._starting.items())):
+            if self._count(key) > self._waiting(key) + self._settings.warm:
+                del self._starting[process]
+                process.end()
+        for process in list(self._ready):
+            if all(self._count(key) > self._waiting(key) + self._settings.warm for key in process.answers):
+                self._drop(process)
 
     def _serve(self, demand: _Demand) -> None:
         fits = (one for one in self._ready if self.is_shared or demand.greeting.key in one.answers)
@@ -207,6 +224,7 @@ class ProgramPool:
         """Forget a demand; the process that it may have received is ready for the next one."""
         if demand in self._demands:
             self._demands.remove(demand)
+            self._end_surplus()
         if not demand.process.cancel() and demand.process.exception() is None:
             self.give_back(demand.process.result(), is_used=False)
 
@@ -240,11 +258,12 @@ class ProgramPool:
                 await process.rehearse()
         except (ProgramError, TimeoutError) as error:
             late = isinstance(error, TimeoutError)
-            self._starting.pop(process, None)
-            self._note_failure(f"no answer within {self._limits.start_seconds:g} s" if late else str(error))
+            if self._starting.pop(process, None) is not None:  # else it was ended here
+                self._note_failure(f"no answer within {self._limits.start_seconds:g} s" if late else str(error))
             process.end()
         else:
-            self._starting.pop(process, None)
+            if self._starting.pop(process, None) is None:
+                return
             self._failures, self._retry_at = 0, float("-inf")
             self._keep(process)
             self._work()

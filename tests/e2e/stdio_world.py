@@ -1,0 +1,80 @@
+"""A gateway whose agents have one stdio server, and a model that uses the tools which the message names."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.calling import ask, health
+from tests.support.gateway import Agent, running, write_project
+from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.stdio_processes import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import LlmRequest, Script, Turn
+    from tests.support.waiting import Gate
+
+
+def uses_the_tools_it_is_told(request: LlmRequest) -> Turn:
+    """Call the tools that the message names, one after the other; then say what they returned."""
+    words = request.last_user_text.split()
+    if len(request.tool_results) < len(words):
+        return call_tools([(f"p__{words[len(request.tool_results)]}", {})])
+    named = " ".join(sorted({tool.partition("__")[0] for tool in request.tools}))
+    return say(" | ".join(request.tool_results.values()) or f"has {named}")
+
+
+def holding(gate: Gate) -> Script:
+    """As `uses_the_tools_it_is_told`; with the word `hold` the call waits at the gate after its first tool."""
+
+    def script(request: LlmRequest) -> Turn:
+        held = request.tool_results and "hold" in request.last_user_text
+        return hang(gate, say("held")) if held else uses_the_tools_it_is_told(request)
+
+    return script
+
+
+@dataclass(frozen=True)
+class World:
+    """A gateway with agents that have the stdio server `p`."""
+
+    served: Running
+    processes: Processes
+
+    async def ask(self, tools: str = "", agent: str = "user") -> str:
+        """Return the answer of a call that uses these tools."""
+        return (await ask(self.served.url(agent), tools)).text
+
+    async def problem(self, agent: str = "user") -> str | None:
+        """Why the agent is not well."""
+        found = await health(self.served.url(agent))
+        return found.get("message") and f"{found['status']}: {found['downstream'][0]['error']}"
+
+
+@asynccontextmanager
+async def world(
+    path: Path,
+    *faults: str,
+    era: str = "initialize",
+    agents: tuple[str, ...] = ("user",),
+    script: Any = None,
+    **settings: Any,
+) -> AsyncIterator[World]:
+    """Serve agents with one stdio server; at the end none of its processes is left."""
+    (folder := path / "processes").mkdir(exist_ok=True)
+    processes = Processes(folder, era)
+    async with scripted_llm(script or uses_the_tools_it_is_told) as llm:
+        project = write_project(
+            path,
+            {name: Agent(servers=["p"]) for name in agents},
+            llm_url=llm.base_url,
+            servers={"p": processes.settings(*faults, **settings)},
+        )
+        async with running(project) as served:
+            yield World(served, processes)
+    assert processes.alive == []
