@@ -6,16 +6,24 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from mcp_types import JSONRPCRequest
 
+from pallas_gateway.runtime.downstreams.program_process import ProgramProcess
+from pallas_gateway.runtime.protocols import StdioProgram
 from tests.e2e.stdio_world import world
 from tests.support.gateway import until_idle
+from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.scripted_llm import call_tools, say
 from tests.support.stdio_processes import is_running
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mcp_types import JSONRPCMessage
+
     from tests.support.gateway import Limits
+    from tests.support.scripted_llm import LlmRequest, Turn
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +47,37 @@ async def test_a_child_process_of_a_program_ends_with_it(tmp_path: Path) -> None
         await eventually(lambda: not is_running(child), what="the end of the child process")
 
 
+async def test_a_program_that_stops_reading_ends_with_its_call(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        done = len(request.tool_results)
+        return call_tools([("p__where", {"name": "x" * 2**19})] if done else [("p__deafen", {})])
+
+    async with world(tmp_path, script=script, warm=0) as it:
+        await eventually(lambda: it.processes.started, what="the listing")
+        await until_idle(it.served)
+        before = snapshot()
+        asking = asyncio.create_task(it.ask())
+        await eventually(lambda: it.processes.notes("tools/call"), what="the tool call")
+        asking.cancel()
+        await asyncio.wait({asking})
+        await until_idle(it.served)
+        await it.processes.until_alive(0)
+        await assert_nothing_left(before)
+
+
+async def test_a_tool_call_to_a_program_that_does_not_read_has_its_time_limit(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        done = list(request.tool_results.values())
+        if len(done) == 2:
+            return say(done[1])
+        return call_tools([("p__where", {"name": "x" * 2**19})] if done else [("p__deafen", {})])
+
+    async with world(tmp_path, script=script, warm=0, read_timeout_seconds=1) as it:
+        answer = await it.ask()
+        assert "imed out" in answer
+        await it.processes.until_alive(0)
+
+
 async def test_calls_that_are_cancelled_leave_no_more_processes_than_are_kept_ready(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         await it.ask()
@@ -54,3 +93,22 @@ async def test_calls_that_are_cancelled_leave_no_more_processes_than_are_kept_re
         slow.unlink()
         assert (await it.ask("where")).isdigit()
         assert await it.problem() is None
+
+
+async def test_a_program_that_reads_nothing_is_ended_before_its_messages_fill_the_memory() -> None:
+    process = ProgramProcess(StdioProgram("sleep", ("600",)), 0.2)
+    ends = asyncio.Event()
+
+    async def deliver(_: JSONRPCMessage) -> None:
+        raise AssertionError("it prints nothing")
+
+    process.connections[deliver] = ends.set
+    running = asyncio.create_task(process.run())
+    await eventually(lambda: process._process is not None, what="its start")
+    sent = 0
+    while process.is_usable:
+        process.send(JSONRPCRequest(jsonrpc="2.0", id=sent, method="x" * 2**22), deliver)
+        sent += 1
+    await running
+    assert sent == 17
+    assert ends.is_set()

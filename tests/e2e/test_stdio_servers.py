@@ -325,7 +325,7 @@ def test_a_program_is_sent_nothing_between_its_end_and_the_moment_the_end_is_not
         running = asyncio.create_task(process.run())
         block_until_exited(await pids.get())  # the event loop notices the end after this
         while process.is_usable:
-            await process.send(JSONRPCRequest(jsonrpc="2.0", id=1, method="ping"), deliver)
+            process.send(JSONRPCRequest(jsonrpc="2.0", id=1, method="ping"), deliver)
             await asyncio.sleep(0)
         await running
 

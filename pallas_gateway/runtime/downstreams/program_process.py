@@ -43,6 +43,8 @@ LONGEST_LINE = 64 * 2**20
 """Bytes of one message: a tool may return large files. A program that prints more without a line break is ended."""
 MOST_IGNORED = 2**20
 """Bytes of lines that are no messages, one after the other, after which a program is ended."""
+MOST_UNSENT = 64 * 2**20
+"""Bytes of messages that a program has not read, after which it is ended."""
 DISCOVER = "server/discover"
 INITIALIZE = "initialize"
 INITIALIZED = "notifications/initialized"
@@ -171,8 +173,11 @@ class ProgramProcess:
             meta = self.greeting.params.get("_meta") if self.greeting.method == DISCOVER else None
             await self._ask("tools/list", {"_meta": meta} if meta else None)
 
-    async def send(self, message: JSONRPCMessage, sender: Deliver) -> None:
-        """Send a message of the connection `sender`, which receives the answers."""
+    def send(self, message: JSONRPCMessage, sender: Deliver) -> None:
+        """Send a message of the connection `sender`, which receives the answers.
+
+        It does not wait until the program reads, so that the time limit of a request holds also if it never does.
+        """
         match message:
             case JSONRPCRequest():
                 number = next(self._ids)
@@ -188,7 +193,7 @@ class ProgramProcess:
                 if not number:
                     return
                 message = message.model_copy(update={"params": {**(message.params or {}), "requestId": number}})
-        await self._write(message)
+        self._write(message)
 
     def disconnect(self, connection: Deliver) -> None:
         """Forget a connection, with its open requests."""
@@ -202,7 +207,7 @@ class ProgramProcess:
         if isinstance(found, JSONRPCResponse):
             self.greeting = greeting
             if greeting.method == INITIALIZE:
-                await self._write(JSONRPCNotification(jsonrpc="2.0", method=INITIALIZED))
+                self._write(JSONRPCNotification(jsonrpc="2.0", method=INITIALIZED))
         return found
 
     async def _ask(self, method: str, params: dict[str, Any] | None) -> Answer:
@@ -211,20 +216,21 @@ class ProgramProcess:
         number, answer = next(self._ids), asyncio.get_running_loop().create_future()
         self._own_requests[number] = answer
         try:
-            await self._write(JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params))
+            self._write(JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params))
             found: Answer = await answer
             return found
         finally:
             del self._own_requests[number]
 
-    async def _write(self, message: JSONRPCMessage) -> None:
+    def _write(self, message: JSONRPCMessage) -> None:
         stdin = self._process.stdin if self._process is not None else None
         # A program that ends closes its input before its end is noted; uvloop then refuses to write.
         if stdin is None or stdin.is_closing() or not self.is_usable:
             return  # the connection sees the end of the stream
-        with suppress(ConnectionError):
-            stdin.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-            await stdin.drain()
+        stdin.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+        if stdin.transport.get_write_buffer_size() > MOST_UNSENT:
+            self._close("its process does not read its input")
+            self.end()
 
     async def _read(self, process: Process) -> None:
         if process.stdout is None:
@@ -265,15 +271,15 @@ class ProgramProcess:
             case _ if len(self.connections) == 1 and not self._program.processes.shared:
                 await next(iter(self.connections))(message)
             case JSONRPCRequest():
-                await self._refuse(message)
+                self._refuse(message)
 
-    async def _refuse(self, request: JSONRPCRequest) -> None:
+    def _refuse(self, request: JSONRPCRequest) -> None:
         """Answer a request that belongs to no connection, or to an unknown one of a shared process."""
         if request.method == "ping":
-            await self._write(JSONRPCResponse(jsonrpc="2.0", id=request.id, result={}))
+            self._write(JSONRPCResponse(jsonrpc="2.0", id=request.id, result={}))
         else:
             error = ErrorData(code=METHOD_NOT_FOUND, message="This client cannot be asked.")
-            await self._write(JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
+            self._write(JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
 
     async def _note_end(self, process: Process) -> None:
         """Keep the exit code of a process that ended by itself; one that only closed its output is ended."""

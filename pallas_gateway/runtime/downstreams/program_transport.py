@@ -85,7 +85,7 @@ class _Writer:
             case JSONRPCNotification(method=method) if method == INITIALIZED:
                 pass  # sent in advance
             case message if self._process is not None:
-                await self._process.send(message, self._receive)
+                self._process.send(message, self._receive)
 
     async def greet(self, greeting: Greeting) -> Answer:
         """Take a process if there is none, and return its answer to `greeting`."""
