@@ -13,14 +13,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pallas_gateway.runtime.downstreams.program_process import (
-    DISCOVER,
-    INITIALIZE,
-    Greeting,
-    ProgramBusyError,
-    ProgramError,
-    ProgramProcess,
-)
+from pallas_gateway.runtime.downstreams.program_greeting import DISCOVER, INITIALIZE, Greeting
+from pallas_gateway.runtime.downstreams.program_process import ProgramBusyError, ProgramError, ProgramProcess
 from pallas_gateway.runtime.protocols import ProgramState
 from pallas_gateway.tasks import TaskOwner
 

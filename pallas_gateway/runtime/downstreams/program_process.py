@@ -8,10 +8,8 @@ given to the connection that takes the process.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +25,7 @@ from mcp_types import (
 
 from pallas_gateway import child_processes
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.runtime.downstreams.program_greeting import DISCOVER, INITIALIZE, INITIALIZED
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from mcp_types import JSONRPCMessage, RequestId
 
+    from pallas_gateway.runtime.downstreams.program_greeting import Greeting
     from pallas_gateway.runtime.protocols import StdioProgram
 
     type Answer = JSONRPCResponse | JSONRPCError
@@ -45,9 +45,6 @@ MOST_IGNORED = 2**20
 """Bytes of lines that are no messages, one after the other, after which a program is ended."""
 MOST_UNSENT = 64 * 2**20
 """Bytes of messages that a program has not read, after which it is ended."""
-DISCOVER = "server/discover"
-INITIALIZE = "initialize"
-INITIALIZED = "notifications/initialized"
 _log = logging.getLogger("pallas.runtime")
 
 
@@ -59,30 +56,6 @@ class ProgramError(GatewayError):
 
 class ProgramBusyError(ProgramError):
     """All processes of a program are in use."""
-
-
-@dataclass(frozen=True, slots=True)
-class Greeting:
-    """The first request of a connection: `initialize` or `server/discover`.
-
-    `key` is equal for connections that may take the same process. `initialize` declares what its client supports, so
-    that its key has all parameters. `server/discover` declares nothing that lasts.
-    """
-
-    method: str
-    params: dict[str, Any]
-    key: str
-
-    @classmethod
-    def of(cls, request: JSONRPCRequest, *, shared: bool) -> Greeting:
-        """Return the greeting without marks of the call, and for a shared process without what a caller supports."""
-        params = dict(request.params or {})
-        if request.method == INITIALIZE:
-            params.pop("_meta", None)
-            if shared:
-                params["capabilities"] = {}
-            return cls(request.method, params, json.dumps(params, sort_keys=True))
-        return cls(request.method, params, DISCOVER)
 
 
 class ProgramProcess:

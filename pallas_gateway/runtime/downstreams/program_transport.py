@@ -13,7 +13,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from pallas_gateway.runtime.downstreams.program_process import DISCOVER, INITIALIZE, INITIALIZED, Greeting
+from pallas_gateway.runtime.downstreams.program_greeting import DISCOVER, INITIALIZE, INITIALIZED, Greeting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
