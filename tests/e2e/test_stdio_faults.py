@@ -6,15 +6,21 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from mcp_types import JSONRPCRequest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
+from pallas_gateway.config.model.processes import ProcessSettings
+from pallas_gateway.limits import ProgramLimits
+from pallas_gateway.runtime.downstreams.program_greeting import Greeting
 from pallas_gateway.runtime.downstreams.program_process import ProgramProcess
+from pallas_gateway.runtime.downstreams.program_transport import MOST_UNREAD, connection
+from pallas_gateway.runtime.downstreams.programs import Programs
 from pallas_gateway.runtime.protocols import StdioProgram
 from tests.e2e.stdio_world import world
 from tests.support.gateway import until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import call_tools, say
-from tests.support.stdio_processes import is_running
+from tests.support.stdio_processes import Processes, is_running
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -112,3 +118,26 @@ async def test_a_program_that_reads_nothing_is_ended_before_its_messages_fill_th
     await running
     assert sent == 17
     assert ends.is_set()
+
+
+async def test_a_client_of_a_shared_process_that_reads_nothing_does_not_delay_the_others(tmp_path: Path) -> None:
+    settings = Processes(tmp_path).settings()
+    program = StdioProgram(settings["command"], tuple(settings["args"]), processes=ProcessSettings(shared=True))
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    greeting = Greeting.of(JSONRPCRequest(jsonrpc="2.0", id=0, method="initialize", params=params), shared=True)
+
+    def using(tool: str) -> SessionMessage:
+        call = {"name": tool, "arguments": {}, "_meta": {"progressToken": "mine"}}
+        return SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params=call))
+
+    async with Programs(ProgramLimits(leave_seconds=0.2)) as programs:
+        pool = programs.acquire("p", program)
+        async with connection(pool, greeting=greeting) as stuck, connection(pool, greeting=greeting) as other:
+            await stuck[1].send(using("news"))
+            await other[1].send(using("where"))
+            async with asyncio.timeout(20):
+                answer = await other[0].receive()
+            assert isinstance(answer, SessionMessage)
+            assert isinstance(answer.message, JSONRPCResponse)
+            read = [stuck[0].receive_nowait() for _ in range(MOST_UNREAD + 1)]  # type: ignore[attr-defined]
+            assert [type(one.message) for one in read] == [JSONRPCNotification] * MOST_UNREAD + [JSONRPCResponse]

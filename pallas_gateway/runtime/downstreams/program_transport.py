@@ -7,6 +7,7 @@ has answered already. So the client has the callbacks and the context of its own
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.downstreams.program_process import Answer, ProgramProcess
 
 MOST_UNREAD = 64
-"""Messages that the client has not read, before the process has to wait."""
+"""Messages that the client has not read, before the process has to wait; a shared one does not wait for one client."""
 
 
 @asynccontextmanager
@@ -48,7 +49,8 @@ async def connection(
     Raises:
         ProgramError: there is no process.
     """
-    sender, receiver = anyio.create_memory_object_stream[SessionMessage | Exception](MOST_UNREAD)
+    most = inf if pool.is_shared else MOST_UNREAD
+    sender, receiver = anyio.create_memory_object_stream[SessionMessage | Exception](most)
     writer = _Writer(pool, sender, on_end, is_listing=is_listing)
     try:
         if greeting is not None:
@@ -115,6 +117,9 @@ class _Writer:
         self._on_end()
 
     async def _receive(self, message: JSONRPCMessage) -> None:
+        unread = self._inbox.statistics().current_buffer_used
+        if self._pool.is_shared and isinstance(message, JSONRPCNotification) and unread >= MOST_UNREAD:
+            return  # progress, which may be left out; there are as many responses as the client has sent requests
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the client has left
             await self._inbox.send(SessionMessage(message))
 
