@@ -87,6 +87,18 @@ class FormField:
         chosen = self._chosen(text)
         return _number(text, kind) if chosen is text and kind in ("integer", "number") else chosen
 
+    def value_typed(self, text: str) -> Any:
+        """Return text of a terminal as `value_of` does; the beginning of one choice alone stands for it."""
+        value, folded = self.value_of(text), text.casefold()
+        if not folded or isinstance(value, list) or self.misfit(value) is None:
+            return value
+        meant = [
+            one
+            for one, label in self._choices()
+            if f"{one}".casefold().startswith(folded) or label.casefold().startswith(folded)
+        ]
+        return meant[0] if len(meant) == 1 else value
+
     def prompt(self) -> str:
         """Return its prompt: the title, the description, hints on the form of the value, the default.
 

@@ -37,6 +37,9 @@ type Read = Callable[[str, bool], Awaitable[str]]
 """Reads a line at a prompt; with True, without showing it. Raises `EOFError` when the person ends the input."""
 
 _APPROVED = {"decision": "once"}
+_DECISIONS = {"y": "once", "yes": "once", "n": "deny", "no": "deny"}
+"""Words for decisions besides their own."""
+_NO_WORDS: Mapping[str, str] = {}
 
 
 class Person:
@@ -134,10 +137,12 @@ class Person:
         """
         if self._read is None:
             raise _DeclinedError(f"--approve {shlex.quote(tool)} approves this tool")
-        return await self._fill_in(fields, GivenAnswers({}))
+        return await self._fill_in(fields, GivenAnswers({}), _DECISIONS)
 
-    async def _fill_in(self, fields: Sequence[FormField], given: GivenAnswers) -> dict[str, Any]:
-        """Return the values of a form.
+    async def _fill_in(
+        self, fields: Sequence[FormField], given: GivenAnswers, words: Mapping[str, str] = _NO_WORDS
+    ) -> dict[str, Any]:
+        """Return the values of a form; `words` are others for typed values.
 
         Raises:
             _DeclinedError: neither a person nor `given` answers it.
@@ -153,7 +158,8 @@ class Person:
         for why in unfit:
             problem(f"({harmless(why)})")
         content = {
-            field.name: values[field.name] if field.name in values else await self._value(field) for field in fields
+            field.name: values[field.name] if field.name in values else await self._value(field, words)
+            for field in fields
         }
         return {name: value for name, value in content.items() if value is not None}
 
@@ -161,7 +167,7 @@ class Person:
         if self._read is None or (await self._read(prompt, False)).strip() != "y":
             raise _DeclinedError
 
-    async def _value(self, field: FormField) -> Any:
+    async def _value(self, field: FormField, words: Mapping[str, str]) -> Any:
         """Return the value of a field, None for one that is left out.
 
         Raises:
@@ -173,7 +179,7 @@ class Person:
             text = (await self._read(field.prompt(), field.is_hidden)).strip()
             if not text and (default is not None or not field.is_required):
                 return default
-            value = field.value_of(text)
+            value = field.value_typed(words.get(text.casefold(), text))
             if (why := field.misfit(value)) is None:
                 return value
             problem(f"({harmless(why)})")

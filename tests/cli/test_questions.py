@@ -170,6 +170,25 @@ async def test_answers_for_forms_approve_no_tool(capsys: pytest.CaptureFixture[s
     }
 
 
+@pytest.mark.parametrize(
+    ("typed", "decision"),
+    [("y", "once"), ("YES", "once"), ("n", "deny"), ("no", "deny"), ("o", "once"), ("C", "call"), ("de", "deny")],
+)
+async def test_an_approval_is_answered_by_y_or_n_or_the_beginning_of_a_decision(typed: str, decision: str) -> None:
+    origin = {"kind": "approval", "agent": "user", "tool": "files/delete_all"}
+    person = Person({}, (), typing("", "x", typed))
+    assert (await person.answer(form(DECISION, "decision"), origin)).content == {"decision": decision}
+
+
+COLOURS = {"colour": {"type": "string", "oneOf": [{"const": one, "title": f"Dark {one}"} for one in ("red", "rose")]}}
+
+
+async def test_the_beginning_of_a_choice_stands_for_it_if_it_is_of_no_other() -> None:
+    assert await answered(form(COLOURS, "colour"), "r", "dark", "y", "Dark RO") == ("accept", {"colour": "rose"})
+    unfit = Person({"colour": "ro"}, (), None)  # not in the values of options, which programs give
+    assert (await unfit.answer(form(COLOURS, "colour"))).action == "decline"
+
+
 SIZE = {"size": {"type": "string", "default": "m"}}
 
 
