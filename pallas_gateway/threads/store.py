@@ -170,7 +170,7 @@ class Store:
         """Begin the next turn of a thread, pending, with the thread's lease; None while another call holds the lease.
 
         Number, row and lease are taken in one transaction, so numbers are unique and have no gaps. A pending turn of
-        the last holder becomes an error.
+        the last holder becomes an error. `ThreadNotFoundError` if the thread was deleted.
         """
         holder = secrets.token_hex(16)
         taken = (
@@ -181,6 +181,7 @@ class Store:
         )
         number = (await connection.execute(taken)).scalar_one_or_none()
         if number is None:
+            await refuse_deleted(connection, thread_id)
             return None
         await connection.execute(_give_up_pending(thread_id))
         await forget_questions(connection, thread_id)
@@ -270,6 +271,12 @@ async def _fitting(
                 return last, True
             last, count = row.number, count + 1
     return last, False
+
+
+async def refuse_deleted(connection: AsyncConnection, thread_id: str) -> None:
+    """Raise `ThreadNotFoundError` unless the thread exists."""
+    if (await connection.execute(select(threads.c.id).where(threads.c.id == thread_id))).one_or_none() is None:
+        raise ThreadNotFoundError(f"no thread '{thread_id}'")
 
 
 def is_free() -> ColumnElement[bool]:

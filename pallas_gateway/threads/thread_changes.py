@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sqlalchemy import and_, delete, exists, select, update
+from sqlalchemy import and_, delete, exists, update
 
 from pallas_gateway.threads.question_store import forget_questions
 from pallas_gateway.threads.records import CANCELLED, ThreadBusyError, ThreadNotFoundError, columns_of, thread_of
-from pallas_gateway.threads.store import SHOWN, is_free
+from pallas_gateway.threads.store import SHOWN, is_free, refuse_deleted
 from pallas_gateway.threads.tables import now, threads, turns
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class ThreadChanges:
             gone = delete(threads).where(threads.c.id == thread_id, is_free())
             if (await sql.execute(gone)).rowcount == 1:
                 return
-            if (await sql.execute(select(threads.c.id).where(threads.c.id == thread_id))).one_or_none() is not None:
+            with suppress(ThreadNotFoundError):  # another request has deleted it
+                await refuse_deleted(sql, thread_id)
                 raise ThreadBusyError("A message of this thread is being answered. Cancel it, then delete the thread.")
 
         await self._database.write(written)

@@ -193,6 +193,14 @@ async def test_a_second_writer_waits_for_the_first_and_gives_up_in_the_end(datab
     assert numbers == [2, 3]
 
 
+async def test_a_turn_of_a_thread_that_was_deleted_meanwhile_finds_no_thread(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        await threads.changes.remove(thread.id)
+        with pytest.raises(ThreadNotFoundError):
+            await say(threads, thread.id, "one", wait_seconds=30)
+
+
 async def test_a_lease_is_renewed_while_its_turn_runs(database_url: str) -> None:
     async with opened(database_url, SHORT) as threads, opened(database_url, SHORT) as elsewhere:
         thread = await threads.store.create("me", "solo")

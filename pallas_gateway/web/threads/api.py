@@ -119,8 +119,11 @@ class ThreadsApi:
 
     async def _rename(self, request: Request, thread_id: str) -> Response:
         thread = await self._changing(request, thread_id)
-        title = requests.thread_title(await self._body(request))
-        return JSONResponse(answers.thread(await self._threads.changes.rename(thread.id, title)))
+        body = await self._body(request)
+        title = requests.thread_title(body)
+        if "title" in body:
+            thread = await self._threads.changes.rename(thread.id, title)
+        return JSONResponse(answers.thread(thread))
 
     async def _remove(self, request: Request, thread_id: str) -> Response:
         thread = await self._changing(request, thread_id)
