@@ -43,7 +43,7 @@ class Plan:
     mixed_seconds: float
 
 
-SHORT = Plan("short", 2, 1.5, 0.5, 1, 100, 4, 0)
+SHORT = Plan("short", 2, 1.5, 0.5, 1, 100, 4, 12)
 FULL = Plan("full", 5, 4.0, 1.0, 2, 500, 10, 300)
 
 

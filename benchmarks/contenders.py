@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.fakes.downstream import FACT, TOKEN_PATH, TOOL
 from benchmarks.fakes.llm import ANSWER
 from benchmarks.processes import HOST, REPOSITORY, Process, free_port, python, running
-from benchmarks.project import PACKAGE, Agent, write_project
+from benchmarks.project import PACKAGE, Agent, with_peers_as_downstreams, write_project
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -55,7 +55,7 @@ async def gateway(
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[dict[str, Endpoint]]:
     """The gateway with all the agents."""
-    write_project(folder, agents, gateway=settings)
+    write_project(folder, with_peers_as_downstreams(agents), gateway=settings)
     port = free_port()
     command = python("-m", "pallas_gateway", "serve", "--port", str(port), *options)
     # The log as an operator has it, one line per call, in a file.
@@ -92,7 +92,7 @@ async def agno(folder: Path, agents: Mapping[str, Agent]) -> AsyncIterator[dict[
     """agno's AgentOS with all the agents."""
     folder.mkdir(parents=True)
     document = {
-        name: {"llm_url": agent.llm_url, "downstreams": [url for _, url in agent.downstreams]}
+        name: {"llm_url": agent.llm_url, "downstreams": [url for _, url in agent.downstreams], "peers": agent.peers}
         for name, agent in agents.items()
     }
     (folder / "agents.json").write_text(json.dumps(document))

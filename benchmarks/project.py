@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PACKAGE = "bench_agents"
+_FIRST_PORT = 24_200
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Agent:
 
     `llm_url`: base URL of its LLM; None for fast-agent's `passthrough`. `downstreams`: URLs, or commands of stdio
     servers, by server name; a name means one server throughout a project. `settings`: more of its block in agents.yaml.
-    `model`: with its provider. `servers`: more settings of downstreams, by server name.
+    `model`: with its provider. `servers`: more settings of downstreams, by server name. `peers`: names of agents that
+    its model calls: downstreams of the gateway's agents, and tools of agno's and fast-agent's.
     """
 
     llm_url: str | None = None
@@ -31,6 +33,23 @@ class Agent:
     settings: Mapping[str, Any] = field(default_factory=dict)
     model: str = "generic.scripted"
     servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    peers: tuple[str, ...] = ()
+
+
+def with_peers_as_downstreams(agents: Mapping[str, Agent]) -> dict[str, Agent]:
+    """The same agents for the gateway: peers are downstreams at documented addresses, where nothing listens."""
+    peers = dict.fromkeys(peer for agent in agents.values() for peer in agent.peers)
+    ports = {peer: _FIRST_PORT + number for number, peer in enumerate(peers)}
+    servers = {peer: (peer, f"http://localhost:{port}/mcp") for peer, port in ports.items()}
+    return {
+        name: replace(
+            agent,
+            downstreams=(*agent.downstreams, *(servers[peer] for peer in agent.peers)),
+            settings={**agent.settings, **({"port": ports[name]} if name in ports else {})},
+            peers=(),
+        )
+        for name, agent in agents.items()
+    }
 
 
 def write_project(folder: Path, agents: Mapping[str, Agent], *, gateway: Mapping[str, Any] | None = None) -> None:
@@ -76,28 +95,36 @@ def _server(url_or_command: str) -> dict[str, Any]:
 
 
 def _module(name: str, agent: Agent) -> str:
-    """The gateway imports it; run as a program it is fast-agent's own server."""
+    """The gateway imports it; run as a program it is fast-agent's own server, in which peers are agents of its own."""
     servers = [server for server, _ in agent.downstreams]
-    return textwrap.dedent(f"""\
-        import asyncio
-        import sys
-        from pathlib import Path
-
-        from fast_agent import FastAgent
-
-        config = Path(__file__).with_name("{name}.config.yaml")
-        fast = FastAgent("{name}", config_path=str(config), parse_cli_args=__name__ == "__main__")
+    peers = "".join(
+        f'@fast.agent(name="{peer}", instruction="You are {peer}.")\nasync def {peer}() -> None: ...\n\n\n'
+        for peer in agent.peers
+    )
+    options = f"servers={servers!r}, agents={list(agent.peers)!r}"
+    return _MODULE.format(name=name, peers=peers, options=options)
 
 
-        @fast.agent(name="{name}", instruction="You are {name}.", servers={servers!r}, default=True)
-        async def agent() -> None: ...
+_MODULE = textwrap.dedent("""\
+    import asyncio
+    import sys
+    from pathlib import Path
+
+    from fast_agent import FastAgent
+
+    config = Path(__file__).with_name("{name}.config.yaml")
+    fast = FastAgent("{name}", config_path=str(config), parse_cli_args=__name__ == "__main__")
 
 
-        async def main() -> None:
-            async with fast.run():
-                pass
+    {peers}@fast.agent(name="{name}", instruction="You are {name}.", {options}, default=True)
+    async def agent() -> None: ...
 
 
-        if __name__ == "__main__":
-            asyncio.run(main())
-        """)
+    async def main() -> None:
+        async with fast.run():
+            pass
+
+
+    if __name__ == "__main__":
+        asyncio.run(main())
+    """)

@@ -75,6 +75,7 @@ def markdown(results: Results) -> str:
         _table,
         _beside,
         _requests,
+        _mixed,
         providers.section,
         _growth,
         _time,
@@ -137,7 +138,8 @@ def _beside(results: Results) -> str:
 {tables.rows(header, rows)}
 
 `passthrough` has no LLM; `bare` asks one, once; `tooled` asks it twice and calls one tool of one downstream; `far`
-holds three downstreams, each 50 ms away, and uses none; `asking` is `tooled` with a question to the client; `stdio,
+holds three downstreams, each 50 ms away, and uses none; `nested` is `tooled` with another agent in place of the
+downstream, in agno and fast-agent an agent that is a tool; `asking` is `tooled` with a question to the client; `stdio,
 unused` is `bare` with a stdio server. In `forwarded` the downstream receives the caller's token, or one exchanged for
 it; agno cannot forward one, so all its callers share a session. 16 clients, one process per server; `one client` and
 `stdio` have one, and `workers` 64 over one process and two. Answers come at once, in eight pieces. `trust store
@@ -183,6 +185,22 @@ def _requests(results: Results) -> str:
     return f"""## Requests a downstream sees per call
 
 {tables.rows(("server", "a call that", "requests", "which"), rows)}"""
+
+
+def _mixed(results: Results) -> str:
+    mixed = results.get("full", {}).get("mixed")
+    if not mixed:
+        return ""
+    kinds = mixed["kinds"].items()
+    rows = [(kind, *(tables.number(one[key]) for key in ("calls", "p50_ms", "p95_ms"))) for kind, one in kinds]
+    return f"""## A day of a company
+
+{tables.rows(("kind of call", "calls", "p50 ms", "p95 ms"), rows)}
+
+{mixed["calls"]:,} calls in {mixed["seconds"]:g} s, {len(mixed["errors"])} errors,
+{mixed["cpu_ms"]:.1f} ms of CPU per call. 60 % are short turns, 20 % tool calls with the caller's token, 10 % calls of
+two agents at once; 8 % have a history of 1,000 entries, 2 % an image of 1 MB. Models take a second for an answer, in
+30 pieces. Calls begin at 70 % of {mixed["capacity"]:.0f} calls/s, which 200 clients reach that call without a pause."""
 
 
 def _growth(results: Results) -> str:

@@ -7,7 +7,7 @@ import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from benchmarks import asking, at_once, contenders, forwarding, load, mixed, payloads, stdio
+from benchmarks import asking, at_once, contenders, forwarding, load, mixed, payloads, peers, stdio
 from benchmarks.bench import SETTLE_SECONDS
 from benchmarks.contenders import AGNO, FAKES, FAST_AGENT, FAST_AGENT_SHARED_TRUST, FLOOR, GATEWAY, Endpoint
 from benchmarks.figures import Bounds, Figure, difference, figure, ratio
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 MANY_AGENTS = 20
 CORES_FOR_WORKERS = 4
 """Two for the workers, and as many for the load and the stand-ins."""
-_PEER_PORT = 24_299
-"""Documented address of the peer; nothing listens there."""
 
 
 async def measure_all(bench: Bench) -> None:
@@ -52,22 +50,6 @@ async def _bare(servers: Servers) -> None:
 
 async def _tooled(servers: Servers) -> None:
     await _beside_all(servers, "tooled", {}, least=6)
-
-
-async def _nested(servers: Servers) -> None:
-    """An agent that calls a peer once, and an agent that calls a downstream once."""
-    bench = servers.bench
-    tool = contenders.llm_url(bench.llm, "tool")
-    agents = {
-        "tooled": servers.agents["tooled"],
-        "nested": Agent(tool, (("peer", f"http://localhost:{_PEER_PORT}/mcp"),)),
-        "peer": Agent(contenders.llm_url(bench.llm), settings={"port": _PEER_PORT}),
-    }
-    async with contenders.gateway(bench.new_folder(), agents) as endpoints:
-        samples = await bench.rounds("nested", {name: endpoints[name] for name in ("nested", "tooled")})
-    title = "agent that calls a peer once, CPU per call / agent that calls a downstream once"
-    measured = ratio(_cpu(samples["nested"]), _cpu(samples["tooled"]))
-    bench.check("nested", title, measured, Bounds(1.8, 1.5, at_least=False))
 
 
 async def _beside_all(servers: Servers, name: str, more: Mapping[str, Endpoint], *, least: float) -> None:
@@ -229,7 +211,7 @@ SCENARIOS = {
     "passthrough": _passthrough,
     "bare": _bare,
     "tooled": _tooled,
-    "nested": _nested,
+    "nested": peers.measure,
     "asking": asking.measure,
     "forwarded": forwarding.measure,
     "requests": _requests,

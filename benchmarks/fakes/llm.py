@@ -1,8 +1,9 @@
 """A scripted LLM: `python -m benchmarks.fakes.llm`.
 
 The base URL says what it does: `/answer/0/v1` answers at once, `/answer/5/v1` streams its answer over five seconds,
-`/answer/5x200/v1` does so in 200 pieces; `/tool/0/v1` asks once for the tool `lookup_fact`, or for the message tool of
-another agent, and answers when it sees a tool's result; `/tool9/0/v1` asks nine times. `/clock/0/v1` answers with the
+`/answer/5x200/v1` does so in 200 pieces; `/tool/0/v1` asks once for the tool `lookup_fact`, or for another agent, and
+answers when it sees a tool's result; `/tool9/0/v1` asks nine times, for the tools in turn if there are several;
+`/tools/0/v1` asks for all of them at once. `/clock/0/v1` answers with the
 time at which it sends its first text, and waits before it sends the rest. The rest of the path decides the
 wire format: OpenAI's chat completions, or one of `formats`, which do not ask for tools. `GET /connections` returns how
 many connections have carried a request for an answer so far.
@@ -32,8 +33,8 @@ _MORE = " more"
 SECONDS_BETWEEN_PIECES = 0.25
 _MODELS = {"object": "list", "data": [{"id": "scripted", "object": "model"}]}
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
-_MESSAGE_TOOL = "send_message"
-_TOOL_NAME = re.compile(rb'"name":\s*"([\w.-]*(?:' + f"{TOOL}|{_MESSAGE_TOOL}".encode() + rb'))"')
+_TOOL_NAME = re.compile(rb'"name":\s*"([\w.-]*(?:' + TOOL.encode() + rb'|send_message)|agent__\w+)"')
+"""Of a downstream, of an agent of the gateway or agno, or of an agent inside fast-agent's."""
 _STREAMED = re.compile(rb'"stream":\s*true')
 _TOOL_RESULT = re.compile(rb'"role":\s*"tool"')
 
@@ -48,23 +49,26 @@ def answer(request: Request, transport: asyncio.Transport) -> None:
     _asked_on.add(request.connection)
     _, kind, how, *_ = request.path.split("/")
     format_name = formats.of(request.path)
-    tool = _tool_asked_for(request, int(kind[4:] or 1)) if kind.startswith("tool") else None
+    tools = _tools_asked_for(request, kind.removeprefix("tool")) if kind.startswith("tool") else ()
     if format_name == formats.CHAT and not _STREAMED.search(request.body):
-        transport.write(_completion(tool))
+        transport.write(_completion(tools))
     elif kind == "clock":
         _send_the_time(transport)
     elif how == "0":
-        transport.write(STREAM_HEAD + b"".join(_events(format_name, tool, PIECES)) + STREAM_END)
+        transport.write(STREAM_HEAD + b"".join(_events(format_name, tools, PIECES)) + STREAM_END)
     else:
         duration, _, pieces = how.partition("x")
         count = int(pieces or float(duration) / SECONDS_BETWEEN_PIECES)
-        _stream_slowly(transport, _events(format_name, tool, max(1, count)), float(duration))
+        _stream_slowly(transport, _events(format_name, tools, max(1, count)), float(duration))
 
 
-def _tool_asked_for(request: Request, times: int) -> str | None:
-    """Return the tool to ask for, until the request has the results of so many calls."""
-    wanted = _TOOL_NAME.search(request.body)
-    return wanted[1].decode() if wanted and len(_TOOL_RESULT.findall(request.body)) < times else None
+def _tools_asked_for(request: Request, times: str) -> tuple[str, ...]:
+    """Return the tools to ask for: one, until the request has the results of `times` calls, or for "s" all at once."""
+    tools = tuple(dict.fromkeys(name.decode() for name in _TOOL_NAME.findall(request.body)))
+    called = len(_TOOL_RESULT.findall(request.body))
+    if times == "s":
+        return () if called else tools
+    return (tools[called % len(tools)],) if tools and called < int(times or 1) else ()
 
 
 def _stream_slowly(transport: asyncio.Transport, events: Sequence[bytes], seconds: float) -> None:
@@ -84,36 +88,36 @@ def _stream_slowly(transport: asyncio.Transport, events: Sequence[bytes], second
 
 
 def _send_the_time(transport: asyncio.Transport) -> None:
-    opening, *_, finish, end = _chat_events(None, PIECES)
+    opening, *_, finish, end = _chat_events((), PIECES)
     time = f"sent at {perf_counter():.6f}; "
     transport.write(STREAM_HEAD + opening + _event({"choices": [{"index": 0, "delta": {"content": time}}]}))
     asyncio.get_running_loop().call_later(SECONDS_BETWEEN_PIECES, transport.write, finish + end + STREAM_END)
 
 
-def _completion(tool: str | None) -> bytes:
+def _completion(tools: tuple[str, ...]) -> bytes:
     """The whole answer as one JSON document."""
-    message: dict[str, Any] = {"role": "assistant", "content": None if tool else ANSWER}
-    if tool:
-        message["tool_calls"] = [_tool_call(tool)]
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if tool else "stop"}
+    message: dict[str, Any] = {"role": "assistant", "content": None if tools else ANSWER}
+    if tools:
+        message["tool_calls"] = _tool_calls(tools)
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if tools else "stop"}
     return as_json({**_envelope("chat.completion"), "choices": [choice], "usage": _USAGE})
 
 
 @cache
-def _events(format_name: str, tool: str | None, pieces: int) -> Sequence[bytes]:
+def _events(format_name: str, tools: tuple[str, ...], pieces: int) -> Sequence[bytes]:
     """The chunks of a streamed answer, made once."""
-    return _chat_events(tool, pieces) if format_name == formats.CHAT else formats.events(format_name, _texts(pieces))
+    return _chat_events(tools, pieces) if format_name == formats.CHAT else formats.events(format_name, _texts(pieces))
 
 
-def _chat_events(tool: str | None, pieces: int) -> Sequence[bytes]:
+def _chat_events(tools: tuple[str, ...], pieces: int) -> Sequence[bytes]:
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    if tool:
+    if tools:
         deltas += [{"content": "."} for _ in range(pieces - 2)]  # the model thinks aloud, so that slow is slow
-        deltas.append({"tool_calls": [{"index": 0, **_tool_call(tool)}]})
+        deltas.append({"tool_calls": [{"index": index, **call} for index, call in enumerate(_tool_calls(tools))]})
     else:
         deltas += [{"content": text} for text in _texts(pieces)]
     events = [_event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}) for delta in deltas]
-    events.append(_event({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if tool else "stop"}]}))
+    events.append(_event({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if tools else "stop"}]}))
     events.append(_event({"choices": [], "usage": _USAGE}) + chunk(b"data: [DONE]\n\n"))
     return events
 
@@ -126,9 +130,15 @@ def _envelope(kind: str) -> dict[str, Any]:
     return {"id": "chatcmpl-1", "object": kind, "created": 1, "model": "scripted"}
 
 
-def _tool_call(tool: str) -> dict[str, Any]:
-    argument = "message" if tool.endswith(_MESSAGE_TOOL) else "topic"
-    return {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": f'{{"{argument}": "bees"}}'}}
+def _tool_calls(tools: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [
+        {"id": f"call_{number}", "type": "function", "function": {"name": tool, "arguments": _arguments(tool)}}
+        for number, tool in enumerate(tools, 1)
+    ]
+
+
+def _arguments(tool: str) -> str:
+    return json.dumps({"topic" if tool.endswith(TOOL) else "message": "bees"})
 
 
 def _texts(pieces: int) -> tuple[str, ...]:

@@ -266,6 +266,16 @@ def test_document_can_be_made_of_a_part_of_a_run(kept: tuple[str, ...]) -> None:
     assert "## Beside the alternatives" in report.markdown({"full": {**PART, "scenarios": scenarios}})
 
 
+def test_document_has_the_errors_and_the_kinds_of_a_day() -> None:
+    kinds = {"short": {"calls": 1200, "p50_ms": 1010.0, "p95_ms": 1300.0}}
+    day = {"calls": 2000, "seconds": 300, "errors": ["short: TimeoutError: "], "cpu_ms": 9.5, "capacity": 80.4}
+
+    text = report.markdown({"full": {**RESULTS["full"], "mixed": {**day, "kinds": kinds}}})
+
+    assert "2,000 calls in 300 s, 1 errors,\n9.5 ms of CPU per call." in text
+    assert "| short | 1,200 | 1,010 | 1,300 |" in text
+
+
 def test_soak_counts_what_is_more_than_at_the_start() -> None:
     start = {"instances": 3, "tasks": 20, "descriptors": 30, "memory_kb": 100}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import openai
 import pytest
 from google import genai
 
-from benchmarks import contenders, load
+from benchmarks import contenders, load, mixed
 from benchmarks.contenders import Endpoint
 from benchmarks.fakes import downstream, llm
 from benchmarks.fakes.http import Connection, Request
@@ -53,9 +53,11 @@ def fact_of(process: Process, expected: str = downstream.FACT) -> Endpoint:
     return Endpoint(process, "/facts/0/mcp", downstream.TOOL, {"topic": "bees"}, expected)
 
 
-async def ask(process: Process, base: str, messages: list[dict[str, Any]], *, stream: bool = False) -> httpx.Response:
+async def ask(
+    process: Process, base: str, messages: list[dict[str, Any]], *, stream: bool = False, tools: list[Any] = TOOLS
+) -> httpx.Response:
     async with http_client() as http:
-        body = {"model": "scripted", "messages": messages, "tools": TOOLS, "stream": stream}
+        body = {"model": "scripted", "messages": messages, "tools": tools, "stream": stream}
         return await http.post(f"http://{HOST}:{process.port}{base}/chat/completions", json=body)
 
 
@@ -156,6 +158,30 @@ async def test_measuring_counts_calls_and_cpu() -> None:
     assert 0 < sample.p50_ms <= sample.p95_ms
 
 
+async def test_a_mix_of_calls_counts_answers_and_errors_by_kind() -> None:
+    async with serving(downstream.answer) as process, AsyncExitStack() as stack:
+        endpoints = {kind: fact_of(process) for kind in mixed.SHARES}
+        calls = mixed.Calls({**endpoints, "image": fact_of(process, "Bees cannot count.")}, stack)
+        made = await calls.paced(2000, 0.1)
+
+    kinds = calls.kinds()
+    assert made == 200
+    assert set(kinds) == {"short", "forwarded", "orchestrator", "history"}
+    assert sum(one["calls"] for one in kinds.values()) + len(calls.errors) == made
+    assert kinds["short"]["calls"] > kinds["forwarded"]["calls"] > kinds["orchestrator"]["calls"]
+    assert all(error.startswith("image: WrongAnswerError: ") for error in calls.errors)
+    assert calls.errors
+
+
+async def test_capacity_counts_answers_within_its_time() -> None:
+    async with serving(downstream.answer) as process, AsyncExitStack() as stack:
+        calls = mixed.Calls({kind: fact_of(process) for kind in mixed.SHARES}, stack)
+        per_second = await calls.closed(0.05, 0.1)
+
+    everything = sum(one["calls"] for one in calls.kinds().values())
+    assert 0 < per_second * 0.1 < everything
+
+
 async def test_llm_asks_for_the_tool_once_and_then_answers() -> None:
     result = {"role": "tool", "tool_call_id": "call_1", "content": "a fact"}
     async with serving(llm.answer) as process:
@@ -171,6 +197,22 @@ async def test_llm_asks_for_the_tool_as_often_as_its_address_says() -> None:
     async with serving(llm.answer) as process:
         replies = [(await ask(process, "/tool2/0/v1", [result] * count)).json() for count in (1, 2)]
     assert [one["choices"][0]["finish_reason"] for one in replies] == ["tool_calls", "stop"]
+
+
+PEERS = ["first__send_message", "second__send_message", "agent__third"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_llm_asks_for_several_agents_in_turn_or_at_once(stream: bool) -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in ["first__get_health", *PEERS]]
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "an answer"}
+    asked: list[list[str]] = []
+    async with serving(llm.answer) as process:
+        for kind, results in (("tool3", 0), ("tool3", 1), ("tool3", 2), ("tool3", 3), ("tools", 0), ("tools", 3)):
+            said = await ask(process, f"/{kind}/0/v1", [result] * results, stream=stream, tools=tools)
+            asked.append(re.findall(r'"name": "([^"]+)", "arguments": "{\\"message\\": \\"bees\\"}"', said.text))
+
+    assert asked == [PEERS[:1], PEERS[1:2], PEERS[2:], [], PEERS, []]
 
 
 async def test_llm_streams_as_many_pieces_as_its_address_says() -> None:
