@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.bench import Bench
     from benchmarks.contenders import Endpoint
 
-AGENTS = (1, 5, 10, 20)
+AGENTS = (1, 5, 10, 20, 100)
 DOWNSTREAMS = (0, 1, 2, 4, 8)
 HISTORY = (0, 1, 10, 100, 1000)
 IMAGE_KB = (0, 16, 128, 1024, 4096)
