@@ -21,7 +21,7 @@ class Node:
 
 def garbage_is_collected():
     node = weakref.ref(Node())
-    kept = [[] for _ in range(20 * interpreter.YOUNG_OBJECTS)]  # nobody asks the collector: it begins by itself
+    kept = [[] for _ in range(2 * interpreter.YOUNG_OBJECTS_AT_START)]  # nobody asks the collector: it begins by itself
     return node() is None
 
 interpreter.expect_calls()
@@ -41,6 +41,20 @@ print(gc.get_freeze_count() > 50_000, len(gc.get_objects()) < 10_000)
 """
 
     assert prints(program) == "True True"
+
+
+def test_collector_runs_seldom_until_the_start_is_over() -> None:
+    program = """
+collections = []
+gc.callbacks.append(lambda phase, info: collections.append(phase))
+loaded = [[] for _ in range(20 * interpreter.YOUNG_OBJECTS)]
+at_start = len(collections)
+interpreter.set_aside_what_stays()
+more = [[] for _ in range(2 * interpreter.YOUNG_OBJECTS)]
+print(at_start, len(collections) > 0)
+"""
+
+    assert prints(program) == "0 True"
 
 
 def test_garbage_is_collected_before_and_after() -> None:
