@@ -6,7 +6,7 @@ Known only after the listeners are bound (a port may be 0), hence apart from the
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
@@ -41,6 +41,7 @@ class Addresses:
     """
 
     configuration: Configuration
+    _peers: dict[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def registry_port(self) -> int:
@@ -84,12 +85,15 @@ class Addresses:
 
         So too the address of all agents at once, under the name `ALL_AGENTS`.
         """
-        found: dict[str, str] = {}
-        if not self.configuration.per_port:  # first: an agent's documented address may be the same
-            found = dict.fromkeys(self._written_of_all(), ALL_AGENTS)
-        for name in hosted:
-            found |= dict.fromkeys(self._written(name), name)
-        return found
+        names = tuple(hosted)
+        if names not in self._peers:  # each agent's start asks for the addresses of all
+            found: dict[str, str] = {}
+            if not self.configuration.per_port:  # first: an agent's documented address may be the same
+                found = dict.fromkeys(self._written_of_all(), ALL_AGENTS)
+            for name in names:
+                found |= dict.fromkeys(self._written(name), name)
+            self._peers[names] = found
+        return self._peers[names]
 
     def servers(self, agents: Iterable[str]) -> Mapping[str, str]:
         """The address of each of these agents as a server, by name; without those whose port is not known.

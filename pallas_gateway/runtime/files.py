@@ -55,11 +55,11 @@ def files_of_failure(module_name: str, error: BaseException, folder: Path | None
     return {*_places(module_name, folder), *_in_traceback(error, folder)}
 
 
-def loaded_with(module_name: str, folder: Path | None) -> Iterator[tuple[str, Path]]:
-    """Loaded modules of the module's own package, and others that lie in a folder of the project."""
+def loaded_with(module_name: str, folder: Path | None, names: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Yield the loaded ones of `names` that are in the module's own package or in a folder of the project."""
     belongs = belongs_with(module_name, folder)
-    for name, module in list(sys.modules.items()):  # a copy, other threads import
-        file: Any = getattr(module, "__file__", None)
+    for name in names:
+        file: Any = getattr(sys.modules.get(name), "__file__", None)
         if belongs(name, file):
             yield name, Path(file)
 
@@ -108,7 +108,7 @@ def _project_files(folder: Path | None) -> Callable[[str], bool]:
     return partial(_is_inside, inside)
 
 
-@lru_cache(maxsize=16_384)  # the start of each agent compares the files of all loaded modules
+@lru_cache(maxsize=16_384)  # the modules of each package of agents are compared
 def _is_inside(folders: tuple[str, ...], name: str) -> bool:
     path = os.path.normpath(name)
     return path.startswith(folders) and not any(folder in path for folder in _INSTALLED)

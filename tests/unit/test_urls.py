@@ -53,6 +53,12 @@ def test_a_port_that_was_free_to_choose_is_the_one_that_was_bound() -> None:
     assert one.peers(["search"])["http://localhost:43210/agents/search/mcp"] == "search"
 
 
+def test_addresses_of_peers_are_made_once_for_all_agents() -> None:
+    one = addresses()
+    assert one.peers(["search"]) is one.peers(["search"])
+    assert one.peers(["search"]) != one.peers(["search", "tech_research"])
+
+
 @pytest.mark.parametrize("per_port", [False, True])
 def test_agent_that_is_not_there_is_named_as_a_resource_without_an_error(per_port: bool) -> None:
     one = addresses(per_port=per_port, host="agents.example.com")

@@ -52,7 +52,7 @@ def prepare() -> None:
 
     def load_provider_class(provider: Provider) -> Any:
         if provider in loaded:  # without the lock, which a thread may hold that imports another library
-            return _repaired(original(provider))
+            return original(provider)
         with _loading:
             llm_class = _repaired(original(provider))
             loaded.add(provider)

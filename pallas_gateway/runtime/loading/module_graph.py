@@ -119,6 +119,7 @@ class ProjectModules:
         self._loaded: dict[str, _Loaded] = {}
         self._imports: dict[str, set[str]] = {}
         self._watched: dict[str, dict[Path, Stamp]] = {}
+        self._examined: dict[str, set[str]] = {}  # by package of agents' modules: the modules examined so far
 
     @contextmanager
     def importing(self, module_name: str, watched: Iterable[Path] = ()) -> Iterator[None]:
@@ -178,8 +179,13 @@ class ProjectModules:
         changed = {name for name, one in loaded.items() if stamp(one.path) != one.stamp}
         for module_name in self._watched.keys() - busy:
             changed |= self._read_with_watched(module_name)
+        if not changed:
+            return
         outdated = {name for name in loaded if changed & self._with_imports(name)}
-        for name in (outdated | changed) - busy:
+        removed = (outdated | changed) - busy
+        for examined in self._examined.values():
+            examined.difference_update(removed)
+        for name in removed:
             if (one := self._loaded.pop(name, None)) is not None:
                 forget_compiled(one.path)
             self._imports.pop(name, None)
@@ -196,11 +202,15 @@ class ProjectModules:
         del self._watched[module_name]
         for path in files:
             forget_compiled(path)
-        themselves = {name for name, path in loaded_with(module_name, self._folder) if path in files}
+        themselves = {name for name, path in loaded_with(module_name, self._folder, set(sys.modules)) if path in files}
         return self._with_imports(module_name) | themselves
 
     def _note_files(self, module_name: str, since: int) -> None:
-        for name, path in list(loaded_with(module_name, self._folder)):
+        examined = self._examined.setdefault(module_name.rpartition(".")[0], set())
+        loaded = set(sys.modules)  # a copy, because other threads import
+        unknown = loaded - examined | self._loaded.keys()  # a failed start may have replaced known ones
+        examined |= loaded
+        for name, path in loaded_with(module_name, self._folder, unknown):
             module = sys.modules.get(name)
             known = self._loaded.get(name)
             if module is not None and (known is None or known.module() is not module):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import fast_agent.config
 import fast_agent.paths
 import pytest
 from fast_agent.agents.agent_types import AgentConfig
 from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.config import GenericSettings, Settings
+from fast_agent.core.exceptions import ConfigFileError
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.skills.registry import SkillRegistry
 from mcp_types import TextContent
@@ -89,3 +91,35 @@ def test_a_few_environments_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for retries in range(20):
         monkeypatch.setenv("LLM_RETRIES", str(retries))
         assert Settings().llm_retries == retries
+
+
+SETTINGS_FILES = {
+    "settings": "default_model: a.b\nmcp:\n  servers: {one: {url: '${URL:-http://localhost}'}}\nllm_retries: 0x3\n",
+    "nothing": "",
+    "a list": "- one\n",
+    "text outside ASCII": "default_model: \u00fc\n",
+}
+
+
+@pytest.mark.parametrize("text", SETTINGS_FILES.values(), ids=SETTINGS_FILES)
+def test_settings_files_are_read_as_by_fast_agent(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.prepare()
+    monkeypatch.setenv("URL", "http://configured")
+    original = inspect.unwrap(fast_agent.config.load_yaml_mapping)
+    (path := tmp_path / "fast-agent.yaml").write_text(text, encoding="utf-8")
+
+    assert fast_agent.config.load_yaml_mapping is not original
+    assert fast_agent.config.load_yaml_mapping(path) == original(path)
+    assert fast_agent.config.load_yaml_mapping(tmp_path / "missing.yaml") == original(None) == {}
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: !unknown 1", "\x07"])
+def test_unreadable_settings_file_has_the_error_of_fast_agent(text: str, tmp_path: Path) -> None:
+    patches.prepare()
+    (path := tmp_path / "fast-agent.yaml").write_text(text)
+
+    with pytest.raises(ConfigFileError) as raised:
+        fast_agent.config.load_yaml_mapping(path)
+    with pytest.raises(ConfigFileError) as expected:
+        inspect.unwrap(fast_agent.config.load_yaml_mapping)(path)
+    assert str(raised.value) == str(expected.value)

@@ -8,6 +8,7 @@ import os
 import py_compile
 import sys
 from time import time_ns
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,13 +64,24 @@ class Files:
             self.load(module)
 
 
+class Library(ModuleType):
+    """A loaded module that counts how often its file is read."""
+
+    times_examined = 0
+
+    @property
+    def __file__(self) -> str:  # type: ignore[override]
+        self.times_examined += 1
+        return "/elsewhere/library.py"
+
+
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     one = Files(tmp_path)
     yield one
-    for name in [name for name in sys.modules if name.startswith(one.name)]:
+    for name in [name for name in sys.modules if one.name in name]:
         del sys.modules[name]
 
 
@@ -109,6 +121,28 @@ def test_an_import_of_a_loaded_module_counts_with_all_that_the_module_had_import
         files.write(agent, "from . import helper")
         files.load(agent)
     assert files.behind("second") == {"second.py", "helper.py", "deepest.py", "__init__.py"}
+
+
+def test_loaded_module_is_examined_once_for_all_agents_of_a_package(files: Files) -> None:
+    library = Library("library_of_" + files.name)
+    sys.modules[library.__name__] = library
+    for agent in ("first", "second", "third"):
+        files.write(agent, "")
+        files.load(agent)
+
+    assert library.times_examined == 1
+
+
+def test_module_that_is_imported_again_by_a_call_is_examined_again(files: Files) -> None:
+    files.write("helper", "")
+    files.write("agent", "from . import helper")
+    files.load("agent")
+    files.write("helper", "WORD = 2")
+    files.project.forget_outdated()
+    importlib.import_module(f"{files.name}.helper")  # outside of an import of an agent
+    files.load("agent")
+
+    assert files.behind("agent") == {"agent.py", "helper.py", "__init__.py"}
 
 
 def test_modules_that_a_loaded_one_imported_by_name_count_for_its_later_importers_too(files: Files) -> None:
