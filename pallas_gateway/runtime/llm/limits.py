@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from contextlib import aclosing
 from functools import partial
 from http import HTTPStatus
 from time import monotonic
@@ -81,19 +82,20 @@ class _Limited(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         busy = 0.0
-        async for raw in self._stream:
-            for piece in self._pieces_of(raw):
-                self._left -= len(piece)
-                if self._left < 0:
-                    if self._is_error:
-                        return
-                    raise too_long()
-                began = monotonic()
-                yield piece
-                busy += monotonic() - began
-                if busy > self._busy_seconds:
-                    busy = 0.0
-                    await asyncio.sleep(0)
+        async with aclosing(aiter(self._stream)) as stream:  # left open, asyncio would close it in a task of its own
+            async for raw in stream:
+                for piece in self._pieces_of(raw):
+                    self._left -= len(piece)
+                    if self._left < 0:
+                        if self._is_error:
+                            return
+                        raise too_long()
+                    began = monotonic()
+                    yield piece
+                    busy += monotonic() - began
+                    if busy > self._busy_seconds:
+                        busy = 0.0
+                        await asyncio.sleep(0)
 
     async def aclose(self) -> None:
         """Close the connection's stream."""

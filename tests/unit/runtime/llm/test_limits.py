@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from typing import TYPE_CHECKING
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
@@ -156,3 +157,20 @@ async def test_a_redirect_within_a_server_is_followed(location: str) -> None:
 
     async with client_of(answer) as client:
         assert (await client.post(URL, headers={"x-api-key": "key"})).text == "key"
+
+
+async def test_a_body_that_is_left_is_closed_without_a_task_of_its_own() -> None:
+    tasks: list[asyncio.Task[None]] = []
+
+    def begin(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
+        tasks.append(task := asyncio.Task(work, loop=loop, **options))
+        return task
+
+    body = Body(PIECE, is_endless=True)
+    async with client_of(lambda _: httpx2.Response(200, stream=body)) as client:
+        asyncio.get_running_loop().set_task_factory(begin)
+        async with client.stream("POST", URL) as response, aclosing(response.aiter_bytes()) as pieces:
+            assert await anext(pieces) == PIECE
+        await asyncio.sleep(0)  # in which asyncio begins tasks for generators that were left
+
+    assert tasks == []
