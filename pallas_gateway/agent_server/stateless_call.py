@@ -138,6 +138,8 @@ class _Client:
             while not await self._leaves_within(self._ping_seconds):
                 comment = f": ping - {datetime.now(UTC)}\r\n\r\n".encode()
                 await self._send({"type": "http.response.body", "body": comment, "more_body": True})
+        except asyncio.CancelledError:
+            return  # the call has ended; raised, its traceback would keep the task and its frames in a cycle
         except OSError:
             pass  # by ASGI's own rules this, too, is how a server tells of a closed connection
         except Exception as failure:  # noqa: BLE001  whatever it is, the call must not go on unwatched

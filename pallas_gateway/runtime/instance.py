@@ -28,6 +28,7 @@ from pallas_gateway.runtime.call.messages import (
 )
 from pallas_gateway.runtime.call.parameters import AppliedParameters
 from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.downstreams.connecting import attach
 from pallas_gateway.runtime.downstreams.credentials import token_endpoint_waited_for
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
@@ -293,6 +294,8 @@ class FastAgentInstance:
             raise
         finally:
             slow.cancel()
+        engine.break_cycles(self._session)
+        self._generation = None  # whose context refers to this instance
 
 
 def _suspended_while_asking(deadline: asyncio.Timeout) -> AbstractContextManager[None]:

@@ -1,8 +1,9 @@
-"""The asyncio tasks that a call takes: each costs CPU, and has to be cancelled when the call ends."""
+"""The asyncio tasks of a call and the objects that it leaves in reference cycles: each costs CPU."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
 import pallas_gateway
 from pallas_gateway.web.app import create_app
@@ -22,6 +24,8 @@ from tests.support.scripted_llm import call_tools, say, scripted_llm
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
+    from starlette.types import ASGIApp
+
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Turn
 
@@ -32,6 +36,9 @@ TASKS = ["client", "call", "generate", "dispose"]
 """Besides the task of the HTTP request, which sends the notifications. The instance is made in an eager task, which the
 event loop never schedules. Connections to downstreams and to LLMs have tasks of their libraries."""
 CONNECTIONS = PACKAGE / "runtime" / "llm"
+OF_A_CALL = ("pallas_gateway.", "fast_agent.")
+DISPLAYS = "fast_agent.ui."
+"""Their cycles have two objects each."""
 _of_the_call: ContextVar[bool] = ContextVar("of_the_call", default=False)
 
 
@@ -42,14 +49,50 @@ async def test_a_call_takes_four_tasks_of_the_gateway(message: str, meta: dict[s
         servers = {"tools": {"transport": "http", "url": tools.url}}
         project = write_project(tmp_path, {"solo": Agent(["tools"])}, llm_url=llm.base_url, servers=servers)
         async with running(project) as served:
+            app = app_of(served)
             for _ in range(WARM_UP_CALLS):
-                await call(served, message, meta)
+                await call(app, message, meta)
                 await until_idle(served)
             with counting() as begun:
-                await call(served, message, meta)
+                await call(app, message, meta)
                 await until_idle(served)
 
     assert [task.get_name().split()[0] for task in begun] == TASKS
+
+
+def test_a_call_leaves_no_objects_to_the_garbage_collector(tmp_path: Path) -> None:
+    async def left_by_calls() -> list[str]:
+        async with scripted_llm(lambda _: say("Done.")) as llm:
+            project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
+            async with running(project) as served:
+                app = app_of(served)
+                await call(app, "leave it", {})
+                with left_in_cycles() as left:
+                    for _ in range(3):  # the socket to the LLM keeps the scope of its last call
+                        await call(app, "leave it", {})
+                        await until_idle(served)
+        return left
+
+    # asyncio's own loop keeps the contexts of cancelled timers.
+    assert asyncio.run(left_by_calls(), loop_factory=uvloop.new_event_loop) == []
+
+
+@contextmanager
+def left_in_cycles() -> Iterator[list[str]]:
+    """The types of the gateway's and fast-agent's objects that only the garbage collector frees after the block."""
+    left: list[str] = []
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        yield left
+        gc.collect()
+        types = [f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage]
+        left += [name for name in types if name.startswith(OF_A_CALL) and not name.startswith(DISPLAYS)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 def use_if_told(request: LlmRequest) -> Turn:
@@ -59,9 +102,12 @@ def use_if_told(request: LlmRequest) -> Turn:
     return say("Done.")
 
 
-async def call(served: Running, message: str, meta: dict[str, Any]) -> None:
+def app_of(served: Running) -> ASGIApp:
+    return create_app(served.gateway, {1: PortRoutes(agents_by_path=True)})
+
+
+async def call(app: ASGIApp, message: str, meta: dict[str, Any]) -> None:
     """One call over ASGI: no listener and no client of the test has tasks of its own in it."""
-    app = create_app(served.gateway, {1: PortRoutes(agents_by_path=True)})
     params = {"name": "send_message", "arguments": {"message": message}, "_meta": meta}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
     incoming = [{"type": "http.request", "body": body, "more_body": False}]
