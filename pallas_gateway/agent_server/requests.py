@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 SESSION_HEADER = "mcp-session-id"
 LONGEST_ANSWER = QuestionLimits().answer_characters
 """Bytes of a client's answer to a question; a longer one is refused."""
+_LONGEST_SEARCHED = 64 * 1024
 _NOBODY = Caller(grants=NOTHING)
 _log = logging.getLogger("pallas.agent_server")
 
@@ -65,7 +66,7 @@ class McpRequest:
     @property
     def initializes(self) -> bool:
         """True for an `initialize` request."""
-        return b'"initialize"' in self.body and _method_of(self._envelope) == "initialize"
+        return self._has_method("initialize")
 
     @property
     def capabilities(self) -> object:
@@ -91,7 +92,7 @@ class McpRequest:
     @property
     def call(self) -> JSONRPCRequest | None:
         """A well-formed `tools/call`; None if the body is anything else."""
-        if b'"tools/call"' not in self.body or _method_of(self._envelope) != "tools/call":
+        if not self._has_method("tools/call"):
             return None
         try:
             return JSONRPCRequest.model_validate(self._envelope, by_name=False)
@@ -124,6 +125,15 @@ class McpRequest:
     def calls_agent(self) -> bool:
         """True for a call of any tool but `get_health`."""
         return self.tool not in (None, GET_HEALTH)
+
+    def _has_method(self, method: str) -> bool:
+        """Return true for a request of this method; a short body without its name is not parsed.
+
+        A long body is that of a call, which is parsed in any case: a search in an image takes as long as the parser.
+        """
+        if len(self.body) <= _LONGEST_SEARCHED and f'"{method}"'.encode() not in self.body:
+            return False
+        return bool(_method_of(self._envelope) == method)
 
     @cached_property
     def _envelope(self) -> Any:

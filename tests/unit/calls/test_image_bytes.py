@@ -82,3 +82,13 @@ def test_base64_is_what_can_be_decoded(text: str) -> None:
     except (binascii.Error, ValueError):
         can_be_decoded = False
     assert is_base64(text) is can_be_decoded
+
+
+@pytest.mark.parametrize("length", [64 * 1024 + 4, 64 * 1024 + 8, 3 * 64 * 1024])
+@pytest.mark.parametrize("wrong", "=-_ é")
+def test_a_wrong_character_is_found_wherever_it_is(length: int, wrong: str) -> None:
+    text = "Az09" * (length // 4)
+    assert is_base64(text)
+    assert is_base64(f"{text[:-4]}AB==")
+    for at in (0, 1, 64 * 1024 - 1, 64 * 1024, length - 5, length - 4):
+        assert not is_base64(text[:at] + wrong + text[at + 1 :])

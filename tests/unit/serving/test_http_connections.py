@@ -178,3 +178,19 @@ async def test_a_tls_connection_is_dropped_whose_client_does_not_answer_that_it_
         with suppress(OSError):
             client.close()
             await client.wait_closed()
+
+
+async def test_a_large_body_is_read_in_large_pieces() -> None:
+    reader, handled = asyncio.StreamReader(), list[int]()
+    reader.feed_data(bytes(512 * 1024))
+    reader.feed_eof()
+
+    async def handle(event: Any) -> None:
+        handled.append(len(event.data))
+
+    unused: Any = None
+    connection: Any = Connection(unused, asyncio.get_running_loop(), Settings(), unused, unused, reader, unused)
+    connection.protocol = SimpleNamespace(handle=handle)
+    await connection._read()
+
+    assert handled == [256 * 1024, 256 * 1024]
