@@ -16,7 +16,7 @@ from pallas_gateway.calls.asking import NO_QUESTIONS
 from pallas_gateway.limits import LlmLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
     from weakref import WeakMethod
 
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
@@ -96,6 +96,7 @@ class CallScope:
         questions: of the call, for its caller.
         served: the name of the agent that was called, in its own module.
         journal: the `journal.Journal` of the call, if another process can resume it.
+        images: of the call, as base64.
         on_llm_repeat: is called with an LLM that is about to repeat a request.
         llm_limits: of the requests to providers.
         llm: runs the current turn.
@@ -114,6 +115,7 @@ class CallScope:
     questions: Questions = NO_QUESTIONS
     served: str | None = None
     journal: Any = None
+    images: Sequence[str] = ()
     on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
     llm_limits: LlmLimits = field(default_factory=LlmLimits)
     # One LLM turn

@@ -264,7 +264,10 @@ class FastAgentInstance:
         await parameters.choose_model(self._agents, self._served)
         await self._connect()
         parameters.apply(self._agents, self._served)
-        messages = [to_fast_agent(message) for message in (*call.history, call.message)]
+        turns = (*call.history, call.message)
+        if images := [image.data for turn in turns for image in turn.images]:
+            current_scope.set(replace(current_scope.get(), images=images))  # for the rest of this task
+        messages = [to_fast_agent(message) for message in turns]
         agent = self._agents[self._served]
         if self._is_workflow:
             return await self._session.generate(messages, agent_name=self._served)

@@ -299,6 +299,27 @@ async def test_a_model_with_vision_sees_the_images_of_the_turn_and_of_the_histor
     assert not answer.is_error
 
 
+async def test_large_images_reach_the_model_whole_and_again_where_a_request_is_repeated(tmp_path: Path) -> None:
+    large = [
+        {"data": base64.b64encode(b"\x89PNG\r\n\x1a\n" + byte * 1_000_000).decode(), "mime_type": "image/png"}
+        for byte in (b"1", b"2")
+    ]
+    again = fail(503, headers={"x-should-retry": "true", "retry-after-ms": "1"})
+    async with scripted_llm([say("I see"), again, say("I see")]) as llm:
+        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
+        async with running(project) as served:
+            for _ in range(2):  # the first request of a client is the library's
+                history = [{"role": "user", "content": 'é"', "images": large[:1]}]
+                answer = await ask(served.url("scribe"), "compare", images=large, history=history)
+                assert answer.text == "I see"
+
+        first, *others = llm.requests
+        urls = [f"data:image/png;base64,{image['data']}" for image in large]
+        assert images_seen(first) == [urls[:1], urls]
+        assert [request.body for request in others] == [first.body] * 2
+        assert {request.headers["content-length"] for request in llm.requests} == {first.headers["content-length"]}
+
+
 async def test_two_agents_may_declare_different_things_of_one_model(tmp_path: Path) -> None:
     agents = {
         "scribe": Agent(settings={"model_capabilities": NO_VISION}),

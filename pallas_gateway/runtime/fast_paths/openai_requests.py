@@ -1,4 +1,4 @@
-"""Requests to an OpenAI API, built from the first request of their client. Imported once an LLM is used.
+"""Requests to an OpenAI API, built from a template of their client. Imported once an LLM is used.
 
 The OpenAI library builds address and headers of each request from the settings of the client. Only the body differs.
 """
@@ -15,6 +15,7 @@ from openai._utils._json import openapi_dumps
 from pydantic_core import to_json
 
 from pallas_gateway.runtime.fast_paths.openai_messages import PlainMessages
+from pallas_gateway.runtime.fast_paths.streamed_bodies import StreamedBody, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,15 +49,15 @@ class _Templates:
         if not _is_plain_post(options) or self._idempotency_header is not None:
             return build(options, retries_taken=retries_taken)
         key = (options.url, *sorted(options.security.items()), self.api_key, retries_taken)
-        if (template := self._templates.get(key)) is not None:
-            body: Any = options.json_data
-            is_plain = type(body.get("messages")) is PlainMessages
-            return template.request((to_json if is_plain else openapi_dumps)(body))
-        request = build(options, retries_taken=retries_taken)
-        if len(self._templates) >= KEPT_TEMPLATES:
-            self._templates.clear()  # keys change, and old ones do not come back
-        self._templates[key] = _Template.of(request)
-        return request
+        if (template := self._templates.get(key)) is None:
+            without_body = options.model_copy(update={"json_data": {}})
+            template = _Template.of(build(without_body, retries_taken=retries_taken))
+            if len(self._templates) >= KEPT_TEMPLATES:
+                self._templates.clear()  # keys change, and old ones do not come back
+            self._templates[key] = template
+        body: Any = options.json_data
+        is_plain = type(body.get("messages")) is PlainMessages
+        return template.request(encoded(body, to_json if is_plain else openapi_dumps))
 
 
 def _is_plain_post(options: FinalRequestOptions) -> bool:
@@ -85,5 +86,11 @@ class _Template(NamedTuple):
         del headers["content-length"]
         return cls(request.url, headers, dict(request.extensions))  # which `request` may change
 
-    def request(self, body: bytes) -> httpx2.Request:
-        return httpx2.Request("POST", self.url, headers=self.headers, content=body, extensions=dict(self.extensions))
+    def request(self, body: bytes | StreamedBody) -> httpx2.Request:
+        content: Any = {"content": body}
+        headers = self.headers
+        if isinstance(body, StreamedBody):
+            content = {"stream": body}
+            headers = headers.copy()
+            headers["content-length"] = str(len(body))
+        return httpx2.Request("POST", self.url, headers=headers, **content, extensions=dict(self.extensions))
