@@ -37,6 +37,7 @@ from pallas_gateway.runtime.compat.engine import get_settings_apart
 from pallas_gateway.runtime.compat.requirements import check_names, check_reads
 from pallas_gateway.runtime.downstreams import (
     connecting,
+    listed_connections,
     manager,
     shared_clients,
     shutdown,
@@ -83,6 +84,7 @@ _RELIED_ON: ReliedOn = (
     (fastagent_llm, "_mcp_metadata_var", ()),
     *((module, "CONTROL_MESSAGE_SAVE_HISTORY", ()) for module in _CONTROL_MESSAGE_READERS),
     *connecting.RELIED_ON,
+    *listed_connections.RELIED_ON,
     *manager.RELIED_ON,
     *shared_clients.RELIED_ON,
     *shutdown.RELIED_ON,

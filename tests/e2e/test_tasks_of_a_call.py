@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -19,7 +20,8 @@ from pallas_gateway.web.app import create_app
 from pallas_gateway.web.port_routes import PortRoutes
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
-from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -39,6 +41,7 @@ CONNECTIONS = PACKAGE / "runtime" / "llm"
 OF_A_CALL = ("pallas_gateway.", "fast_agent.")
 DISPLAYS = "fast_agent.ui."
 """Their cycles have two objects each."""
+LIBRARIES = re.compile(r"site-packages/(fast_agent/mcp|mcp/client|mcp/shared)/")
 _of_the_call: ContextVar[bool] = ContextVar("of_the_call", default=False)
 
 
@@ -93,6 +96,35 @@ def left_in_cycles() -> Iterator[list[str]]:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
+
+
+async def test_a_used_downstream_keeps_no_task_while_the_model_answers(tmp_path: Path) -> None:
+    answering = Gate()
+
+    def use_then_wait(request: LlmRequest) -> Turn:
+        return hang(answering, say("Done.")) if request.tool_results else use_if_told(request)
+
+    async with stateless_downstream() as tools, scripted_llm(use_if_told) as llm:
+        servers = {"tools": {"transport": "http", "url": tools.url}}
+        project = write_project(tmp_path, {"solo": Agent(["tools"])}, llm_url=llm.base_url, servers=servers)
+        async with running(project) as served:
+            await call(app_of(served), "use it", {})
+            await until_idle(served)
+            before = connection_tasks()
+            llm.script = use_then_wait
+            async with asyncio.TaskGroup() as calls:
+                calls.create_task(call(app_of(served), "use it", {}))
+                await answering.wait_for_entered()
+                during = connection_tasks()
+                answering.open()
+
+    assert during == before
+
+
+def connection_tasks() -> list[str]:
+    """The running tasks of the libraries' connections to MCP servers."""
+    code = [getattr(task.get_coro(), "cr_code", NO_CODE) for task in asyncio.all_tasks()]
+    return sorted(one.co_qualname for one in code if LIBRARIES.search(one.co_filename))
 
 
 def use_if_told(request: LlmRequest) -> Turn:

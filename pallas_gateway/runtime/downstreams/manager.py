@@ -8,33 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from copy import copy
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import httpx2
 from fast_agent.core.exceptions import ServerInitializationError, walk_exception_chain
-from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
-from mcp.client import Client
 from mcp.client.session import ClientSession
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic_core import to_json
 
+from pallas_gateway.runtime.downstreams.listed_connections import PrimedConnection, StatelessServer, stateless_server
 from pallas_gateway.runtime.downstreams.program_process import ProgramError
-from pallas_gateway.runtime.downstreams.program_transport import connection
 from pallas_gateway.runtime.downstreams.shutdown import BoundedShutdown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    import httpx2
+    from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context
+    from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
+    from fast_agent.mcp.client_connection import MCPClientConnection
     from fast_agent.mcp.mcp_aggregator import NamespacedTool
     from fast_agent.mcp_server_registry import ServerRegistry
-    from mcp.client import Transport
     from mcp_types import CallToolResult, DiscoverResult
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
@@ -54,11 +50,9 @@ RELIED_ON: ReliedOn = (
     (MCPConnectionManager, "reconnect_server", ("self", "server_name")),
     *((MCPConnectionManager, f"_suppress_mcp_{name}_errors", ("self",)) for name in _FILTERED),
     (MCPConnectionManager, "_client_connection_factory", ("self", "server_conn_holder", "server_name")),
-    *((ServerConnection, name, ()) for name in ("_callback_runtime", "_error_occurred")),
+    (ServerConnection, "_callback_runtime", ()),
     *((ServerConnection, name, ()) for name in ("client", "server_config", "server_instructions")),
     (ServerConnection, "cancel_lifecycle", ("self",)),
-    (MCPClientConnection, "__init__", ("transport", "callbacks", "read_timeout_seconds", "cache", "protocol_mode")),
-    *((Client, name, ()) for name in ("mode", "prior_discover")),
     *((ClientSession, name, ()) for name in ("_tool_output_schemas", "_tool_output_validators", "_x_mcp_header_maps")),
     (ClientSession, "_absorb_tool_listing", ("self", "result", "complete")),
     (ClientSession, "validate_tool_result", ("self", "name", "result")),
@@ -120,12 +114,24 @@ class ServerListing(Listing):
         session._tool_output_schemas = dict(self.schemas)
         session._x_mcp_header_maps = dict(self.header_maps)
         session._tool_output_validators = dict(self._validators)
+        check = session.validate_tool_result
 
-    def absorb(self, session: ClientSession) -> None:
-        """Keep the schemas that `session` has compiled, unless it received another listing."""
-        for tool, validator in session._tool_output_validators.items():
-            if validator.schema is self.schemas.get(tool):
-                self._validators[tool] = validator
+        async def validate_tool_result(name: str, result: CallToolResult) -> None:
+            try:
+                await check(name, result)
+            except RuntimeError:  # the result does not fit its schema; the listing may be out of date
+                await session.list_tools()
+                await check(name, result)
+                self.on_outdated()
+            self._absorb(session, name)
+
+        session.validate_tool_result = validate_tool_result  # type: ignore[method-assign]
+
+    def _absorb(self, session: ClientSession, tool: str) -> None:
+        """Keep the schema that `session` has compiled for a tool, unless it received another listing."""
+        validator = session._tool_output_validators.get(tool)
+        if validator is not None and validator.schema is self.schemas.get(tool):
+            self._validators[tool] = validator
 
 
 def _once(name: str) -> Callable[[MCPConnectionManager], None]:
@@ -154,21 +160,45 @@ class LazyConnectionManager(BoundedShutdown):
         self.peers: Mapping[str, Any] = {}  # like `ServerConnection`; see runtime/call/peers.py
         self.factories: dict[str, Callable[[ServerConnection], MCPClientConnection]] = {}
         self._connecting: dict[str, asyncio.Lock] = {}
+        self._stateless: dict[str, StatelessServer] = {}
 
     async def get_server(self, server_name: str, **options: Any) -> ServerConnection:
         """Return the connection to a server, and open it if there is none; with a listing, within a time limit."""
         if (peer := self.peers.get(server_name)) is not None:
             peer._callback_runtime = options["callback_runtime"]
             return cast("ServerConnection", peer)
+        if (stateless := self._stateless_server(server_name, **options)) is not None:
+            return cast("ServerConnection", stateless)
         async with self._alone(server_name):
             return await super().get_server(server_name, **options)
 
     async def reconnect_server(self, server_name: str, **options: Any) -> ServerConnection:
         """Replace the connection to a server; as `get_server`."""
-        if server_name in self.peers:
+        if server_name in self.peers or self._is_stateless(server_name):
             return await self.get_server(server_name, **options)
         async with self._alone(server_name):
             return await super().reconnect_server(server_name, **options)
+
+    def _is_stateless(self, server: str) -> bool:
+        listing = self.listings.get(server)
+        return isinstance(listing, ServerListing) and listing.discovered is not None and listing.program is None
+
+    def _stateless_server(
+        self,
+        server: str,
+        *,
+        callback_runtime: MCPClientCallbackRuntime,
+        server_config: MCPServerSettings | None = None,
+        **_: Any,
+    ) -> StatelessServer | None:
+        if (known := self._stateless.get(server)) is not None:
+            return known
+        config = server_config or self.server_registry.get_server_config(server)
+        if config is None or not self._is_stateless(server):
+            return None
+        listing = cast("ServerListing", self.listings[server])
+        self._stateless[server] = made = stateless_server(listing, config, callback_runtime)
+        return made
 
     @asynccontextmanager
     async def _alone(self, server: str) -> AsyncIterator[None]:
@@ -203,72 +233,6 @@ class LazyConnectionManager(BoundedShutdown):
         if (make := self.factories.get(options["server_name"])) is not None:
             return lambda: make(server_conn_holder[0])
         return super()._client_connection_factory(server_conn_holder, **options)
-
-
-class PrimedConnection(MCPClientConnection):
-    """A connection of one call to a downstream with a cached listing."""
-
-    def __init__(self, server: ServerConnection, listing: ServerListing) -> None:
-        config = server.server_config
-        super().__init__(
-            _transport(server, listing),
-            server._callback_runtime,
-            read_timeout_seconds=config.read_timeout_seconds,
-            cache=False,
-            protocol_mode="legacy" if listing.discovered is None else "auto",
-        )
-        self._listing = listing
-        if listing.discovered is not None:
-            self.client.mode = LATEST_MODERN_VERSION
-            self.client.prior_discover = listing.discovered
-
-    async def __aenter__(self) -> MCPClientConnection:
-        await super().__aenter__()
-        session = self.client.session
-        self._listing.prime(session)
-        check = session.validate_tool_result
-
-        async def validate_tool_result(name: str, result: CallToolResult) -> None:
-            try:
-                await check(name, result)
-            except RuntimeError:  # the result does not fit its schema; the listing may be out of date
-                await session.list_tools()
-                await check(name, result)
-                self._listing.on_outdated()
-
-        session.validate_tool_result = validate_tool_result  # type: ignore[method-assign]
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        self._listing.absorb(self.client.session)
-        await super().__aexit__(*error)
-
-
-def _transport(server: ServerConnection, listing: ServerListing) -> Transport:
-    if listing.program is not None:
-        greeting = listing.program.discovery if listing.discovered is not None else None
-        return connection(listing.program, partial(_mark_ended, server), greeting=greeting)
-    if listing.http_client is None:
-        raise TypeError("a listing without a way to its server")
-    return streamable_http_client(server.server_config.url or "", http_client=_sender(listing, listing.http_client))
-
-
-def _mark_ended(server: ServerConnection) -> None:
-    """Have the next tool call of the call connect again."""
-    server._error_occurred = True
-
-
-def _sender(listing: ServerListing, http_client: httpx2.AsyncClient) -> httpx2.AsyncClient:
-    """The HTTP client of one connection.
-
-    In the initialize era a load balancer may use a cookie to route a session to its server: the cookie is kept until
-    the end of the session, which is the end of the call.
-    """
-    if listing.discovered is not None:
-        return http_client
-    client = copy(http_client)  # the same sockets
-    client.cookies = httpx2.Cookies()
-    return client
 
 
 def connections_of(aggregator: MCPAggregator) -> LazyConnectionManager:

@@ -302,16 +302,29 @@ async def test_compiled_schemas_are_shared_as_long_as_they_are_those_that_are_kn
         server.tools["one"] = ChangingTool({"n": 1}, {"type": "object"})
         asked.ask()
         offer = await known(asked, "one")
-    first, second, third, fourth = (cast("Any", SimpleNamespace()) for _ in range(4))
-    offer.prime(first)
-    offer.prime(second)
-    compiled = SimpleNamespace(schema=first._tool_output_schemas["one"])
-    first._tool_output_validators["one"] = compiled
-    second._tool_output_validators["one"] = SimpleNamespace(schema={"type": "object", "required": ["t"]})
-    offer.absorb(first)
-    offer.absorb(second)
-    offer.prime(third)
-    assert third._tool_output_validators == {"one": compiled}
+    first, second, third, fourth = CompilingSession(), CompilingSession(), CompilingSession(), CompilingSession()
+    offer.prime(cast("Any", first))
+    offer.prime(cast("Any", second))
+    second._tool_output_schemas["one"] = {"type": "object", "required": ["t"]}  # it has received another listing
+    await second.validate_tool_result("one", None)
+    await first.validate_tool_result("one", None)
+    offer.prime(cast("Any", third))
+    assert third._tool_output_validators == first._tool_output_validators
     third._tool_output_validators.clear()
-    offer.prime(fourth)
-    assert fourth._tool_output_validators == {"one": compiled}
+    offer.prime(cast("Any", fourth))
+    assert fourth._tool_output_validators == first._tool_output_validators
+
+
+class CompilingSession:
+    """A session that accepts each result and keeps the compiled schema of its tool."""
+
+    def __init__(self) -> None:
+        self._tool_output_schemas: dict[str, Any] = {}
+        self._x_mcp_header_maps: dict[str, Any] = {}
+        self._tool_output_validators: dict[str, Any] = {}
+
+    async def validate_tool_result(self, name: str, result: object) -> None:
+        """Compile the schema of a tool, if it is not compiled."""
+        del result
+        compiled = SimpleNamespace(schema=self._tool_output_schemas[name])
+        self._tool_output_validators.setdefault(name, compiled)

@@ -1,0 +1,156 @@
+"""Requests to servers of the 2026-07-28 era without a connection: each a POST by the task that needs its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import httpx2
+import pytest
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
+
+from pallas_gateway.runtime.downstreams.listed_connections import PostDispatcher
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+URL = "http://server.test/mcp"
+
+
+class Session:
+    """Keeps what the dispatcher hands to a session."""
+
+    def __init__(self) -> None:
+        self.notified: list[str] = []
+
+    async def _on_notify(self, _: object, method: str, params: object) -> None:
+        del params
+        self.notified.append(method)
+
+    async def _on_request(self, _: object, method: str, params: object) -> dict[str, Any]:
+        del params
+        raise MCPError(code=METHOD_NOT_FOUND, message=method)
+
+
+@asynccontextmanager
+async def posting(answer: Callable[[httpx2.Request], Any]) -> AsyncIterator[tuple[PostDispatcher, Session]]:
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http_client:
+        dispatcher = PostDispatcher(URL, http_client)
+        dispatcher.session = session = cast("Any", Session())
+        yield dispatcher, session
+
+
+def result(request: httpx2.Request, **fields: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": json.loads(request.content)["id"], "result": {"ok": True}, **fields}
+
+
+def stream(*messages: dict[str, Any]) -> httpx2.Response:
+    text = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in messages)
+    return httpx2.Response(200, text=text, headers={"content-type": "text/event-stream"})
+
+
+async def test_notifications_within_an_answer_are_handled_before_it_by_the_task_that_asked() -> None:
+    seen: list[tuple[object, ...]] = []
+
+    async def on_progress(*progress: object) -> None:
+        seen.append((asyncio.current_task(), *progress))
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        token = json.loads(request.content)["params"]["_meta"]["progressToken"]
+        progress = {"progressToken": token, "progress": 1, "message": "half"}
+        notice = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
+        return stream({**notice, "method": "notifications/progress", "params": progress}, notice, result(request))
+
+    async with posting(answer) as (dispatcher, session):
+        assert await dispatcher.send_raw_request("tools/call", {}, {"on_progress": on_progress}) == {"ok": True}
+
+    assert seen == [(asyncio.current_task(), 1.0, None, "half")]
+    assert session.notified == ["notifications/progress", "notifications/message"]
+
+
+async def test_a_callback_that_fails_does_not_fail_the_request() -> None:
+    async def on_progress(*_: object) -> None:
+        raise ValueError
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        params = {"progressToken": 1, "progress": 1}
+        return stream({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}, result(request))
+
+    async with posting(answer) as (dispatcher, _):
+        assert await dispatcher.send_raw_request("tools/call", {}, {"on_progress": on_progress}) == {"ok": True}
+
+
+async def test_a_request_of_the_server_is_not_answered() -> None:
+    requests: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        requests.append(request)
+        return stream({"jsonrpc": "2.0", "id": 9, "method": "roots/list"}, result(request))
+
+    async with posting(answer) as (dispatcher, _):
+        assert await dispatcher.send_raw_request("tools/call", {}) == {"ok": True}
+
+    assert len(requests) == 1
+
+
+def without_connection(_: httpx2.Request) -> httpx2.Response:
+    raise httpx2.ConnectError("refused")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (without_connection, "Connection closed"),
+        (lambda request: httpx2.Response(200, json=result(request, id=77)), "Connection closed"),
+        (lambda _: stream(), "SSE stream ended without a response"),
+    ],
+    ids=["no connection", "answer to another request", "no answer"],
+)
+async def test_a_request_without_an_answer_fails(answer: Callable[[httpx2.Request], Any], message: str) -> None:
+    async with posting(answer) as (dispatcher, _):
+        with pytest.raises(MCPError) as failed:
+            await dispatcher.send_raw_request("tools/call", {})
+
+    assert (failed.value.error.code, failed.value.error.message) == (CONNECTION_CLOSED, message)
+
+
+async def test_the_time_limit_ends_a_request_and_its_post_and_sends_nothing_else() -> None:
+    ended = SimpleNamespace(posts=0, requests=0)
+
+    async def answer(_: httpx2.Request) -> httpx2.Response:
+        ended.requests += 1
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.posts += 1
+        raise AssertionError
+
+    async with posting(answer) as (dispatcher, _):
+        with pytest.raises(MCPError) as failed:
+            await dispatcher.send_raw_request("tools/call", {}, {"timeout": 0.01})
+
+    assert failed.value.error.code == REQUEST_TIMEOUT
+    assert (ended.requests, ended.posts) == (1, 1)
+
+
+async def test_a_cancelled_request_ends_its_post_and_sends_nothing_else() -> None:
+    entered, methods = asyncio.Event(), []
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        methods.append(json.loads(request.content)["method"])
+        entered.set()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    async with posting(answer) as (dispatcher, _):
+        sending = asyncio.create_task(dispatcher.send_raw_request("tools/call", {}))
+        await entered.wait()
+        sending.cancel()
+        await asyncio.wait({sending})
+
+    assert sending.cancelled()
+    assert methods == ["tools/call"]
