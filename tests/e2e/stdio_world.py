@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.calling import ask, health
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.stdio_processes import Processes
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from tests.support.gateway import Running
@@ -30,11 +32,19 @@ def uses_the_tools_it_is_told(request: LlmRequest) -> Turn:
 
 
 def holding(gate: Gate) -> Script:
-    """As `uses_the_tools_it_is_told`; with the word `hold` the call waits at the gate after its first tool."""
+    """As `uses_the_tools_it_is_told`; at the word `hold` the call waits at the gate, then says `held` or goes on."""
 
     def script(request: LlmRequest) -> Turn:
-        held = request.tool_results and "hold" in request.last_user_text
-        return hang(gate, say("held")) if held else uses_the_tools_it_is_told(request)
+        words = request.last_user_text.split()
+        done = len(request.tool_results)
+        if "hold" not in words or done < words.index("hold"):
+            return uses_the_tools_it_is_told(request)
+        held = [word for word in words if word != "hold"]
+        if done == len(held):
+            said = say("held") if words[-1] == "hold" else say(" | ".join(request.tool_results.values()))
+            return hang(gate, said)
+        turn = call_tools([(f"p__{held[done]}", {})])
+        return hang(gate, turn) if done == words.index("hold") else turn
 
     return script
 
@@ -50,6 +60,11 @@ class World:
         """Return the answer of a call that uses these tools."""
         return (await ask(self.served.url(agent), tools)).text
 
+    async def until_running(self, calls: int) -> None:
+        """Wait until so many calls of `user` run."""
+        running = partial(self.served.metric, "pallas_calls_in_flight", agent="user")
+        await eventually(lambda: running() == calls, what=f"{calls} calls")
+
     async def problem(self, agent: str = "user") -> str | None:
         """Why the agent is not well."""
         found = await health(self.served.url(agent))
@@ -63,6 +78,7 @@ async def world(
     era: str = "initialize",
     agents: tuple[str, ...] = ("user",),
     script: Any = None,
+    gateway: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[World]:
     """Serve agents with one stdio server; at the end none of its processes is left."""
@@ -74,6 +90,7 @@ async def world(
             {name: Agent(servers=["p"]) for name in agents},
             llm_url=llm.base_url,
             servers={"p": processes.settings(*faults, **settings)},
+            gateway=gateway,
         )
         async with running(project) as served:
             yield World(served, processes)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import json
+import os
+import signal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from mcp.shared.message import SessionMessage
@@ -16,12 +19,13 @@ from pallas_gateway.runtime.downstreams.program_process import ProgramProcess
 from pallas_gateway.runtime.downstreams.program_transport import MOST_UNREAD, connection
 from pallas_gateway.runtime.downstreams.programs import Programs
 from pallas_gateway.runtime.protocols import StdioProgram
-from tests.e2e.stdio_world import world
-from tests.support.gateway import until_idle
+from tests.cli.program import started
+from tests.e2e.stdio_world import holding, world
+from tests.support.gateway import Agent, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import call_tools, say
-from tests.support.stdio_processes import Processes, is_running
-from tests.support.waiting import eventually
+from tests.support.stdio_processes import Processes, is_running, parent_of
+from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,3 +145,52 @@ async def test_a_client_of_a_shared_process_that_reads_nothing_does_not_delay_th
             assert isinstance(answer.message, JSONRPCResponse)
             read = [stuck[0].receive_nowait() for _ in range(MOST_UNREAD + 1)]  # type: ignore[attr-defined]
             assert [type(one.message) for one in read] == [JSONRPCNotification] * MOST_UNREAD + [JSONRPCResponse]
+
+
+async def test_a_reload_leaves_the_processes_of_running_and_waiting_calls_alone(tmp_path: Path) -> None:
+    gate = Gate()
+    async with world(tmp_path, script=holding(gate), max_processes=1) as it:
+        running = asyncio.create_task(it.ask("where hold where"))
+        await gate.wait_for_entered(1)
+        waiting = asyncio.create_task(it.ask("where"))
+        await it.until_running(2)
+
+        def another(document: dict[str, Any]) -> None:
+            document["mcp"]["servers"]["p"]["env"] = {"ANOTHER": "yes"}
+
+        it.served.project.edit(another, "fastagent.config.yaml")
+        await it.served.reload()
+        assert json.loads(await it.ask("environment"))["ANOTHER"] == "yes"
+        assert not waiting.done()
+        gate.open()
+        before, after = (await running).split(" | ")
+        assert before == after
+        assert (await waiting).isdigit()
+        await until_idle(it.served)
+        await it.processes.until_alive(1)
+
+
+async def test_a_drain_ends_the_processes_of_running_and_waiting_calls(tmp_path: Path) -> None:
+    async with world(tmp_path, max_processes=1, gateway={"drain_seconds": 0.2}) as it:
+        asking = [asyncio.create_task(it.ask("hang")) for _ in range(3)]
+        await eventually(lambda: it.processes.notes("tools/call"), what="the tool call")
+        await it.until_running(3)
+        it.served.stop.set()
+        assert all(["is stopping" in await one for one in asking])
+        await it.processes.until_alive(0)
+
+
+async def test_processes_end_with_the_worker_that_started_them(tmp_path: Path) -> None:
+    (tmp_path / "processes").mkdir()
+    processes = Processes(tmp_path / "processes")
+    write_project(tmp_path, {"user": Agent(servers=["p"])}, servers={"p": processes.settings()})
+    with started(["serve", "--workers", "2"], tmp_path) as gateway:
+        gateway.wait_for("Registry: ")
+        first, second = await processes.until_alive(2)
+        assert parent_of(first) != parent_of(second)
+        os.kill(parent_of(first), signal.SIGKILL)
+        await eventually(lambda: not is_running(first), what="the end of its process")
+        await eventually(lambda: len(processes.started) == 3, what="a process of the next worker")
+        assert is_running(second)
+        gateway.signal(signal.SIGKILL)
+        await processes.until_alive(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -17,12 +16,11 @@ from mcp_types import ElicitResult, JSONRPCNotification, JSONRPCRequest, TextCon
 
 from pallas_gateway.runtime.downstreams.program_process import ProgramProcess
 from pallas_gateway.runtime.protocols import StdioProgram
-from tests.cli.program import started
 from tests.e2e.calling import health
 from tests.e2e.stdio_world import holding, world
-from tests.support.gateway import Agent, until_idle, write_project
+from tests.support.gateway import until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
-from tests.support.stdio_processes import Processes, children, distinct, is_running
+from tests.support.stdio_processes import children, distinct, is_running
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -384,17 +382,6 @@ async def test_processes_stay_ready_when_a_reload_changes_only_agents(tmp_path: 
         await it.served.reload()
         assert json.loads(await it.ask("environment"))["ANOTHER"] == "yes"
         await it.processes.until_latest_waits(3)
-
-
-async def test_processes_end_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
-    (tmp_path / "processes").mkdir()
-    processes = Processes(tmp_path / "processes")
-    write_project(tmp_path, {"user": Agent(servers=["p"])}, servers={"p": processes.settings()})
-    with started(["serve"], tmp_path) as gateway:
-        gateway.wait_for("Registry: ")
-        await processes.until_latest_waits(1)
-        gateway.signal(signal.SIGKILL)
-        await processes.until_alive(0)
 
 
 async def test_the_health_check_starts_no_process_beside_one_that_waits(tmp_path: Path) -> None:

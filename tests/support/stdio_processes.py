@@ -63,10 +63,18 @@ class Processes:
 def is_running(pid: int) -> bool:
     """Return True unless the process has ended; an orphan that has ended is its new parent's to reap."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return _state_of(pid)[0] != "Z"
     except FileNotFoundError:
         return False
-    return state != "Z"
+
+
+def parent_of(pid: int) -> int:
+    """Return the id of the parent of a process that runs."""
+    return int(_state_of(pid)[1])
+
+
+def _state_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def distinct(texts: Iterable[str]) -> bool:
