@@ -113,8 +113,9 @@ def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceM
 
     def on_hangup() -> None:
         service.reloading()
-        if problems := _reread(fleet, rereading):
-            fleet.note_not_reloaded(problems)
+        _reread(fleet, rereading)
+        if fleet.problems:
+            fleet.note_not_reloaded()
         else:
             fleet.reload()
         if fleet.was_complete:  # else `on_ready` reports it
@@ -125,18 +126,17 @@ def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceM
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
 
 
-def _reread(fleet: WorkerManager, rereading: Rereading) -> list[str]:
-    """Use the present files for workers that start from now on; return why they cannot be used."""
+def _reread(fleet: WorkerManager, rereading: Rereading) -> None:
+    """Use the present files for workers that start from now on, or note why they cannot be used."""
+    fleet.problems = ()
     try:
         fleet.configuration = _usable(fleet.configuration, load_project(rereading.config, rereading.overrides))
     except ConfigurationError as error:
-        problems = [str(problem) for problem in error.problems]
+        fleet.problems = [str(problem) for problem in error.problems]
     except GatewayError as error:
-        problems = [str(error)]
-    else:
-        return []
-    _log.error("configuration rejected", extra={"problems": problems})
-    return problems
+        fleet.problems = [str(error)]
+    if fleet.problems:
+        _log.error("configuration rejected", extra={"problems": fleet.problems})
 
 
 def _usable(present: Configuration, wanted: Configuration) -> Configuration:

@@ -160,8 +160,12 @@ class Gateway:
 
     def note_reload(self, problems: Sequence[str] = ()) -> None:
         """Count a reload; it was successful if it had no problems."""
-        self.reload_problems = tuple(cleaned(problem) for problem in problems)
         self.metrics.config_reloads.labels("error" if problems else "ok").inc()
+        self.note_problems(problems)
+
+    def note_problems(self, problems: Sequence[str]) -> None:
+        """Show why the last reload, of this or another process, left something as it was."""
+        self.reload_problems = tuple(cleaned(problem) for problem in problems)
         self._note_load(successful=not problems)
 
     def _note_load(self, *, successful: bool) -> None:

@@ -34,7 +34,7 @@ from pallas_gateway.workers.messages import (
 from pallas_gateway.workers.process import Ended, WorkerProcess, restart_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pallas_gateway.workers.messages import Message
     from pallas_gateway.workers.start import Plan
@@ -82,6 +82,8 @@ class WorkerManager:
         self._plan = plan
         self.configuration = plan.start.configuration
         """The configuration for the next worker that starts."""
+        self.problems: Sequence[str] = ()
+        """Why the present files cannot be used; then that configuration is an earlier one."""
         self._on_ready = on_ready
         self._on_stop = on_stop
         self.before_replacing: Callable[[], object] = lambda: None
@@ -140,10 +142,10 @@ class WorkerManager:
         for worker in self._up():  # a starting one has no handler for the signal yet
             worker.signal(signal.SIGHUP)
 
-    def note_not_reloaded(self, problems: Iterable[str]) -> None:
+    def note_not_reloaded(self) -> None:
         """Have the running workers count a failed reload, and show its problems."""
         for worker in self._up():
-            worker.send(NotReloaded("\n".join(problems)))
+            worker.send(NotReloaded("\n".join(self.problems)))
 
     def kill(self) -> None:
         """Kill every worker."""
@@ -242,6 +244,8 @@ class WorkerManager:
     def _note_ready(self, worker: WorkerProcess, announcement: str) -> None:
         if worker.configuration is not self.configuration:  # it changed while the worker started
             worker.signal(signal.SIGHUP)
+        elif self.problems:
+            worker.send(NotReloaded("\n".join(self.problems), was_before=True))
         was_complete = self.was_complete
         self._ready.add(worker.number)
         if self.was_complete and not was_complete:

@@ -111,9 +111,13 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class NotReloaded:
-    """To a worker: a reload failed in the parent, which has logged the problems, here one in a line."""
+    """To a worker: a reload failed in the parent, which has logged the problems, here one in a line.
+
+    `was_before`: it failed before the worker was ready.
+    """
 
     problems: str
+    was_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)

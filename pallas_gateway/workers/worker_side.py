@@ -185,14 +185,15 @@ class WorkerSide:
                 self._running.exchanges.take(message)
             case Lost(process):
                 self._running.exchanges.lose(process)
-            case NotReloaded(problems):
-                self._note_not_reloaded(problems)
+            case NotReloaded():
+                self._note_not_reloaded(message)
             case Close():
                 self._may_close.set()
 
-    def _note_not_reloaded(self, problems: str) -> None:
+    def _note_not_reloaded(self, message: NotReloaded) -> None:
         if self._gateway is not None:
-            self._gateway.note_reload(problems.split("\n"))
+            note = self._gateway.note_problems if message.was_before else self._gateway.note_reload
+            note(message.problems.split("\n"))
 
     async def _keep_reporting(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()

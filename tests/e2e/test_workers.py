@@ -344,17 +344,9 @@ async def test_a_hangup_has_every_worker_reload(served: WorkerManager) -> None:
 async def test_every_worker_knows_the_problems_of_a_configuration_that_the_parent_rejects(
     served: WorkerManager,
 ) -> None:
-    file = served.folder / "agents.yaml"
-    good = file.read_text()
-    file.write_text(f"{good}nonsense: true\n")
-    served.program.signal(signal.SIGHUP)
-    await _until_metric(served, "pallas_config_reloads_total", 2, outcome="error")
-    file.write_text(good)
-
+    await _reload_a_bad_file(served)
     for pid in sorted(served.pids):
-        with served.only(pid):
-            [problem] = (await served.get("/api/gateway")).json()["problems"]
-            assert "nonsense: unknown key" in problem
+        assert "nonsense: unknown key" in await _problem_shown_by(served, pid)
     assert await served.metric("pallas_workers") == 2
 
 
@@ -362,6 +354,7 @@ async def test_a_crashed_worker_is_replaced_its_questions_are_kept_and_nothing_i
     served: WorkerManager,
 ) -> None:
     dying, staying = sorted(served.pids)
+    await _reload_a_bad_file(served)
     entered = len(served.gate.entered)
     with served.only(dying):
         async with raw_client(served.url("peer"), protocol_version=MODERN_VERSION) as client:
@@ -390,8 +383,14 @@ async def test_a_crashed_worker_is_replaced_its_questions_are_kept_and_nothing_i
     assert staying in served.pids
     [record] = served.records("worker ended")
     assert (record["signal"], record["level"]) == ("SIGKILL", "ERROR")
-    with served.only(max(served.pids - {staying})):
+    [new] = served.pids - {staying}
+    with served.only(new):
         assert (await ask(served.url("peer"), "new")).text == "said new"
+    assert "nonsense: unknown key" in await _problem_shown_by(served, new)
+    failed = {"outcome": "error"}
+    assert after.value("pallas_config_reloads_total", **failed) == await served.metric(
+        "pallas_config_reloads_total", **failed
+    )
     async with AsyncExitStack() as stack:  # the new worker knows no less of used states than the other one
         clients = await _clients_of_each(served, stack)
         repeats = [(client, params) for params in (again, twice) for client in clients]
@@ -517,6 +516,22 @@ async def _cancel(client: RawClient, call: RawCall, *, bearer: str) -> None:
 def _ready_in_all(served: WorkerManager) -> int:
     """How many workers have been ready so far: `root` starts last."""
     return served.log_text.count('"message": "agent ready", "agent": "root"')
+
+
+async def _reload_a_bad_file(served: WorkerManager) -> None:
+    """Have the parent reject a configuration, and wait until both workers have counted it."""
+    file, failed = served.folder / "agents.yaml", {"outcome": "error"}
+    good, before = file.read_text(), await served.metric("pallas_config_reloads_total", **failed)
+    file.write_text(f"{good}nonsense: true\n")
+    served.program.signal(signal.SIGHUP)
+    await _until_metric(served, "pallas_config_reloads_total", before + 2, **failed)
+    file.write_text(good)
+
+
+async def _problem_shown_by(served: WorkerManager, pid: int) -> str:
+    with served.only(pid):
+        [problem] = (await served.get("/api/gateway")).json()["problems"]
+    return str(problem)
 
 
 async def _until_metric(served: WorkerManager, name: str, value: float, **labels: str) -> None:
