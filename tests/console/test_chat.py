@@ -379,9 +379,13 @@ async def test_conversations_are_renamed_exported_imported_and_deleted(talk: Tal
     await page.get_by_label("Name", exact=True).fill("First <b>")
     await page.get_by_role("dialog").get_by_role("button", name="Rename").click()
     await expect(page.get_by_role("button", name="First <b>")).to_be_visible()
+    await expect(page.get_by_role("button", name="Export JSON")).to_be_hidden()
+    await expect(page.get_by_text("More", exact=True)).to_be_focused()
+    await page.get_by_text("More", exact=True).click()
     async with page.expect_download() as downloading:
         await page.get_by_role("button", name="Export JSON").click()
     file = await (await downloading.value).path()
+    await page.get_by_text("More", exact=True).click()
     await page.get_by_role("button", name="Delete").click()
     dialog = page.get_by_role("dialog")
     text, button = await dialog.locator("p").bounding_box(), await dialog.locator(".actions").bounding_box()

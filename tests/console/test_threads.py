@@ -57,7 +57,10 @@ async def test_a_conversation_is_kept_by_the_gateway_and_found_from_another_brow
         await page.get_by_role("button", name="Export JSON").click()
     exported = await (await export.value).path()
     assert [turn["message"] for turn in json.loads(exported.read_text())["conversation"]["turns"]] == ["one", "two"]
+    await expect(page.get_by_role("button", name="Export JSON")).to_be_hidden()
+    await page.get_by_text("More", exact=True).click()
     await page.get_by_role("button", name="Rename").click()
+    await expect(page.get_by_role("button", name="Export JSON")).to_be_hidden()
     await page.get_by_label("Name", exact=True).fill("Renamed")
     await page.get_by_role("dialog").get_by_role("button", name="Rename").click()
     await expect(kept(page, "Renamed")).to_be_visible()

@@ -4,13 +4,12 @@ import { newConversation, titleOf } from './conversations.js';
 import { tokenFor } from './state.js';
 import { ThreadCall } from './thread_call.js';
 import { deleteThread, listThreads, readTurns, renameThread } from './threads.js';
+import { Pauses } from './waiting.js';
 
 /**
  * @typedef {import('./conversations.js').Conversation} Conversation
  * @typedef {import('./conversations.js').Turn} Turn
  */
-
-const PAUSE_MS = 1000; // before a call whose connection was lost is looked for
 
 export class GatewayKeeper {
   /** @param {import('./session.js').Session} session */
@@ -18,6 +17,7 @@ export class GatewayKeeper {
     this._session = session;
     /** @type {Map<string, Conversation>} */
     this._known = new Map();
+    this._pauses = new Pauses(); // before a call whose connection was lost is looked for
   }
 
   /** @returns {Conversation} */
@@ -69,7 +69,8 @@ export class GatewayKeeper {
    */
   async run(call) {
     const isUnknown = await call.run();
-    if (isUnknown) await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+    if (call.wasReached) this._pauses.reset();
+    if (isUnknown) await this._pauses.wait();
     return isUnknown;
   }
 

@@ -40,7 +40,10 @@ export class ThreadCall extends ShownCall {
    */
   async run() {
     try {
-      for await (const event of this._events()) this._receive(event);
+      for await (const event of this._events()) {
+        this.wasReached = true;
+        this._receive(event);
+      }
       if (this._last === null) throw new McpError('The connection ended before the answer was complete.');
     } catch (error) {
       await this._drawn();
@@ -162,6 +165,8 @@ export class ThreadCall extends ShownCall {
     return false;
   }
 
+  /** True once the gateway has sent an event. */
+  wasReached = false;
   /** @type {any} */
   _last = null;
   /** @type {Map<string, any>} */

@@ -71,13 +71,17 @@ export function ConversationActions({ session }) {
     for (const type of ['pointerdown', 'keydown']) document.addEventListener(type, leave);
     return () => ['pointerdown', 'keydown'].forEach((type) => document.removeEventListener(type, leave));
   }, []);
+  const close = () => {
+    menu.current?.removeAttribute('open');
+    menu.current?.querySelector('summary')?.focus(); // a dialog returns the focus to it
+  };
   void session.calls.value;
   if (conversation.turns.length === 0) return null;
   const name = titleOf(conversation).replace(/[^\p{L}\p{N} _-]/gu, '').trim() || 'conversation';
   return html`
     <details class="menu" ref=${menu}>
       <summary>More</summary>
-      <div class="actions">
+      <div class="actions" onClick=${close}>
         <button type="button" class="quiet" onClick=${() => (asking.value = 'rename')}>Rename</button>
         <button type="button" class="quiet" onClick=${() => download(`${name}.md`, 'text/markdown', asMarkdown(conversation))}>Export Markdown</button>
         <button type="button" class="quiet" onClick=${() => download(`${name}.json`, 'application/json', asJson(conversation))}>Export JSON</button>
