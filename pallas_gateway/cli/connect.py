@@ -42,7 +42,7 @@ def connect(
         return
     if named is not None and agent not in (None, named):
         raise UsageError(f"Name one agent: '{named}' or --agent {agent}.")
-    wanted = _client(client)
+    wanted = _client(client, named)
     target = asyncio.run(_target(wanted, gateway_url(url), bearer, named or agent))
     problem(wanted.how)
     result(wanted.filled(target))
@@ -50,10 +50,12 @@ def connect(
         problem(f"Or open: {link}")
 
 
-def _client(name: str) -> Client:
+def _client(name: str, agent: str | None) -> Client:
     known = {one.id: one for one in clients()}
     if name not in known:
-        raise UsageError(f"No client '{name}'{did_you_mean(name, list(known))}. There are: {', '.join(known)}.")
+        meant, example = did_you_mean(name, known), agent if agent in known else next(iter(known))
+        hint = "" if meant else f" If '{name}' is an agent, name it after the client: `connect {example} {name}`."
+        raise UsageError(f"No client '{name}'{meant}. There are: {', '.join(known)}.{hint}")
     return known[name]
 
 

@@ -23,6 +23,15 @@ def test_it_prints_the_text_for_all_agents_or_for_one(asking: Command, gateway: 
     assert 'model="echo"' in model.out
 
 
+def test_an_agent_in_place_of_the_client_gives_the_right_order(run: Command) -> None:
+    alone, swapped = run("connect", "concierge"), run("connect", "concierge", "cursor")
+    assert (alone.code, swapped.code) == (2, 2)
+    assert alone.err.endswith(
+        " If 'concierge' is an agent, name it after the client: `connect claude-code concierge`.\n"
+    )
+    assert swapped.err.endswith(": `connect cursor concierge`.\n")
+
+
 def test_an_unknown_client_or_agent_is_bad_usage(asking: Command) -> None:
     client, agent = asking("connect", "cursr"), asking("connect", "cursor", "--agent", "ech")
     two = asking("connect", "cursor", "echo", "--agent", "other")
