@@ -18,7 +18,7 @@ from tests.cli.program import Ran
 from tests.e2e.test_questions import calls_the_tool_it_is_told, gateway_of
 from tests.support import asking
 from tests.support.asking import FORM, URL, URL_MESSAGE, asking_downstream
-from tests.support.gateway import Agent
+from tests.support.gateway import Agent, until_idle
 from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.terminal import CTRL_C, CTRL_D, at_terminal
 from tests.support.waiting import Gate
@@ -317,6 +317,19 @@ async def test_call_asks_at_its_terminal(tmp_path: Path) -> None:
             await terminal.press(CTRL_D)
             assert await terminal.ends() == 0
         assert downstream.answers[-1]["action"] == "cancel"
+
+
+async def test_a_call_that_is_killed_while_it_asks_waits_no_longer_than_ask_seconds(tmp_path: Path) -> None:
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, gateway={"ask_seconds": 1}) as served,
+    ):
+        async with at_terminal(["call", "user", "name", "--url", served.base_url], tmp_path) as terminal:
+            await terminal.shows("name (at most 20 characters):")
+            terminal.kill()
+        await until_idle(served)
+        assert served.metric("pallas_questions_open", agent="user") == 0
+        assert len(served.gateway.running.open_calls) == 0
 
 
 async def test_chat_asks_at_its_terminal(tmp_path: Path) -> None:

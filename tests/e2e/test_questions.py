@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -508,6 +509,35 @@ async def test_a_client_that_leaves_while_it_is_asked_ends_its_call(tmp_path: Pa
         assert served.metric("pallas_questions_open", agent="user") == 0
         assert questions(served, "form", "cancelled") == 1
         assert served.metric("pallas_questions_open", agent="user") == 0
+
+
+async def test_a_client_that_is_killed_while_it_is_asked_ends_its_call(tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
+        url = urlsplit(served.url("user"))
+        able = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}}
+        async with raw_client(served.url("user"), protocol_version="2025-11-25") as client:
+            info = {"clientInfo": {"name": "killed", "version": "1"}}
+            session = (await client.request("initialize", {**able, **info})).headers["mcp-session-id"]
+        params = {"name": "send_message", "arguments": {"message": "name"}}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        headers = {
+            "Host": url.netloc,
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+            "MCP-Protocol-Version": "2025-11-25",
+            "Mcp-Session-Id": session,
+            "Content-Length": len(body),
+        }
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        lines = [f"POST {url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", body]
+        writer.write("\r\n".join(lines).encode())
+        async with asyncio.timeout(20):
+            await reader.readuntil(b"elicitation/create")
+        assert served.metric("pallas_questions_open", agent="user") == 1
+        writer.transport.abort()  # as the system does for a process that is killed
+        await until_idle(served)
+        assert served.metric("pallas_questions_open", agent="user") == 0
+        assert (len(served.gateway.running.answers), served.gateway.running.waiting.count) == (0, 0)
 
 
 async def test_an_answer_of_another_session_or_bearer_is_not_taken(tmp_path: Path) -> None:
