@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import contenders, load
+from benchmarks.figures import Bounds, figure
 from benchmarks.load import Load
 from benchmarks.project import Agent
 
@@ -58,13 +59,19 @@ async def _downstreams(bench: Bench) -> None:
 
 async def _history(bench: Bench) -> None:
     async with _bare(bench) as bare:
-        await _one_by_one(bench, "history", {count: bare.saying(history=history(count)) for count in HISTORY})
+        cpu_ms = await _one_by_one(bench, "history", {count: bare.saying(history=history(count)) for count in HISTORY})
+    title = f"history of {HISTORY[-1]:,} entries, CPU over that of none"
+    measured = figure([cpu_ms[HISTORY[-1]] - cpu_ms[0]])
+    bench.check("growth/history", title, measured, Bounds(15, 12, at_least=False), "ms")
 
 
 async def _images(bench: Bench) -> None:
     async with _bare(bench) as bare:
         asking = {size: bare.saying(images=[image(size)]) if size else bare for size in IMAGE_KB}
-        await _one_by_one(bench, "images", asking)
+        cpu_ms = await _one_by_one(bench, "images", asking)
+    for size, bounds in ((1024, Bounds(10, 5, at_least=False)), (4096, Bounds(20, 15, at_least=False))):
+        title = f"image of {size // 1024} MB, CPU over that of none"
+        bench.check(f"growth/images/{size}", title, figure([cpu_ms[size] - cpu_ms[0]]), bounds, "ms")
 
 
 async def _pieces(bench: Bench) -> None:
@@ -74,7 +81,10 @@ async def _pieces(bench: Bench) -> None:
     how = Load(ANSWERED_AT_ONCE, seconds=2 * ANSWER_SECONDS, warm_up_seconds=ANSWER_SECONDS)
     async with contenders.gateway(bench.new_folder(), agents) as gateway:
         points = [await _point(bench, "pieces", count, gateway[f"says{count}"], how) for count in PIECES]
-        bench.results["growth"]["pieces"] = points
+    bench.results["growth"]["pieces"] = points
+    few, many = points[0], points[-1]
+    each = 1000 * (many["cpu_ms"] - few["cpu_ms"]) / (many["at"] - few["at"])
+    bench.check("growth/pieces", "CPU of a streamed piece", figure([each]), Bounds(60, 30, at_least=False), "µs")
 
 
 async def _clients(bench: Bench) -> None:
@@ -101,9 +111,11 @@ async def _bare(bench: Bench) -> AsyncIterator[Endpoint]:
         yield gateway["bare"]
 
 
-async def _one_by_one(bench: Bench, curve: str, endpoints: Mapping[int, Endpoint]) -> None:
+async def _one_by_one(bench: Bench, curve: str, endpoints: Mapping[int, Endpoint]) -> dict[int, float]:
+    """Return the CPU of a call at each point, in ms."""
     points = [await _point(bench, curve, at, endpoint) for at, endpoint in endpoints.items()]
     bench.results["growth"][curve] = points
+    return {point["at"]: point["cpu_ms"] for point in points}
 
 
 async def _point(bench: Bench, curve: str, at: int, endpoint: Endpoint, how: Load | None = None) -> dict[str, Any]:
