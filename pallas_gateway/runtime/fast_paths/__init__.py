@@ -142,6 +142,7 @@ LOOKUPS = FastPath("lookups", f"{_HERE}.lookups", "fast-agent-mcp", "pydantic")
 MODEL_FACTORIES = FastPath("model_factories", f"{_HERE}.model_factories", "fast-agent-mcp")
 REQUEST_PARAMS = FastPath("request_params", f"{_HERE}.request_params", "fast-agent-mcp", "pydantic")
 OPENAI_CHUNKS = FastPath("openai_chunks", f"{_HERE}.openai_chunks", "openai", "pydantic")
+OPENAI_IMPORTS = FastPath("openai_imports", f"{_HERE}.lazy_types", "openai")
 OPENAI_MESSAGES = FastPath("openai_messages", f"{_HERE}.openai_messages", "openai")
 OPENAI_REQUESTS = FastPath("openai_requests", f"{_HERE}.openai_requests", "openai")
 OPENAI_RUNS = FastPath("openai_runs", f"{_HERE}.openai_runs", "fast-agent-mcp", "openai", "pydantic")
@@ -161,6 +162,7 @@ OF_FAST_AGENT = (DEEP_COPIES, LOOKUPS, MODEL_FACTORIES, REQUEST_PARAMS)
 """Those that are installed before an agent is started."""
 PATHS = (
     *OF_FAST_AGENT,
-    *(OPENAI_CHUNKS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TYPES, ANTHROPIC_TYPES, GOOGLE_CHUNKS),
+    *(OPENAI_CHUNKS, OPENAI_IMPORTS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TYPES),
+    *(ANTHROPIC_TYPES, GOOGLE_CHUNKS),
     *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, EVENT_LOOP, GARBAGE_COLLECTION, FILE_LOCKS),
 )

@@ -7,10 +7,13 @@ has none. Whatever does not fit exactly is left to the library.
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib import import_module
 from math import isfinite
 from typing import TYPE_CHECKING, Any, get_args
 
 from typing_extensions import get_type_hints, is_typeddict
+
+from pallas_gateway.runtime.compat.requirements import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -20,9 +23,11 @@ if TYPE_CHECKING:
 
 _PLAIN = (str, int, bool, type(None))
 _FILES = "_normalize_chat_completion_files"
+_CHAT = "openai.resources.chat.completions.completions"
+_RESPONSES = "openai.resources.responses.responses"
+_TRANSFORM = ("async_maybe_transform", ("data", "expected_type"))
 RELIED_ON: ReliedOn = (
-    ("openai.resources.chat.completions.completions", "async_maybe_transform", ("data", "expected_type")),
-    ("openai.resources.responses.responses", "async_maybe_transform", ("data", "expected_type")),
+    (_CHAT, *_TRANSFORM),
     *(("openai._types", name, ()) for name in ("NotGiven", "Omit")),
     ("openai._utils", "PropertyInfo", ("alias", "format")),
 )
@@ -45,13 +50,11 @@ def install(llm_module: ModuleType) -> None:
     Args:
         llm_module: fast-agent's module of a provider with OpenAI's API.
     """
-    from openai.resources.chat.completions import completions  # noqa: PLC0415  not before an LLM is used
-    from openai.resources.responses import responses  # noqa: PLC0415
-
-    modules: tuple[Any, ...] = (completions, responses)
-    for module in modules:
-        if not hasattr(module.async_maybe_transform, "original"):
-            module.async_maybe_transform = transforming_plainly(module.async_maybe_transform)
+    resource = _RESPONSES if "responses" in llm_module.__name__ else _CHAT  # the other imports 240 modules
+    check_names(((resource, *_TRANSFORM),))
+    module: Any = import_module(resource)
+    if not hasattr(module.async_maybe_transform, "original"):
+        module.async_maybe_transform = transforming_plainly(module.async_maybe_transform)
     for each in vars(llm_module).values():
         if isinstance(each, type) and _FILES in vars(each) and not hasattr(vars(each)[_FILES], "original"):
             setattr(each, _FILES, _unprinted(vars(each)[_FILES]))

@@ -21,6 +21,7 @@ from fast_agent.llm.provider_types import Provider
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime import provider_failures
 from pallas_gateway.runtime.compat.daemon_threads import begin
+from pallas_gateway.runtime.fast_paths import lazy_types
 from pallas_gateway.runtime.llm import attempts, client_cache, endings, openrouter
 from pallas_gateway.runtime.llm.attempts import ProviderError
 from pallas_gateway.runtime.settings import provider_addresses
@@ -65,6 +66,7 @@ def prepare() -> None:
                 _repaired(each)
         return module
 
+    lazy_types.install()
     ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]
     factories.import_module = import_repaired
     ModelFactory._bedrock_pattern_matches = staticmethod(is_bedrock_id)  # type: ignore[method-assign]
