@@ -260,6 +260,7 @@ class FastAgentHost:
             served=self._served,
             journal=journal,
             on_llm_repeat=WeakMethod(observer.note_repeat),
+            reading_pause=WeakMethod(observer.reading_pause),
             llm_limits=limits.llm,
         )
         with entered(scope), self._harness.request_context(bearer_token=for_llm), engine.asking_for_logs():

@@ -98,6 +98,7 @@ class CallScope:
         journal: the `journal.Journal` of the call, if another process can resume it.
         images: of the call, as base64.
         on_llm_repeat: is called with an LLM that is about to repeat a request.
+        reading_pause: returns the pause between two reads of an LLM's streamed answer, in seconds.
         llm_limits: of the requests to providers.
         llm: runs the current turn.
         requests: those of the current turn.
@@ -117,6 +118,7 @@ class CallScope:
     journal: Any = None
     images: Sequence[str] = ()
     on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
+    reading_pause: WeakMethod[Callable[[Any], float]] | None = None
     llm_limits: LlmLimits = field(default_factory=LlmLimits)
     # One LLM turn
     llm: Any = None

@@ -58,6 +58,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pallas.runtime")
 _guard_log = logging.getLogger("pallas.loop_guard")
 _LOGGED_RESULT = 500
+PAUSE_SECONDS = 0.25
+"""Between two reads of a streamed answer that is returned as a whole."""
+LIVE_PAUSE_SECONDS = 0.05
+"""Between two reads of live text; none before the first text of a turn."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +73,7 @@ class _Loop:
     guard: LoopGuard
     steps: int = 0
     iteration: int = 0
+    spoken_in: int = 0  # the latest iteration with live text
     round_began: float = 0.0
     requests: Mapping[str, CallToolRequest] = field(default_factory=dict)
     halted: tuple[Reason, ToolOutcome] | None = None
@@ -118,6 +123,14 @@ class Observer:
         for loop in self._loops.values():
             if getattr(loop.agent, "llm", None) is llm:
                 self._channel.progress(progress.agent_step(loop.emitter.agent, loop.steps, "llm"))
+
+    def reading_pause(self, llm: object) -> float:
+        """Return the seconds between two reads of the answer that a model streams."""
+        if not self._channel.options.deltas:
+            return PAUSE_SECONDS
+        loop = self._speaking.get(llm)
+        has_text = loop is not None and loop.spoken_in == loop.iteration
+        return LIVE_PAUSE_SECONDS if has_text else 0.0
 
     def abandon_tools(self) -> None:
         """Report the tool calls that the end of the call has cancelled; fast-agent does not."""
@@ -262,6 +275,7 @@ class Observer:
         def on_chunk(chunk: StreamChunk) -> None:
             if chunk.text and not chunk.is_reasoning:
                 now = self._speaking[llm]
+                now.spoken_in = now.iteration
                 self._channel.live_text(now.emitter, now.iteration, chunk.text)
 
         if llm not in self._speaking:

@@ -155,6 +155,7 @@ KEPT_CLIENTS = FastPath("kept_clients", _SOCKETS, "aiohttp", "openai", requires=
 KEPT_ANTHROPIC_CLIENTS = FastPath(
     "kept_anthropic_clients", _SOCKETS, "aiohttp", "anthropic", requires=_transport_of("anthropic")
 )
+PACED_READS = FastPath("paced_reads", f"{_HERE}.paced_reads", "aiohttp")
 EVENT_LOOP = FastPath("event_loop", "uvloop")
 GARBAGE_COLLECTION = FastPath("garbage_collection", _PROCESS)
 FILE_LOCKS = FastPath("file_locks", f"{_HERE}.file_locks", "filelock")
@@ -164,5 +165,5 @@ PATHS = (
     *OF_FAST_AGENT,
     *(OPENAI_CHUNKS, OPENAI_IMPORTS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TYPES),
     *(ANTHROPIC_TYPES, GOOGLE_CHUNKS),
-    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, EVENT_LOOP, GARBAGE_COLLECTION, FILE_LOCKS),
+    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, PACED_READS, EVENT_LOOP, GARBAGE_COLLECTION, FILE_LOCKS),
 )

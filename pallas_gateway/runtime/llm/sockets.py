@@ -10,6 +10,8 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 
+from pallas_gateway.runtime import fast_paths
+
 if TYPE_CHECKING:
     import ssl
 
@@ -29,7 +31,10 @@ RELIED_ON: ReliedOn = (
 def session(ssl_context: ssl.SSLContext, keep_alive_seconds: float) -> aiohttp.ClientSession:
     """Make the session of one client: it keeps no cookies and does not limit the number of sockets."""
     connector = _Connector(limit=0, keepalive_timeout=keep_alive_seconds, ssl=ssl_context)
-    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+    response_class = fast_paths.PACED_READS.accelerate(aiohttp.ClientResponse)
+    return aiohttp.ClientSession(
+        connector=connector, cookie_jar=aiohttp.DummyCookieJar(), response_class=response_class
+    )
 
 
 class _Connector(aiohttp.TCPConnector):

@@ -1,0 +1,95 @@
+"""Reads of streamed answers, with a pause between them. Imported when an LLM is used.
+
+A piece of an answer is about a token. Read by itself it wakes the turn's task, and passes ten generators and timers on
+its way. What arrives during a pause is read at once. The end of an answer ends the pause, and `Observer.reading_pause`
+allows none before the first live text of a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp.streams import AsyncStreamIterator
+
+from pallas_gateway.runtime.call_scope import current_scope
+
+if TYPE_CHECKING:
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+RELIED_ON: ReliedOn = (
+    (aiohttp.ClientResponse, "start", ("self", "connection")),
+    (aiohttp.StreamReader, "iter_chunked", ("self", "n")),
+    (aiohttp.StreamReader, "_read_nowait", ("self", "n")),
+    (aiohttp.StreamReader, "_eof_waiter", ()),
+)
+_EVENTS = "text/event-stream"
+
+
+def accelerate(response_class: type[aiohttp.ClientResponse]) -> type[aiohttp.ClientResponse]:
+    """A class of responses whose streams of events are read with pauses."""
+    return type(response_class.__name__, (_PacedResponse, response_class), {})
+
+
+class _PacedResponse:
+    """Goes before the class of a response."""
+
+    async def start(self: Any, connection: Any) -> Any:
+        started = await super().start(connection)  # type: ignore[misc]
+        if self.headers.get("Content-Type", "").lower().startswith(_EVENTS):
+            self.content = PacedReader(self.content)
+        return started
+
+
+class PacedReader:
+    """The reader of a body, with pauses in `iter_chunked`."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._may_pause = False
+
+    def __getattr__(self, name: str) -> Any:
+        """Forward to the reader."""
+        return getattr(self._reader, name)
+
+    def iter_chunked(self, size: int) -> AsyncStreamIterator[bytes]:
+        """Yield what has arrived, at most `size` bytes at once."""
+        return AsyncStreamIterator(partial(self._read, size))
+
+    async def _read(self, size: int) -> bytes:
+        reader = self._reader
+        is_over = reader.is_eof() or reader.exception() is not None
+        if self._may_pause and not is_over and (seconds := _pause_seconds()):
+            await self._rest(seconds)
+        # Of a connection that broke, `read` raises the error, although data arrived before.
+        data: bytes = b"" if reader.exception() is None else reader._read_nowait(size)
+        if not data:
+            data = await reader.read(size)
+        self._may_pause = len(data) < size
+        return data
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait until the time is over, the body ends or its connection breaks."""
+        loop = asyncio.get_running_loop()
+        pause = self._reader._eof_waiter = loop.create_future()
+        timer = loop.call_later(seconds, _end, pause)
+        try:
+            await pause
+        except Exception:  # noqa: BLE001  `read` raises it again, after what arrived before
+            return
+        finally:
+            timer.cancel()
+            self._reader._eof_waiter = None
+
+
+def _end(pause: asyncio.Future[None]) -> None:
+    if not pause.done():
+        pause.set_result(None)
+
+
+def _pause_seconds() -> float:
+    scope = current_scope.get()
+    pause_of = scope.reading_pause() if scope.reading_pause is not None else None
+    return pause_of(scope.llm) if pause_of is not None else 0.0

@@ -1,0 +1,61 @@
+"""Pauses between reads of a streamed answer, so long here that only the end of the answer ends them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pallas_gateway.runtime.call import observer
+from tests.e2e.calling import answer_of, ask
+from tests.e2e.provider_matrix import ANTHROPIC, GENERIC, RESPONSES
+from tests.e2e.providers import deltas_of, serving
+from tests.support.scripted_llm import call_tools, cut, stream
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.providers import Provider
+    from tests.support.scripted_llm import Turn
+
+FOR_EVER = 3600.0
+PROVIDERS = pytest.mark.parametrize("provider", [GENERIC, RESPONSES, ANTHROPIC], ids=lambda one: one.name)
+
+
+@pytest.fixture(autouse=True)
+def _without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PAUSE_SECONDS", "LIVE_PAUSE_SECONDS"):
+        monkeypatch.setattr(observer, name, FOR_EVER)
+
+
+@PROVIDERS
+async def test_the_first_live_text_of_each_turn_is_not_held_back(tmp_path: Path, provider: Provider) -> None:
+    gate = Gate()
+    asking = call_tools([("tools__echo", {"text": "x"})], text="Looking.")
+    script: list[Turn] = [asking, stream(["Found ", "it ", "there."], gate)]
+    async with serving(tmp_path, provider, script) as served, served.in_flight() as call:
+        await eventually(lambda: deltas_of(call) == ["Looking.", "Found "])
+        gate.open()
+        answer = answer_of(await call.reply())
+
+    assert answer.text == "Found it there."
+    assert "".join(deltas_of(call)) == f"Looking.{answer.text}"
+
+
+@PROVIDERS
+async def test_an_answer_without_live_text_is_returned_when_it_ends(tmp_path: Path, provider: Provider) -> None:
+    gate = Gate()
+    gate.open()
+    async with serving(tmp_path, provider, [stream([f"{number} " for number in range(20)], gate)]) as served:
+        answer = await ask(served.url)
+
+    assert answer.text.split() == [str(number) for number in range(20)]
+
+
+@PROVIDERS
+async def test_a_connection_that_breaks_fails_the_call_at_once(tmp_path: Path, provider: Provider) -> None:
+    async with serving(tmp_path, provider, lambda _: cut(["once ", "upon"])) as served:
+        answer = await ask(served.url)
+
+    assert answer.is_error
