@@ -63,16 +63,19 @@ async def test_a_call_takes_four_tasks_of_the_gateway(message: str, meta: dict[s
     assert [task.get_name().split()[0] for task in begun] == TASKS
 
 
-def test_a_call_leaves_no_objects_to_the_garbage_collector(tmp_path: Path) -> None:
+@pytest.mark.parametrize("message", ["leave it", "use it"])
+def test_a_call_leaves_no_objects_to_the_garbage_collector(message: str, tmp_path: Path) -> None:
     async def left_by_calls() -> list[str]:
-        async with scripted_llm(lambda _: say("Done.")) as llm:
-            project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
+        async with stateless_downstream() as tools, scripted_llm(use_if_told) as llm:
+            servers = {"tools": {"transport": "http", "url": tools.url}}
+            project = write_project(tmp_path, {"solo": Agent(["tools"])}, llm_url=llm.base_url, servers=servers)
             async with running(project) as served:
                 app = app_of(served)
-                await call(app, "leave it", {})
+                await call(app, message, {})
+                await until_idle(served)
                 with left_in_cycles() as left:
                     for _ in range(3):  # the socket to the LLM keeps the scope of its last call
-                        await call(app, "leave it", {})
+                        await call(app, message, {})
                         await until_idle(served)
         return left
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import ssl
 
     from fast_agent.config import MCPServerSettings
+    from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
     from mcp_types import ListToolsResult
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
@@ -41,6 +42,7 @@ RELIED_ON: ReliedOn = (
     (MCPAggregator, "_attach_server_locked", ("self", "server_name", "server_config", "options")),
     (MCPAggregator, "_attachment_locks", ()),
     (MCPAggregator, "get_server_instructions", ("self",)),
+    (MCPAggregator, "_create_callback_runtime", ("self", "server_name")),
     (MCPAggregator, "_persistent_connection_manager", ()),
     (MCPAggregator, "_require_connection_manager", ("self",)),
     (mcp_aggregator, "MCPConnectionManager", ("server_registry", "context")),
@@ -157,7 +159,10 @@ def _share_trust_store() -> None:
 
 
 def _use_primed_connections() -> None:
-    """Use cached listings in the connections of a call, and in instructions that quote servers."""
+    """Use cached listings in the connections of a call, and in instructions that quote servers.
+
+    fast-agent makes the callbacks of a connection for each operation, and uses the first ones.
+    """
     original = MCPAggregator.get_server_instructions
 
     async def get_server_instructions(self: MCPAggregator) -> dict[str, tuple[str | None, list[str]]]:
@@ -171,6 +176,15 @@ def _use_primed_connections() -> None:
         return instructions
 
     MCPAggregator.get_server_instructions = get_server_instructions  # type: ignore[method-assign]
+    make = MCPAggregator._create_callback_runtime
+
+    @wraps(make)
+    def create_callback_runtime(self: MCPAggregator, server_name: str) -> MCPClientCallbackRuntime:
+        manager = self._persistent_connection_manager
+        known = manager.callbacks_of(server_name) if isinstance(manager, LazyConnectionManager) else None
+        return known or make(self, server_name)
+
+    MCPAggregator._create_callback_runtime = create_callback_runtime  # type: ignore[method-assign]
     mcp_aggregator.MCPConnectionManager = LazyConnectionManager  # type: ignore[attr-defined]
 
 

@@ -11,7 +11,9 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import anyio
 import httpx2
+from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_connection_manager import ServerConnection
 from mcp.client import Client, streamable_http
@@ -30,16 +32,19 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from fast_agent.config import MCPServerSettings
-    from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
     from mcp.client import Transport
     from mcp_types import JSONRPCMessage, ServerCapabilities
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
     from pallas_gateway.runtime.downstreams.manager import ServerListing
 
+END_SECONDS = 0.1
+"""Longest wait for the end of a stream that has brought its answer."""
 _CLOSED = "Connection closed"
 _dispatcher: Any = jsonrpc_dispatcher  # it does not export `request_clock`, which `timeouts` replaces
+_OWN_METHODS = ("message_handler", "sampling_callback", "elicitation_callback")
 RELIED_ON: ReliedOn = (
+    *((MCPClientCallbackRuntime, name, ()) for name in _OWN_METHODS),
     *((ServerConnection, name, ()) for name in ("_callback_runtime", "_error_occurred")),
     (MCPClientConnection, "__init__", ("transport", "callbacks", "read_timeout_seconds", "cache", "protocol_mode")),
     *((Client, name, ()) for name in ("mode", "prior_discover", "_session")),
@@ -50,6 +55,7 @@ RELIED_ON: ReliedOn = (
     (JSONRPCDispatcher, "_spawn", ("self", "fn", "args", "sender_ctx")),
     (JSONRPCDispatcher, "_resolve_pending", ("self", "request_id", "outcome")),
     (StreamableHTTPTransport, "_handle_post_request", ("self", "ctx")),
+    (StreamableHTTPTransport, "_handle_sse_event", ("self", "sse", "read_stream_writer")),
     (streamable_http, "RequestContext", ("client", "session_id", "session_message", "metadata", "read_stream_writer")),
     *((ClientSession, name, ("dctx", "method", "params")) for name in ("_on_request", "_on_notify")),
 )
@@ -110,6 +116,17 @@ class StatelessServer:
         capabilities: ServerCapabilities = self.client.server_capabilities
         return capabilities
 
+    def release(self) -> None:
+        """Break the reference cycles at the end of the call."""
+        vars(self.client.session).clear()
+        break_cycles(self._callback_runtime)
+
+
+def break_cycles(callbacks: Any) -> None:
+    """Remove the methods that the callbacks of an ended connection have in their attributes."""
+    for name in _OWN_METHODS:
+        setattr(callbacks, name, None)
+
 
 def stateless_server(
     listing: ServerListing, config: MCPServerSettings, callbacks: MCPClientCallbackRuntime
@@ -146,7 +163,7 @@ class PostDispatcher(JSONRPCDispatcher):
     def __init__(self, url: str, http_client: httpx2.AsyncClient) -> None:
         super().__init__(cast("Any", None), cast("Any", None))
         self._running = True
-        self._transport = StreamableHTTPTransport(url)
+        self._transport = _Posts(url)
         self._http_client = http_client
         self._handlers: list[Callable[[], Awaitable[Any]]] = []
 
@@ -166,7 +183,7 @@ class PostDispatcher(JSONRPCDispatcher):
         except TimeoutError:
             raise MCPError(code=REQUEST_TIMEOUT, message=f"Request {method!r} timed out") from None
 
-    async def send(self, item: SessionMessage) -> None:
+    async def receive(self, item: SessionMessage) -> None:
         """Handle a message of the server."""
         await self._dispatch(item, self.session._on_request, self.session._on_notify, None)
         handlers, self._handlers = self._handlers, []
@@ -178,9 +195,12 @@ class PostDispatcher(JSONRPCDispatcher):
             return  # clients of this era send only requests, and cancel one by closing its stream
         headers = metadata if isinstance(metadata, ClientMessageMetadata) else None
         sent = SessionMessage(message=message, metadata=metadata)
-        context = RequestContext(self._http_client, None, sent, headers, cast("Any", self))
         try:
-            await self._transport._handle_post_request(context)
+            with anyio.CancelScope() as reading:
+                answer = cast("Any", _Answer(self, reading))
+                await self._transport._handle_post_request(
+                    RequestContext(self._http_client, None, sent, headers, answer)
+                )
         except Exception as error:
             raise MCPError(code=CONNECTION_CLOSED, message=_CLOSED) from error
         self._resolve_pending(message.id, ErrorData(code=CONNECTION_CLOSED, message=_CLOSED))  # if nothing else has
@@ -188,3 +208,24 @@ class PostDispatcher(JSONRPCDispatcher):
     def _spawn(self, fn: Callable[..., Awaitable[Any]], *args: object, sender_ctx: Any) -> None:
         del sender_ctx  # the handlers run in the sender's task
         self._handlers.append(lambda: fn(*args))
+
+
+class _Answer:
+    """The receiver of one request's answer: the interface of a stream to which the SDK's transport writes."""
+
+    def __init__(self, dispatcher: PostDispatcher, reading: anyio.CancelScope) -> None:
+        self.send = dispatcher.receive
+        self.reading = reading
+
+
+class _Posts(StreamableHTTPTransport):
+    """Reads the stream of an answer to its end, so that its socket is used again; the SDK's transport closes it."""
+
+    async def _handle_sse_event(
+        self, sse: httpx2.ServerSentEvent, read_stream_writer: Any, *more: Any, **options: Any
+    ) -> bool:
+        is_complete = await super()._handle_sse_event(sse, read_stream_writer, *more, **options)
+        if not is_complete or sse.id:  # with an id, the SDK would connect again after the end
+            return is_complete
+        read_stream_writer.reading.deadline = anyio.current_time() + END_SECONDS
+        return False

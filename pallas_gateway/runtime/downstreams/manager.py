@@ -17,7 +17,12 @@ from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerCo
 from mcp.client.session import ClientSession
 from pydantic_core import to_json
 
-from pallas_gateway.runtime.downstreams.listed_connections import PrimedConnection, StatelessServer, stateless_server
+from pallas_gateway.runtime.downstreams.listed_connections import (
+    PrimedConnection,
+    StatelessServer,
+    break_cycles,
+    stateless_server,
+)
 from pallas_gateway.runtime.downstreams.program_process import ProgramError
 from pallas_gateway.runtime.downstreams.shutdown import BoundedShutdown
 
@@ -162,6 +167,11 @@ class LazyConnectionManager(BoundedShutdown):
         self._connecting: dict[str, asyncio.Lock] = {}
         self._stateless: dict[str, StatelessServer] = {}
 
+    def callbacks_of(self, server: str) -> MCPClientCallbackRuntime | None:
+        """Return the callbacks of an open connection without tasks; None if there is none."""
+        connection = self._stateless.get(server) or self.peers.get(server)
+        return connection._callback_runtime if connection is not None else None
+
     async def get_server(self, server_name: str, **options: Any) -> ServerConnection:
         """Return the connection to a server, and open it if there is none; with a listing, within a time limit."""
         if (peer := self.peers.get(server_name)) is not None:
@@ -178,6 +188,15 @@ class LazyConnectionManager(BoundedShutdown):
             return await self.get_server(server_name, **options)
         async with self._alone(server_name):
             return await super().reconnect_server(server_name, **options)
+
+    async def disconnect_all(self) -> bool:
+        """End all connections, at the end of the call."""
+        while self._stateless:
+            self._stateless.popitem()[1].release()
+        for peer in self.peers.values():
+            if peer._callback_runtime is not None:
+                break_cycles(peer._callback_runtime)
+        return await super().disconnect_all()
 
     def _is_stateless(self, server: str) -> bool:
         listing = self.listings.get(server)

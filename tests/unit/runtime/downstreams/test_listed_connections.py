@@ -13,7 +13,9 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
+from pallas_gateway.runtime.downstreams import listed_connections
 from pallas_gateway.runtime.downstreams.listed_connections import PostDispatcher
+from tests.support.listener import serve_app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -154,3 +156,51 @@ async def test_a_cancelled_request_ends_its_post_and_sends_nothing_else() -> Non
 
     assert sending.cancelled()
     assert methods == ["tools/call"]
+
+
+@asynccontextmanager
+async def streaming(*, ends: bool = True) -> AsyncIterator[tuple[PostDispatcher, list[int], asyncio.Event]]:
+    """A server that answers by streams, which it ends or not; the ports of its clients, and one's hang-up."""
+    ports: list[int] = []
+    left = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        ports.append(scope["client"][1])
+        body = (await receive())["body"]
+        message = {"jsonrpc": "2.0", "id": json.loads(body)["id"], "result": {"ok": True}}
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        text = f"event: message\ndata: {json.dumps(message)}\n\n".encode()
+        await send({"type": "http.response.body", "body": text, "more_body": True})
+        if not ends:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            left.set()
+        await send({"type": "http.response.body", "body": b""})
+
+    async with serve_app(app) as listener, httpx2.AsyncClient(trust_env=False) as http_client:
+        dispatcher = PostDispatcher(f"{listener.base_url}/mcp", http_client)
+        dispatcher.session = cast("Any", Session())
+        yield dispatcher, ports, left
+
+
+async def test_requests_use_the_socket_of_the_answer_before() -> None:
+    async with streaming() as (dispatcher, ports, _):
+        for _ in range(3):
+            assert await dispatcher.send_raw_request("tools/call", {}) == {"ok": True}
+
+    assert len(ports) == 3
+    assert len(set(ports)) == 1
+
+
+async def test_the_stream_of_an_answer_that_does_not_end_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listed_connections, "END_SECONDS", 0.01)
+    async with streaming(ends=False) as (dispatcher, ports, left):
+        for _ in range(2):
+            assert await dispatcher.send_raw_request("tools/call", {}) == {"ok": True}
+        async with asyncio.timeout(20):
+            await left.wait()
+
+    assert len(set(ports)) == 2
