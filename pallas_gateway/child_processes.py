@@ -8,37 +8,79 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from socket import socketpair
+from subprocess import DEVNULL, Popen
+from threading import Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncio import StreamReader
-    from asyncio.subprocess import Process
+    from asyncio import StreamReader, StreamWriter
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
 PIECE = 2**16
 """Bytes of output that are read at once. A program that prints faster than it is read has to wait after two of them."""
 
 
+class ChildProcess:
+    """A running process with streams for its input and output, which `end` closes.
+
+    asyncio's subprocesses are not used: under uvloop they `fork`, which copies the page tables of the gateway and stops
+    the event loop for several milliseconds. `Popen` uses `vfork`.
+    """
+
+    def __init__(self, process: Popen[bytes], stdin: StreamWriter, stdout: StreamReader, output: StreamWriter) -> None:
+        self.pid = process.pid
+        self.stdin = stdin
+        self.stdout = stdout
+        self._output = output
+        self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        Thread(target=_reap, args=(process, self._exit), name=f"wait for process {self.pid}", daemon=True).start()
+
+    async def wait(self) -> int:
+        """Return the exit code once the process has ended."""
+        return await asyncio.shield(self._exit)
+
+    def close(self) -> None:
+        """Close the streams, and discard what the process has not read."""
+        self.stdin.transport.abort()
+        self._output.transport.abort()
+
+
 async def start(
     command: str, arguments: Sequence[str], *, environ: Mapping[str, str], directory: str | None, longest_line: int
-) -> Process:
-    """Start a process with pipes for its input and output.
+) -> ChildProcess:
+    """Start a process with sockets for its input and output, as uvloop does.
 
     Raises:
         OSError, ValueError: it cannot be started; see `why_not_started`.
     """
-    return await asyncio.create_subprocess_exec(
-        command,
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=dict(environ),
-        cwd=directory,
-        limit=longest_line,
-        start_new_session=True,  # so that its own child processes end with it
-    )
+    with ExitStack() as on_failure:
+        (ours_in, its_in), (ours_out, its_out) = socketpair(), socketpair()
+        with its_in, its_out:
+            on_failure.callback(ours_in.close)
+            on_failure.callback(ours_out.close)
+            _, stdin = await asyncio.open_unix_connection(sock=ours_in)
+            on_failure.callback(stdin.transport.abort)
+            stdout, output = await asyncio.open_unix_connection(sock=ours_out, limit=longest_line)
+            on_failure.callback(output.transport.abort)
+            process = Popen(  # noqa: ASYNC220, S603  the configured command; `vfork` takes less than a thread
+                [command, *arguments],
+                stdin=its_in.fileno(),
+                stdout=its_out.fileno(),
+                stderr=DEVNULL,
+                env=dict(environ),
+                cwd=directory,
+                start_new_session=True,  # so that its own child processes end with it
+            )
+        on_failure.pop_all()
+    return ChildProcess(process, stdin, stdout, output)
+
+
+def _reap(process: Popen[bytes], exit_code: asyncio.Future[int]) -> None:
+    code = process.wait()
+    with suppress(RuntimeError):  # the event loop has been closed
+        exit_code.get_loop().call_soon_threadsafe(exit_code.set_result, code)
 
 
 def why_not_started(command: str, directory: str | None, error: OSError | ValueError) -> str:
@@ -73,26 +115,24 @@ async def lines(output: StreamReader, longest: int) -> AsyncGenerator[bytes]:
         yield b"".join(parts)
 
 
-async def end(process: Process, leave_seconds: float) -> None:
+async def end(process: ChildProcess, leave_seconds: float) -> None:
     """End and reap the process with its child processes: close its input, then SIGTERM, then SIGKILL."""
-    if process.stdin is not None:
-        process.stdin.close()
+    process.stdin.close()
     try:
         if not await _is_gone(process, leave_seconds):
             _signal_all(process, signal.SIGTERM)
             await _is_gone(process, leave_seconds)
     finally:
         _signal_all(process, signal.SIGKILL)  # also if it has ended: its child processes may still run
-        # One that has left the session may keep the pipes open, and would be read for ever.
-        process._transport.close()  # type: ignore[attr-defined]  # asyncio has no public name for it
+        process.close()  # a child process that has left the session may keep them open, and would be read for ever
     await process.wait()
 
 
-async def _is_gone(process: Process, seconds: float) -> bool:
+async def _is_gone(process: ChildProcess, seconds: float) -> bool:
     """Return true if it ends within `seconds`; its output is read, because a full pipe would block it."""
     try:
         async with asyncio.timeout(seconds):
-            while process.stdout is not None and await process.stdout.read(2**16):
+            while await process.stdout.read(2**16):
                 pass
             await process.wait()
     except TimeoutError:
@@ -100,6 +140,6 @@ async def _is_gone(process: Process, seconds: float) -> bool:
     return True
 
 
-def _signal_all(process: Process, number: signal.Signals) -> None:
+def _signal_all(process: ChildProcess, number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway import __version__, child_processes
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-
+    from pallas_gateway.child_processes import ChildProcess
     from pallas_gateway.runtime.protocols import StdioProgram
     from pallas_gateway.tasks import TaskOwner
 
@@ -64,7 +63,7 @@ async def ask_program(
         tasks.spawn(child_processes.end(process, leave_seconds), name=f"end {program.command}", report=True)
 
 
-async def _converse(process: Process) -> tuple[str | None, str | None]:
+async def _converse(process: ChildProcess) -> tuple[str | None, str | None]:
     for request, era in ((INITIALIZE, "initialize"), (DISCOVER, MODERN)):
         try:
             answer = await _exchange(process, request)
@@ -77,10 +76,8 @@ async def _converse(process: Process) -> tuple[str | None, str | None]:
     return "not an MCP answer", None
 
 
-async def _exchange(process: Process, request: dict[str, Any]) -> dict[str, Any] | None:
+async def _exchange(process: ChildProcess, request: dict[str, Any]) -> dict[str, Any] | None:
     """The answer to `request`, None if the program closed its pipes first; other lines are ignored."""
-    if process.stdin is None or process.stdout is None:
-        raise RuntimeError("the program was started without pipes")
     with suppress(ConnectionError):  # the program has ended; its output is still read
         process.stdin.write(json.dumps(request).encode() + b"\n")
         await process.stdin.drain()

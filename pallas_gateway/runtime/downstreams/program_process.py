@@ -28,11 +28,11 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.runtime.downstreams.program_greeting import DISCOVER, INITIALIZE, INITIALIZED
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from mcp_types import JSONRPCMessage, RequestId
 
+    from pallas_gateway.child_processes import ChildProcess
     from pallas_gateway.runtime.downstreams.program_greeting import Greeting
     from pallas_gateway.runtime.protocols import StdioProgram
 
@@ -70,7 +70,7 @@ class ProgramProcess:
     def __init__(self, program: StdioProgram, leave_seconds: float) -> None:
         self._program = program
         self._leave_seconds = leave_seconds
-        self._process: Process | None = None
+        self._process: ChildProcess | None = None
         self._has_begun = asyncio.Event()
         self._reading: asyncio.Timeout | None = None
         self._is_ending = False
@@ -205,9 +205,7 @@ class ProgramProcess:
             self._close("its process does not read its input")
             self.end()
 
-    async def _read(self, process: Process) -> None:
-        if process.stdout is None:
-            raise RuntimeError("the program was started without pipes")
+    async def _read(self, process: ChildProcess) -> None:
         with suppress(ConnectionError, ValueError):  # the latter: a line longer than any message
             async with aclosing(child_processes.lines(process.stdout, LONGEST_LINE)) as lines:
                 await self._read_messages(lines)
@@ -254,7 +252,7 @@ class ProgramProcess:
             error = ErrorData(code=METHOD_NOT_FOUND, message="This client cannot be asked.")
             self._write(JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
 
-    async def _note_end(self, process: Process) -> None:
+    async def _note_end(self, process: ChildProcess) -> None:
         """Keep the exit code of a process that ended by itself; one that only closed its output is ended."""
         if self._is_ending:
             return
