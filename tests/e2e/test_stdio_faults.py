@@ -50,6 +50,14 @@ async def test_a_program_that_prints_a_line_without_end_is_ended(tmp_path: Path)
         assert await it.problem() is None
 
 
+async def test_a_program_that_reports_to_no_call_without_end_is_ended(tmp_path: Path) -> None:
+    async with world(tmp_path, "chatty") as it:
+        assert await it.ask() == "has p"
+        await it.processes.until_alive(0)
+        assert await it.ask() == "has p"
+        assert await it.problem() is None
+
+
 async def test_a_child_process_of_a_program_ends_with_it(tmp_path: Path) -> None:
     async with world(tmp_path, warm=0) as it:
         child = int(await it.ask("child"))

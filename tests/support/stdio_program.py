@@ -63,6 +63,8 @@ class Program:
             self.send({"id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
         elif (answer := self.result(method, params, request["id"])) is not None:
             self.send({"id": request["id"], "result": answer})
+        while method == "tools/list" and self.has("chatty"):
+            self.send({"method": "notifications/message", "params": {"level": "info", "data": "x" * 1000}})
 
     def result(self, method: str, params: dict[str, Any], number: int) -> dict[str, Any] | None:
         capabilities = {"tools": {"listChanged": True}}

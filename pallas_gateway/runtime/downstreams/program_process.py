@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 LONGEST_LINE = 64 * 2**20
 """Bytes of one message: a tool may return large files. A program that prints more without a line break is ended."""
 MOST_IGNORED = 2**20
-"""Bytes of lines that are no messages, one after the other, after which a program is ended."""
+"""Bytes of lines that are no messages, or while no connection exists, after which a program is ended."""
 MOST_UNSENT = 64 * 2**20
 """Bytes of messages that a program has not read, after which it is ended."""
 _log = logging.getLogger("pallas.runtime")
@@ -214,17 +214,24 @@ class ProgramProcess:
         ignored = 0
         async for line in lines:
             await asyncio.sleep(0)  # lines that have arrived already are read without a pause
-            try:
-                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValueError:
-                _log.debug("downstream output ignored", extra={"command": self._program.command})
-                ignored += len(line) + 1
-                if ignored > MOST_IGNORED:
-                    self._close(f"its process printed {MOST_IGNORED:,} bytes that are no messages")
-                    return
+            if await self._is_used(line):
+                ignored = 0
                 continue
-            ignored = 0
-            await self._deliver(message)
+            ignored += len(line) + 1
+            if ignored > MOST_IGNORED:
+                self._close(f"its process printed {MOST_IGNORED:,} bytes that are no messages of a call")
+                return
+
+    async def _is_used(self, line: bytes) -> bool:
+        """Deliver a message; return False for what is none, and for one to no connection while there is none."""
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            _log.debug("downstream output ignored", extra={"command": self._program.command})
+            return False
+        is_answer = isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._own_requests
+        await self._deliver(message)
+        return is_answer or bool(self.connections)
 
     async def _deliver(self, message: JSONRPCMessage) -> None:
         match message:
