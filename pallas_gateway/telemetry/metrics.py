@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import platform
-import time
 import warnings
 from itertools import product
 from typing import TYPE_CHECKING, Literal
@@ -25,16 +24,16 @@ from prometheus_client import (
     Histogram,
     disable_created_metrics,
 )
-from prometheus_client.samples import Sample
+from prometheus_client.metrics import MetricWrapperBase
 
 from pallas_gateway import __version__
 from pallas_gateway.telemetry import workers_metrics
+from pallas_gateway.telemetry.exposition import Exposition, WithPauses
 from pallas_gateway.telemetry.workers_metrics import WorkersMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from prometheus_client.metrics_core import Metric
     from prometheus_client.registry import Collector
 
     type Across = Literal["livemax", "livemin", "livesum", "livemostrecent"]
@@ -43,9 +42,6 @@ DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 6
 """Seconds; a call takes at least one LLM turn and by default at most ten minutes."""
 OPERATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Seconds; a downstream may answer from memory, or be a peer whose calls take minutes."""
-
-SAMPLES_AT_ONCE = 50
-"""Samples that take about 0.3 ms to write."""
 
 STATES = ("pending", "starting", "ready", "failed")
 OUTCOMES = ("ok", "error")
@@ -76,9 +72,12 @@ class Metrics:
         self.registry = registry or CollectorRegistry()
         folder = workers_metrics.joined() if registry is None else None
         self._of_all_workers = WorkersMetrics(self.registry, folder) if folder else None
-        if registry is None and folder is None:
-            for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
-                self.registry.register(collector)
+        self._own: list[MetricWrapperBase] = []
+        of_the_process = (
+            (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR) if registry is None and not folder else ()
+        )
+        for collector in of_the_process:
+            self.registry.register(collector)
         self.up = self._gauge("pallas_up", "1 while the gateway runs.", across="livemax")
         self.workers = self._gauge(
             "pallas_workers", "Processes that serve; more than 1 with `serve --workers`.", across="livesum"
@@ -170,6 +169,7 @@ class Metrics:
             self._of_all_workers.add_computed(self.instances_live)
             of_hosted = (self.agent_info, self.agent_state, self.health_status, self.downstream_up)
             self._of_all_workers.hide_unhosted(self.agent_info, of_hosted)
+        self._exposition = Exposition(self._own, of_the_process)
         self._scraping = asyncio.Lock()
         self.up.set(1)
         self.workers.set(1)
@@ -180,11 +180,16 @@ class Metrics:
         """The metrics for a scraper: in one of several workers those of all workers."""
         return self._of_all_workers or self.registry
 
-    async def exposition(self, encode: Callable[[Collector], bytes]) -> bytes:
-        """The metrics as `encode` writes them, in a thread: 100 agents have 7,000 series. One scrape at a time."""
+    async def exposition(self, encode: Callable[[Collector], bytes], content_type: str) -> bytes:
+        """The metrics as `encode` writes them in the format `content_type`. One scrape at a time.
+
+        Those of several workers are read from files, in a thread.
+        """
         async with self._scraping:
             self.refresh()
-            return await asyncio.to_thread(encode, _WithPauses(self.exposed))
+            if self._of_all_workers is None and self._exposition.fits:
+                return await self._exposition.text(encode, content_type)
+            return await asyncio.to_thread(encode, WithPauses(self.exposed))
 
     def refresh(self) -> None:
         """Set the number of tasks, and share the values of computed metrics with the other workers."""
@@ -252,33 +257,17 @@ class Metrics:
 
     def _gauge(self, name: str, text: str, *labels: str, across: Across) -> Gauge:
         """A gauge; `across` is prometheus_client's mode of combining the values of several workers."""
-        return Gauge(name, text, labels, registry=self.registry, multiprocess_mode=across)
+        return self._kept(Gauge(name, text, labels, registry=self.registry, multiprocess_mode=across))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
+        return self._kept(Counter(name, text, labels, registry=self.registry))
 
     def _histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Histogram:
-        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+        return self._kept(Histogram(name, text, labels, buckets=buckets, registry=self.registry))
 
-
-class _WithPauses:
-    """A collector for a thread: it lets the event loop go on every few samples, not once in 5 ms as Python does."""
-
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
-
-    def collect(self) -> Iterator[Metric]:
-        for family in self._collector.collect():
-            family.samples = _Pausing(family.samples)
-            yield family
-
-
-class _Pausing(list[Sample]):
-    def __iter__(self) -> Iterator[Sample]:
-        for index, sample in enumerate(super().__iter__()):
-            if index % SAMPLES_AT_ONCE == 0:
-                time.sleep(0)  # lets another thread run
-            yield sample
+    def _kept[M: MetricWrapperBase](self, metric: M) -> M:
+        self._own.append(metric)
+        return metric
 
 
 def _running_tasks() -> float:
