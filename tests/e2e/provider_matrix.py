@@ -103,7 +103,7 @@ CAPABILITIES: Mapping[str, str] = {
     "answer": "the model's answer is the result of the call",
     "history": "earlier messages of the caller are sent, in order",
     "images": "images of the call and of its history are sent, to a model that takes them",
-    "usage": "tokens are counted as input, read from the cache, written to the cache, output and, of it, reasoning",
+    "usage": "tokens are counted as input, cache reads, cache writes, output, and reasoning within the output",
     "schema": "with a JSON schema for the answer, the agent still uses its tools",
     "parameters": "each parameter of a call is sent or listed in `ignored`",
     "connections": "calls share a connection",
@@ -132,11 +132,11 @@ GAPS: Mapping[tuple[str, str], str] = {
 
 UNTRIED: Mapping[str, str] = {
     "azure with `use_default_azure_credential`": "requires the package `azure-identity` and an identity of Azure; "
-    "tried with a stand-in for that package",
-    "copilot": "requires `COPILOT_GITHUB_TOKEN` or the file of a login (`FAST_AGENT_AUTH_FILE`), else its agents "
-    "fail at the start; its address must be https, so it has no row above; answers and repeats are tested",
-    "xai and codexresponses without a key": "require the file of a login (`FAST_AGENT_AUTH_FILE`), else their agents "
-    "fail at the start; tested with such a file and a login server on this machine",
+    "tested with a substitute for that package",
+    "copilot": "requires `COPILOT_GITHUB_TOKEN` or the file of a login (`FAST_AGENT_AUTH_FILE`); without both, its "
+    "agents fail to start; answers and retries are tested, the rest is not, because its address must be https",
+    "xai and codexresponses without a key": "require the file of a login (`FAST_AGENT_AUTH_FILE`); without it, their "
+    "agents fail to start; tested with such a file and a local login server",
 }
 """Providers of fast-agent that the tests cannot try: what they require, and what is known of them."""
 

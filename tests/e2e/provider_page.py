@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 _INTRODUCTION = """\
 # Providers of models
 
-How to put agents on the models of a provider, and what works with each of fast-agent's providers.
-[parameters.md](parameters.md) lists the parameters of a call that each provider takes,
-[operating.md](operating.md#llm-providers) how the gateway checks keys and models before agents start, and
-[upstream.md](upstream.md) what it repairs in fast-agent.
+How to use the models of each of fast-agent's providers, and the tested features of each. See also the
+[parameters](parameters.md) of a call that each provider accepts, the [checks](operating.md#llm-providers) of keys and
+models before agents start, and the [repairs](upstream.md) of fast-agent.
 
 ## Set up a provider
 
-A model is named `PROVIDER.MODEL`: as `default_model` in `fastagent.config.yaml` for all agents, or as the `model` of
-one agent (in Python, `model=` of its decorator). Each of these agents uses another provider:
+Name a model as `PROVIDER.MODEL`: in `default_model` of `fastagent.config.yaml` for all agents, or in `model` of one
+agent (in Python, `model=` of its decorator). Each agent of this example uses another provider:
 
 ```yaml
 # agents.yaml
@@ -72,26 +71,25 @@ XAI_API_KEY=…
 AZURE_API_KEY=…
 ```
 
-- `openai.gpt-5` uses OpenAI's chat completions, `responses.gpt-5` its Responses API. `gpt-5` without a provider means
-  the latter: fast-agent knows the provider of many models.
-- `generic` needs no key; set `GENERIC_API_KEY` if your server requires one.
-- Bedrock requires `pip install boto3` in the gateway's environment. Credentials may also come from `bedrock.profile` or
-  from another place where boto3 looks for them.
-- fast-agent does not know deployments of Azure, the models of your own server, and many others. They get text only,
-  and default limits, until `model_capabilities` says more. `check` warns of each.
-- An address (`base_url`) ends before `/chat/completions` or `/responses`, so mostly with `/v1`. Those of `anthropic`,
+- `openai.gpt-5` uses OpenAI's chat completions API, `responses.gpt-5` the Responses API. Many models can be named
+  without a provider, because fast-agent knows it: `gpt-5` is `responses.gpt-5`.
+- `generic` requires no key. Set `GENERIC_API_KEY` if your server requires one.
+- Bedrock requires `pip install boto3` in the gateway's environment. boto3 also reads credentials from
+  `bedrock.profile`, and from its other default sources.
+- fast-agent does not know Azure's deployments, the models of your own server, and many others. Such a model receives
+  text only, and has default limits, unless `model_capabilities` declares them. `check` prints a warning for each.
+- A `base_url` does not include `/chat/completions` or `/responses`; it usually ends with `/v1`. Those of `anthropic`,
   `google`, `azure` and `tensorzero` have no path.
 
-`pallas-gateway check` reports missing keys, packages and logins, and names that fast-agent does not know.
-`pallas-gateway check --online` also asks [most providers](operating.md#llm-providers) whether they take the key and
-have the model; it makes no completion. The health of every agent includes the provider of `default_model`, and not the
-provider of its own model.
-A call that fails says why: [the reasons, and what to do](operating.md#why-a-model-could-not-answer).
+`pallas-gateway check` reports missing keys, packages and logins, and models that fast-agent does not know.
+`pallas-gateway check --online` also tests the key and the model at [most providers](operating.md#llm-providers),
+without a completion. The health of every agent includes the provider of `default_model`, even if the agent has another
+model. If a call fails, its message has [the reason](operating.md#why-a-model-could-not-answer).
 
 ### Logins instead of keys
 
-`codexresponses` (models such as `codexresponses.gpt-5.5`, with a ChatGPT account), `xai` and `copilot` take the token
-of a login instead of a key. Log in once, and start the gateway with the same variable, which may stand in `.env`:
+`codexresponses` (models such as `codexresponses.gpt-5.5`, with a ChatGPT account), `xai` and `copilot` accept the token
+of a login instead of a key. Log in once, and start the gateway with the same variable, for example in `.env`:
 
 ```console
 $ export FAST_AGENT_AUTH_FILE=$HOME/pallas-logins.json
@@ -99,12 +97,12 @@ $ fast-agent auth provider login codex      # or xai, or copilot
 $ pallas-gateway serve
 ```
 
-The gateway renews the token in the file, so it must be able to write it.
+The gateway renews the token in this file, and requires permission to write it.
 """
 _EVIDENCE = """\
-`make docs` writes this page from the tables of `tests/e2e/provider_matrix.py`. Each check mark is a test that runs a
-gateway against a server on this machine that speaks the provider's wire format; a **no** is a test that is expected to
-fail. No test asks a provider's own server.
+`make docs` writes this page from the tables in `tests/e2e/provider_matrix.py`. A check mark is a test of a gateway with
+a local server that implements the provider's wire format. A **no** is a test that is expected to fail. No test uses a
+provider's own server.
 """
 _FORMATS = {
     "NoneType": "chat completions",
@@ -128,19 +126,20 @@ _SPECIAL_ADDRESSES = {
 }
 _PACKAGES = {"bedrock": "boto3"}
 _REMARKS = """\
-- A key or an address in `fastagent.secrets.yaml` or `fastagent.config.yaml` wins over its variable. `responses` uses
-  the section `openai` where there is no section `responses`.
-- Without an address, requests go to the provider's own. `generic`, `openresponses` and `tensorzero` then mean a server
-  on this machine, at the ports 11434, 8080 and 3000. `azure` requires an address or `azure.resource_name`.
-- A model that takes no images refuses a call that has some (`images_unsupported`); a model that fast-agent does not
-  know takes them only where `model_capabilities` declares `vision`.
-- Tokens: Gemini does not report tokens written to the cache, Bedrock no reasoning tokens. The tokens of a server that
-  reports no usage are 0.
-- The Responses API is used by server-sent events. With `transport: websocket` or `?transport=websocket` a WebSocket is
-  opened for each call; answers, tool calls, retries, timeouts and cancellation are tested over it too.
-- Servers of chat completions that depart from OpenAI's form are tested as well: reasoning in `reasoning_content` or
-  `reasoning`; usage in the last chunk, in each, in Groq's place, or nowhere; tool calls in one piece or in several, all
-  in one chunk, without an index, all with the index 0, with empty ids; comments; the reason `stop` after tool calls.
+- A key or an address in `fastagent.secrets.yaml` or `fastagent.config.yaml` overrides its variable. Without a section
+  `responses`, the section `openai` applies to `responses`.
+- Without an address, requests go to the provider's default address. For `generic`, `openresponses` and `tensorzero`
+  this is a server on the same machine, at port 11434, 8080 or 3000. `azure` requires an address or
+  `azure.resource_name`.
+- A call with images is refused (`images_unsupported`) if its model does not support images. A model that fast-agent
+  does not know supports them only if `model_capabilities` declares `vision`.
+- Tokens: Gemini reports no tokens written to the cache, Bedrock reports no reasoning tokens. A server that reports no
+  usage counts as 0 tokens.
+- The Responses API uses server-sent events. With `transport: websocket` or `?transport=websocket`, each call opens a
+  WebSocket; answers, tool calls, retries, timeouts and cancellation are tested with it as well.
+- Variants of the chat completions format are tested as well: reasoning in `reasoning_content` or `reasoning`; usage in
+  the last chunk, in each chunk, in Groq's field, or absent; tool calls in one or several pieces, all in one chunk,
+  without an index, all with index 0, with empty ids; comments; the finish reason `stop` after tool calls.
 """
 
 
@@ -150,7 +149,7 @@ def page() -> str:
 
 
 def _settings() -> Iterator[str]:
-    yield "## What they need\n"
+    yield "## Keys and addresses\n"
     heads = ("provider", "model of the tests", "wire format", "key", "address", "package")
     yield from _table(heads, (_needs(one) for one in PROVIDERS))
     yield ""
@@ -158,7 +157,7 @@ def _settings() -> Iterator[str]:
 
 
 def _capabilities() -> Iterator[str]:
-    yield "## What works\n"
+    yield "## Tested features\n"
     yield _EVIDENCE
     yield from (f"- **{name}**: {meaning}." for name, meaning in CAPABILITIES.items())
     yield ""
@@ -168,13 +167,13 @@ def _capabilities() -> Iterator[str]:
 
 
 def _gaps() -> Iterator[str]:
-    yield "## What does not work\n"
+    yield "## Features that do not work\n"
     yield from (f"- `{provider}`, {capability}: {reason}." for (provider, capability), reason in GAPS.items())
     yield ""
 
 
 def _untried() -> Iterator[str]:
-    yield "## What is not tried\n"
+    yield "## Partly tested\n"
     yield "These require accounts that the tests do not have.\n"
     yield from (f"- {name}: {reason}." for name, reason in UNTRIED.items())
     yield ""
