@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-YOUNG_OBJECTS = 10_000
-"""Objects that are new before the collector looks for garbage. A call makes and drops more than Python's default of
-2,000, so it was gone through several times while it ran, for little that was garbage."""
+YOUNG_OBJECTS = 40_000
+"""Objects that are new before the collector looks for garbage. A call leaves about 20 in cycles. It makes more than
+Python's default of 2,000, so that running calls were searched several times, for little that was garbage."""
 YOUNG_OBJECTS_AT_START = 400_000
 """The same until the agents are ready. A start makes some 300,000 objects, of which 4,000 are garbage; to look for them
 took a tenth of its CPU."""
