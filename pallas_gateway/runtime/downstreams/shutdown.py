@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 RELIED_ON: ReliedOn = (
     (MCPConnectionManager, "running_servers", ()),
+    (MCPConnectionManager, "_lock", ()),
     (MCPConnectionManager, "disconnect_server", ("self", "server_name")),
     (MCPConnectionManager, "disconnect_all", ("self",)),
     (ServerConnection, "cancel_lifecycle", ("self",)),
@@ -45,7 +46,9 @@ class BoundedShutdown(MCPConnectionManager):
             await super().disconnect_server(server_name)
 
     async def disconnect_all(self) -> bool:
-        """End all connections."""
+        """End all connections; a call that used none waits for nothing."""
+        if not (self.running_servers or self._lock.locked()):
+            return False
         with self._cutting_off_after(self.end_all_seconds, *self.running_servers):
             return await super().disconnect_all()
 

@@ -34,6 +34,7 @@ RELIED_ON: ReliedOn = (
 
 def accelerate(client_class: type[Any]) -> type[Any]:
     """A client class of the OpenAI library that builds requests from templates."""
+    NotGiven.__deepcopy__ = _itself  # type: ignore[attr-defined]  # pydantic copies the defaults of each request
     return type(client_class.__name__, (_Templates, client_class), {})  # which the library sends as its User-Agent
 
 
@@ -58,6 +59,10 @@ class _Templates:
         body: Any = options.json_data
         is_plain = type(body.get("messages")) is PlainMessages
         return template.request(encoded(body, to_json if is_plain else openapi_dumps))
+
+
+def _itself[T](value: T, _: object) -> T:
+    return value
 
 
 def _is_plain_post(options: FinalRequestOptions) -> bool:

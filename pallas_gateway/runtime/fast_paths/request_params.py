@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
-_PLAIN = frozenset({str, int, float, bool})
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _MADE_ANEW = ("messages", "template_vars")
 _DUMPED = frozenset(name for name, field in RequestParams.model_fields.items() if not field.exclude)
 _DUMPED_AUTOMATICALLY = _DUMPED - {"streaming_timeout"}
@@ -49,10 +49,7 @@ def merging_plainly(
 
 def _are_plain(params: Mapping[str, Any]) -> bool:
     """True if none holds anything that could change, but for those that are made anew, which must be empty."""
-    for name, value in params.items():
-        if value is not None and type(value) not in _PLAIN and (value or name not in _MADE_ANEW):
-            return False
-    return True
+    return not any(value or name not in _MADE_ANEW for name, value in params.items() if type(value) not in _PLAIN)
 
 
 def _made(like: RequestParams, values: dict[str, Any], given: frozenset[str]) -> RequestParams:

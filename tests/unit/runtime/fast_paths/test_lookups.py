@@ -12,6 +12,7 @@ from fast_agent.agents.agent_types import AgentConfig
 from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.config import GenericSettings, Settings
 from fast_agent.core.exceptions import ConfigFileError
+from fast_agent.core.instruction import InstructionBuilder
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.skills.registry import SkillRegistry
 from mcp_types import TextContent
@@ -123,3 +124,11 @@ def test_unreadable_settings_file_has_the_error_of_fast_agent(text: str, tmp_pat
     with pytest.raises(ConfigFileError) as expected:
         inspect.unwrap(fast_agent.config.load_yaml_mapping)(path)
     assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("text", ["You help.", "Reply {this}.", "It is {{where}}.", r"Write \{{name\}}.", r"End \}}."])
+async def test_an_instruction_has_the_text_that_fast_agent_makes(text: str) -> None:
+    patches.prepare()
+    ours, theirs = (InstructionBuilder(text).set("where", "here") for _ in range(2))
+
+    assert await ours.build() == await inspect.unwrap(InstructionBuilder.build)(theirs)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 from openai._models import FinalRequestOptions
+from openai._utils import is_given
 
 from pallas_gateway.runtime.fast_paths.openai_messages import PlainMessages
 from pallas_gateway.runtime.fast_paths.openai_requests import KEPT_TEMPLATES, accelerate
@@ -96,3 +97,14 @@ def test_a_change_of_one_request_is_not_in_the_next(client: Any) -> None:
         assert "x-noted" not in request.headers
         request.extensions["noted"] = True
         request.headers["x-noted"] = "1"
+
+
+def test_the_defaults_of_a_request_are_not_copied(client: Any) -> None:
+    del client  # whose class was accelerated
+
+    options = FinalRequestOptions.construct(method="post", url="/chat/completions")
+
+    assert options.headers is FinalRequestOptions.model_fields["headers"].default
+    assert not is_given(options.timeout)
+    assert options.params == {}
+    assert options.params is not FinalRequestOptions.construct(method="post", url="/").params
