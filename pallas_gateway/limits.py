@@ -96,6 +96,7 @@ class ThreadLimits:
     """Of threads.
 
     Attributes:
+        copied_bytes: Most bytes of the turns that one request copies to a new thread.
         replayed_turns: Turns of a thread that a model is sent at most.
         replayed_bytes: Most bytes of these turns, with their images as Base64; older turns are left out.
         page_bytes: Most bytes of the turns of one page; a page has at least one turn.
@@ -105,6 +106,7 @@ class ThreadLimits:
         answers_seconds: Pause between two looks for answers that came to other processes, while a question is open.
     """
 
+    copied_bytes: int = 64 * 1024 * 1024
     replayed_turns: int = 1000
     replayed_bytes: int = 16 * 1024 * 1024
     page_bytes: int = 8 * 1024 * 1024

@@ -140,6 +140,12 @@ class ThreadBusyError(GatewayError):
     reason = "thread_busy"
 
 
+class ThreadTooLargeError(GatewayError):
+    """A part of a thread is too large to be copied."""
+
+    reason = "thread_too_large"
+
+
 class LeaseLostError(GatewayError):
     """Another call has taken over the thread, so this call's answer is not stored."""
 

@@ -39,7 +39,7 @@ class Threads:
         self._limits = limits = limits or ThreadLimits()
         self._database = Database(url, folder, busy_seconds=limits.busy_seconds)
         self._store = Store(self._database, lease_seconds, limits)
-        self._changes = ThreadChanges(self._database)
+        self._changes = ThreadChanges(self._database, limits.copied_bytes)
         self._turns = Turns(self._store, lease_seconds)
         self._questions = OpenQuestions(QuestionStore(self._database), limits.answers_seconds)
         self._opening = TaskOwner(close_seconds=0)

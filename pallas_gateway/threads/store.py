@@ -44,7 +44,7 @@ type Position = tuple[int, str]
 """Start of a page of threads: the time (milliseconds since 1970) and id of the thread before it."""
 
 _TEXTS = (turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
-_SIZE = sum((octets(column) for column in _TEXTS), literal(0)).label("size")
+SIZE = sum((octets(column) for column in _TEXTS), literal(0)).label("size")
 SHOWN = (threads.c.id, threads.c.agent, threads.c.title, threads.c.created_at, threads.c.updated_at, threads.c.turns)
 
 
@@ -119,7 +119,7 @@ class Store:
         A pending turn whose lease has ended is returned as an error.
         """
         is_wanted = and_(turns.c.thread_id == thread_id, turns.c.number > after)
-        sizes = select(turns.c.number, _SIZE).where(is_wanted).order_by(turns.c.number).limit(limit + 1)
+        sizes = select(turns.c.number, SIZE).where(is_wanted).order_by(turns.c.number).limit(limit + 1)
         fitting, has_more = await _fitting(connection, sizes, most=limit, octets=self._limits.page_bytes, at_least=1)
         if fitting is None:
             return TurnPage((), has_more=False)
@@ -141,7 +141,7 @@ class Store:
         is_wanted = and_(
             turns.c.thread_id == lease.thread_id, turns.c.status == "complete", turns.c.number < lease.turn
         )
-        sizes = select(turns.c.number, _SIZE).where(is_wanted).order_by(turns.c.number.desc())
+        sizes = select(turns.c.number, SIZE).where(is_wanted).order_by(turns.c.number.desc())
         turns_, bytes_ = self._limits.replayed_turns, self._limits.replayed_bytes
         oldest, has_more = await _fitting(connection, sizes, most=turns_, octets=bytes_, at_least=0)
         rows: Sequence[AnyRow] = ()

@@ -1,18 +1,27 @@
-"""Changes of a thread by its owner: its title, the end of its running turn, and its deletion."""
+"""Changes of a thread by its owner: its title, a copy of it, the end of its running turn, and its deletion."""
 
 from __future__ import annotations
 
+import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sqlalchemy import and_, delete, exists, update
+from sqlalchemy import and_, delete, exists, func, insert, literal, select, update
 
 from pallas_gateway.threads.question_store import forget_questions
-from pallas_gateway.threads.records import CANCELLED, ThreadBusyError, ThreadNotFoundError, columns_of, thread_of
-from pallas_gateway.threads.store import SHOWN, is_free, refuse_deleted
-from pallas_gateway.threads.tables import now, threads, turns
+from pallas_gateway.threads.records import (
+    CANCELLED,
+    ThreadBusyError,
+    ThreadNotFoundError,
+    ThreadTooLargeError,
+    columns_of,
+    thread_of,
+)
+from pallas_gateway.threads.store import SHOWN, SIZE, is_free, refuse_deleted
+from pallas_gateway.threads.tables import ID_CHARACTERS, now, threads, turns
 
 if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.threads.database import Database
@@ -22,8 +31,10 @@ if TYPE_CHECKING:
 class ThreadChanges:
     """Writes changes; every method is one transaction, and raises as those of `Store`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, copied_bytes: int) -> None:
+        """Take the database, and the most bytes of turns that are copied at once."""
         self._database = database
+        self._copied_bytes = copied_bytes
 
     async def rename(self, thread_id: str, title: str | None) -> Thread:
         """Give a thread another title, or none; its place among the threads stays.
@@ -38,6 +49,35 @@ class ThreadChanges:
             if row is None:
                 raise ThreadNotFoundError(f"no thread '{thread_id}'")
             return thread_of(row)
+
+        return await self._database.write(written)
+
+    async def fork(self, thread_id: str, last: int) -> Thread:
+        """Copy a thread with its turns up to number `last` to a new thread of its owner.
+
+        Raises:
+            ThreadBusyError: one of these turns is being answered.
+            ThreadNotFoundError: it was deleted meanwhile.
+            ThreadTooLargeError: these turns are too large.
+        """
+        made = secrets.token_hex(ID_CHARACTERS // 2)
+        wanted = and_(turns.c.thread_id == thread_id, turns.c.number <= last)
+        copied = [column for column in turns.c if column is not turns.c.thread_id]
+        # Locked, so that no other request deletes it between the two copies.
+        found = select(threads.c.owner, threads.c.agent, threads.c.title, threads.c.turns)
+        found = found.where(threads.c.id == thread_id).with_for_update()
+
+        async def written(sql: AsyncConnection) -> Thread:
+            row = (await sql.execute(found)).one_or_none()
+            if row is None:
+                raise ThreadNotFoundError(f"no thread '{thread_id}'")
+            await self._check_size(sql, wanted)
+            values = {**row._mapping, "turns": min(last, row.turns)}
+            new = insert(threads).values(**values, id=made, created_at=now(), updated_at=now())
+            thread = (await sql.execute(new.returning(*SHOWN))).one()
+            rows = select(literal(made), *copied).where(wanted)
+            await sql.execute(insert(turns).from_select([turns.c.thread_id, *copied], rows))
+            return thread_of(thread)
 
         return await self._database.write(written)
 
@@ -77,3 +117,12 @@ class ThreadChanges:
                 await forget_questions(sql, thread_id)
 
         await self._database.write(written)
+
+    async def _check_size(self, sql: AsyncConnection, wanted: ColumnElement[bool]) -> None:
+        """Raise an error if the wanted turns are too large, or one of them is pending."""
+        pending = func.count().filter(turns.c.status == "pending")
+        count, size = (await sql.execute(select(pending, func.coalesce(func.sum(SIZE), 0)).where(wanted))).one()
+        if count:
+            raise ThreadBusyError("A message of this thread is being answered. Copy the messages before it.")
+        if size > self._copied_bytes:
+            raise ThreadTooLargeError(f"These messages have more than {self._copied_bytes} bytes. Copy fewer of them.")

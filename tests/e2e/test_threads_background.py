@@ -103,7 +103,7 @@ async def test_owners_rename_and_delete_their_threads(tmp_path: Path) -> None:
         refused = [
             await api.http.request(method, f"{path}{tail}", headers={"Authorization": f"Bearer {name}"})
             for name in ("bob", "eve")
-            for method, tail in (("PATCH", ""), ("DELETE", ""), ("POST", "/cancel"))
+            for method, tail in (("PATCH", ""), ("DELETE", ""), ("POST", "/cancel"), ("POST", "/fork"))
         ]
         too_long = await api.http.patch(path, json={"title": "x" * 201}, headers=ann)
         named = await api.http.patch(path, json={"title": "Ours"}, headers=ann)
@@ -112,14 +112,22 @@ async def test_owners_rename_and_delete_their_threads(tmp_path: Path) -> None:
         untitled = await api.http.patch(f"/threads/{other}", json={"title": None}, headers=ann)
         await api.http.delete(f"/threads/{other}", headers=ann)
         listed = (await api.http.get("/agents/user/threads", headers=ann)).json()["threads"]
+        misfits = [
+            await api.http.post(f"{path}/fork", json={"turns": bad}, headers=ann) for bad in (-1, True, "1", 2**31)
+        ]
+        copy = (await api.http.post(f"{path}/fork", json={"turns": 1}, headers=ann)).json()
+        copied = (await api.http.get(f"/threads/{copy['id']}/messages", headers=ann)).json()["messages"]
+        await api.http.delete(f"/threads/{copy['id']}", headers=ann)
         deleted = await api.http.delete(path, headers=ann)
         gone = await api.http.get(f"{path}/messages", headers=ann)
-    assert [one.status_code for one in refused] == [404] * 6
+    assert [one.status_code for one in refused] == [404] * 8
     assert too_long.status_code == 400
     assert (named.status_code, named.json()["title"]) == (200, "Ours")
     assert (unchanged.status_code, unchanged.json()) == (200, named.json())
     assert untitled.json()["title"] is None
     assert [(one["id"], one["title"]) for one in listed] == [(made, "Ours")]
+    assert [one.status_code for one in misfits] == [400] * 4
+    assert (copy["title"], copy["turns"], [one["content"] for one in copied]) == ("Ours", 1, ["hi", "fine"])
     assert (deleted.status_code, gone.status_code) == (204, 404)
 
 

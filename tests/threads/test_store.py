@@ -23,10 +23,12 @@ from pallas_gateway.threads.records import (
     Outcome,
     ThreadBusyError,
     ThreadNotFoundError,
+    ThreadTooLargeError,
     TurnPage,
 )
 from pallas_gateway.threads.service import Threads
 from pallas_gateway.threads.store import Store
+from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
 from tests.support.waiting import eventually, tick
 
@@ -191,6 +193,35 @@ async def test_a_second_writer_waits_for_the_first_and_gives_up_in_the_end(datab
             await turn.end(Outcome(Message("assistant", "fine")))
         numbers = sorted([await one for one in waiting])
     assert numbers == [2, 3]
+
+
+async def test_a_copy_has_the_turns_up_to_one_and_goes_on_by_itself(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo", "a title")
+        for text in ("one", "two", "three"):
+            await say(threads, thread.id, text)
+        copy = await threads.changes.fork(thread.id, 2)
+        assert (copy.agent, copy.title, copy.turns) == ("solo", "a title", 2)
+        assert (await threads.store.find(copy.id, "me")).id != thread.id
+        assert await turns_of(threads, copy.id) == (await turns_of(threads, thread.id))[:2]
+        assert await say(threads, copy.id, "other") == 3
+        await threads.changes.remove(copy.id)
+        assert [one.question.text for one in await turns_of(threads, thread.id)] == ["one", "two", "three"]
+        assert (
+            (await threads.changes.fork(thread.id, 99)).turns,
+            (await threads.changes.fork(thread.id, 0)).turns,
+        ) == (3, 0)
+
+        async with threads.turns.turn(thread.id, Message("user", "four"), "call", wait_seconds=0) as turn:
+            with pytest.raises(ThreadBusyError):
+                await threads.changes.fork(thread.id, 4)
+            assert (await threads.changes.fork(thread.id, 3)).turns == 3  # also while the next turn runs
+            await turn.end(Outcome(Message("assistant", "fine")))
+        with pytest.raises(ThreadTooLargeError):
+            await ThreadChanges(threads.store.database, copied_bytes=10).fork(thread.id, 4)
+        await threads.changes.remove(thread.id)
+        with pytest.raises(ThreadNotFoundError):
+            await threads.changes.fork(thread.id, 1)
 
 
 async def test_a_turn_of_a_thread_that_was_deleted_meanwhile_finds_no_thread(database_url: str) -> None:

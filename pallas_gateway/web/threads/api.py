@@ -57,6 +57,7 @@ class ThreadsApi:
             (re.compile(r"agents/([^/]+)/chat"), {"POST": self._chat}),
             (re.compile(r"agents/([^/]+)/threads"), {"GET": self._list_threads, "POST": self._new_thread}),
             (re.compile(r"threads/([^/]+)"), {"PATCH": self._rename, "DELETE": self._remove}),
+            (re.compile(r"threads/([^/]+)/fork"), {"POST": self._fork}),
             (re.compile(r"threads/([^/]+)/cancel"), {"POST": self._cancel}),
             (re.compile(r"threads/([^/]+)/messages"), {"GET": self._messages}),
             (re.compile(r"threads/([^/]+)/answers"), {"POST": self._answers}),
@@ -124,6 +125,11 @@ class ThreadsApi:
         if "title" in body:
             thread = await self._threads.changes.rename(thread.id, title)
         return JSONResponse(answers.thread(thread))
+
+    async def _fork(self, request: Request, thread_id: str) -> Response:
+        thread = await self._changing(request, thread_id)
+        last = requests.last_turn(await self._body(request))
+        return JSONResponse(answers.thread(await self._threads.changes.fork(thread.id, last)), status_code=201)
 
     async def _remove(self, request: Request, thread_id: str) -> Response:
         thread = await self._changing(request, thread_id)

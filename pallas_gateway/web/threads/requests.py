@@ -144,6 +144,15 @@ def thread_title(body: Mapping[str, Any]) -> str | None:
     return str(title)
 
 
+def last_turn(body: Mapping[str, Any]) -> int:
+    """The number of the last turn that a copy of a thread has, from the body of a `POST …/fork`; raises as `page`."""
+    _refuse_unknown(body, ("turns",))
+    last = body.get("turns", LAST_TURN)
+    if isinstance(last, bool) or not isinstance(last, int) or not 0 <= last <= LAST_TURN:
+        raise _bad(f"'turns' must be a whole number from 0 to {LAST_TURN}.")
+    return last
+
+
 def no_parameters(request: Request) -> None:
     """Refuse a query with parameters; raises as `page`."""
     _refuse_unknown(dict(request.query_params), (), what="parameter")
