@@ -43,7 +43,6 @@ async def test_a_conversation_is_kept_by_the_gateway_and_found_from_another_brow
 ) -> None:
     page = await chat(pages, talk, "leaf", "one")
     await answered(page, "leaf heard one")
-    await expect(page.get_by_role("button", name="Edit")).to_have_count(0)
     await expect(page.get_by_role("button", name="Retry")).to_have_count(0)
     other = await pages.open(talk.base_url, "#/agents/leaf")
     await expect(log(other)).to_contain_text("leaf heard one")
@@ -79,6 +78,41 @@ async def test_a_conversation_is_kept_by_the_gateway_and_found_from_another_brow
     await expect(log(other).get_by_role("alert")).to_contain_text("no thread")
     await other.evaluate("window.dispatchEvent(new Event('focus'))")
     await expect(other.get_by_role("alert")).to_contain_text("deleted elsewhere")
+
+
+async def test_an_edited_message_goes_on_in_a_copy_of_the_conversation(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "right", "one")
+    await answered(page, "heard one")
+    await send(page, "two")
+    await answered(page, "heard two")
+    before = talk.llm.requests[-1].messages[1:3]
+
+    await page.get_by_role("button", name="Edit").last.click()
+    await expect(page.get_by_text("Sending begins a copy of the conversation")).to_be_visible()
+    await page.get_by_role("textbox", name="Message").fill("changed")
+    pages.expected.append("Failed to load resource")
+    await page.route("**/fork", lambda route: route.abort())
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.get_by_text("This conversation cannot be kept or read")).to_be_visible()
+    await expect(page.get_by_role("textbox", name="Message")).to_have_value("changed")
+    await page.unroute("**/fork")
+    await page.get_by_role("button", name="Send").click()
+    await answered(page, "heard changed")
+    assert talk.llm.requests[-1].messages[1:3] == before
+    await expect(log(page)).to_contain_text("heard one")
+    await expect(log(page)).not_to_contain_text("heard two")
+    await expect(kept(page, "one")).to_have_count(2)
+    await page.reload()
+    await expect(log(page)).to_contain_text("heard changed")
+    await kept(page, "one").last.click()
+    await expect(log(page)).to_contain_text("heard two")
+
+    await page.get_by_role("button", name="Edit").first.click()
+    await page.get_by_role("textbox", name="Message").fill("first")
+    await page.get_by_role("button", name="Send").click()
+    await answered(page, "heard first")
+    await expect(kept(page, "first")).to_be_visible()
+    await expect(kept(page, "one")).to_have_count(2)
 
 
 async def test_a_reload_during_a_call_finds_it_with_all_its_steps(talk: Talking, pages: Pages) -> None:

@@ -44,6 +44,15 @@ export class BrowserKeeper {
     }
   }
 
+  /**
+   * Return a conversation with the turns before the one at `at` alone.
+   * @param {Conversation} conversation
+   * @param {number} at
+   */
+  async before(conversation, at) {
+    return Object.assign(conversation, { turns: conversation.turns.slice(0, at) });
+  }
+
   /** @param {Turn} turn */
   callOf(turn) {
     return new RunningCall(turn);

@@ -3,7 +3,7 @@
 import { newConversation, titleOf } from './conversations.js';
 import { tokenFor } from './state.js';
 import { ThreadCall } from './thread_call.js';
-import { deleteThread, listThreads, readTurns, renameThread } from './threads.js';
+import { deleteThread, forkThread, listThreads, readTurns, renameThread } from './threads.js';
 import { Pauses } from './waiting.js';
 
 /**
@@ -28,12 +28,32 @@ export class GatewayKeeper {
   /** @returns {Promise<Conversation[]>} */
   async list() {
     const threads = await listThreads(this._session.agent.name, this._token());
-    return threads.map(({ id, title, createdAt, updatedAt }) => {
-      const times = { title: title ?? '', created: Date.parse(createdAt), changed: Date.parse(updatedAt) };
-      const known = this._known.get(id) ?? { ...this.begin(), id, threadId: id };
-      this._known.set(id, known);
-      return Object.assign(known, times);
-    });
+    return threads.map((thread) => this._conversationOf(thread));
+  }
+
+  /** @param {import('./threads.js').Thread} thread */
+  _conversationOf({ id, title, createdAt, updatedAt }) {
+    const times = { title: title ?? '', created: Date.parse(createdAt), changed: Date.parse(updatedAt) };
+    const known = this._known.get(id) ?? { ...this.begin(), id, threadId: id };
+    this._known.set(id, known);
+    return Object.assign(known, times);
+  }
+
+  /**
+   * Return a conversation with the turns before the one at `at` alone. The gateway keeps its turns, so it is a copy.
+   * @param {Conversation} conversation
+   * @param {number} at
+   */
+  async before(conversation, at) {
+    const isKept = (/** @type {Turn} */ { number }) => number !== undefined;
+    const turns = conversation.turns.slice(0, at);
+    if (!conversation.turns.slice(at).some(isKept)) return Object.assign(conversation, { turns });
+    const last = turns.findLast(isKept)?.number;
+    if (!last) return this.begin();
+    const thread = await forkThread(String(conversation.threadId), last, this._token());
+    const copy = Object.assign(this._conversationOf(thread), { turns });
+    this._session.listed(copy);
+    return copy;
   }
 
   /**

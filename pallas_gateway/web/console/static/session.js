@@ -187,15 +187,23 @@ export class Session {
   }
 
   /**
-   * Send a message: after the turn number `at`, in place of those that follow.
+   * Send a message: in place of the turn at `at` and those that follow.
    * @param {string} message
    * @param {{images?: import('./conversations.js').Image[], params?: Record<string, any>, at?: number}} options
+   * @returns {Promise<boolean>} false if it was not sent; the problem is shown
    */
   async send(message, { images = [], params = {}, at = this.open.value.turns.length } = {}) {
-    const conversation = this.open.value;
-    conversation.turns = [...conversation.turns.slice(0, at), newTurn(message, images, params)];
-    this._draw(conversation);
-    await this._follow(conversation, at);
+    const open = this.open.value;
+    let conversation = open;
+    const shorten = async () => (conversation = await this._keeper(open).before(open, at));
+    if (at < open.turns.length && !(await this.attempt(shorten))) return false;
+    conversation.turns = [...conversation.turns, newTurn(message, images, params)];
+    batch(() => {
+      this.open.value = conversation;
+      this._draw(conversation);
+    });
+    await this._follow(conversation, conversation.turns.length - 1);
+    return true;
   }
 
   /**
@@ -276,7 +284,7 @@ export class Session {
   }
 
   /**
-   * @param {() => Promise<void>} act
+   * @param {() => Promise<unknown>} act
    * @returns {Promise<boolean>} false if it failed; the problem is shown
    */
   async attempt(act) {

@@ -50,6 +50,17 @@ export async function renameThread(id, title, token) {
 }
 
 /**
+ * Copy a thread, up to one of its turns, to a new thread.
+ * @param {string} id
+ * @param {number} turns the number of the last one
+ * @param {string} token
+ * @returns {Promise<Thread>}
+ */
+export async function forkThread(id, turns, token) {
+  return jsonOf(await request(`threads/${id}/fork`, { method: 'POST', token, body: { turns } }));
+}
+
+/**
  * Delete a thread; one that is not there any more is deleted.
  * @param {string} id
  * @param {string} token

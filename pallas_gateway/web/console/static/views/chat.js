@@ -13,6 +13,8 @@ import { TurnView } from './turn.js';
 
 const NEAR_END_PIXELS = 48;
 const BLOCKED_SECONDS = 3;
+const IN_PLACE = 'Sending replaces the message and all that follows it.';
+const IN_A_COPY = 'Sending begins a copy of the conversation, without the message and all that follows it.';
 const EMPTY = { message: '', images: [], params: {} };
 
 /** @param {{agent: import('../state.js').Agent}} props */
@@ -33,11 +35,13 @@ export function Chat({ agent }) {
     document.body.classList.add('fills-window');
     return () => document.body.classList.remove('fills-window');
   }, []);
-  const send = (/** @type {any} */ written) => {
+  const send = async (/** @type {any} */ written) => {
     const at = editing.value ?? calls.length;
     editing.value = null;
     draft.value = EMPTY;
-    session.send(written.message, { ...written, at });
+    if (await session.send(written.message, { ...written, at })) return;
+    editing.value = at;
+    draft.value = written;
   };
   const edit = (/** @type {number} */ index) => {
     const { message, images, params } = calls[index].turn;
@@ -49,7 +53,6 @@ export function Chat({ agent }) {
     session.send(message, { images, params, at: conversation.isOnGateway ? calls.length : index });
   };
   const mayChange = !running && blocked === '';
-  // The gateway keeps each turn as it was: none is replaced, and one that failed can be sent again.
   const mayRetry = (/** @type {number} */ index) =>
     mayChange && index === calls.length - 1 && (!conversation.isOnGateway || calls[index].state.value !== 'complete');
   return html`
@@ -71,8 +74,7 @@ export function Chat({ agent }) {
                 call=${call}
                 agent=${agent}
                 args=${() => session.argumentsOf(index)}
-                onEdit=${mayChange && !conversation.isOnGateway ? () => edit(index) : null}
-                mayEdit=${!conversation.isOnGateway}
+                onEdit=${mayChange ? () => edit(index) : null}
                 onRetry=${mayRetry(index) ? () => retry(index) : null}
               />
             `,
@@ -83,7 +85,7 @@ export function Chat({ agent }) {
           agent=${agent}
           blocked=${blocked}
           running=${running}
-          editing=${editing.value !== null}
+          editing=${editing.value === null ? '' : conversation.isOnGateway ? IN_A_COPY : IN_PLACE}
           onSend=${send}
           onStop=${() => session.stop()}
           onCancelEdit=${() => ((editing.value = null), (draft.value = EMPTY))}

@@ -11,7 +11,7 @@ const NO_VISION = 'The model of this agent accepts no images.';
 
 /**
  * @typedef {{message: string, images: import('../conversations.js').Image[], params: Record<string, any>}} Draft
- * @typedef {{draft: any, agent: import('../state.js').Agent, blocked: string, running: boolean, editing: boolean,
+ * @typedef {{draft: any, agent: import('../state.js').Agent, blocked: string, running: boolean, editing: string,
  *   onSend: (draft: Draft) => void, onStop: () => void, onCancelEdit: () => void}} Props
  */
 
@@ -66,7 +66,7 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
       onDragOver=${(/** @type {Event} */ event) => event.preventDefault()}
       onDrop=${onDrop}
     >
-      ${editing && html`<p class="hint">Sending replaces the message and all that follows it. <button type="button" class="link" onClick=${onCancelEdit}>Keep the old one</button></p>`}
+      ${editing && html`<p class="hint">${editing} <button type="button" class="link" onClick=${onCancelEdit}>Keep the old one</button></p>`}
       <label class="hidden" for=${id}>Message</label>
       <textarea
         id=${id}

@@ -15,18 +15,18 @@ const LONGEST_NOW = 160;
 /**
  * @typedef {import('../shown_call.js').ShownCall} ShownCall
  * @typedef {{call: ShownCall, agent: import('../state.js').Agent, args: () => Record<string, any>,
- *   onEdit: (() => void) | null, mayEdit: boolean, onRetry: (() => void) | null}} Props
+ *   onEdit: (() => void) | null, onRetry: (() => void) | null}} Props
  */
 
 /** @param {Props} props */
-export function TurnView({ call, agent, args, onEdit, mayEdit, onRetry }) {
+export function TurnView({ call, agent, args, onEdit, onRetry }) {
   const { turn } = call;
   const inspected = useSignal(false);
   const state = call.state.value;
   return html`
     <article class="turn">
       <div class="said">
-        ${mayEdit && html`<button type="button" class="quiet small" disabled=${!onEdit} onClick=${onEdit}>Edit</button>`}
+        <button type="button" class="quiet small" disabled=${!onEdit} onClick=${onEdit}>Edit</button>
         <div class="by-you">
           <h2 class="hidden">You</h2>
           <p class="message">${harmless(turn.message)}</p>
