@@ -29,20 +29,17 @@ async def measure(servers: Servers) -> None:
         "exchanged": {"forward_inbound_auth": True, "token_exchange": contenders.token_exchange(bench.downstreams)},
     }
     tool = contenders.llm_url(bench.llm, "tool")
-    slow = contenders.llm_url(bench.llm, "tool", bench.plan.slow_call_seconds / 2)
     agents = {"tooled": servers.agents["tooled"]}
     for name, more in settings.items():
         # Servers of other names, at the address whose requests are counted.
         server = (name, contenders.downstream(bench.downstreams, "facts")[1])
         agents[name] = Agent(tool, (server,), servers={name: more})
-        agents[f"{name} at once"] = Agent(slow, (server,), servers={name: more})
-    agents = {name.replace(" ", "_"): agent for name, agent in agents.items()}
     async with contenders.gateway(bench.new_folder(), agents) as gateway:
         callers = {name: replace(endpoint, bearer=BEARER) for name, endpoint in gateway.items()}
         await _requests(bench, callers)
-        await _at_once(bench, callers)
         theirs = (await servers.agno())["tooled"]
         await _throughput(bench, callers, theirs)
+    await _at_once(bench, {"forwarded": agents["forwarded"]})
 
 
 async def _requests(bench: Bench, callers: dict[str, Endpoint]) -> None:
@@ -57,10 +54,14 @@ async def _requests(bench: Bench, callers: dict[str, Endpoint]) -> None:
 _TOKENS = {"forwarded": "token", "exchanged": "exchanged token"}
 
 
-async def _at_once(bench: Bench, callers: dict[str, Endpoint]) -> None:
-    endpoint = callers["forwarded_at_once"]
-    await load.answers(endpoint, 1)
-    peak = await at_once.measure(endpoint)
+async def _at_once(bench: Bench, agents: dict[str, Agent]) -> None:
+    slow = contenders.llm_url(bench.llm, "tool", bench.plan.slow_call_seconds / 2)
+    agents = {**agents, "slow": replace(agents["forwarded"], llm_url=slow)}
+    async with contenders.gateway(bench.new_folder(), agents) as gateway:  # one that has served others has their memory
+        callers = {name: replace(endpoint, bearer=BEARER) for name, endpoint in gateway.items()}
+        await load.answers(callers["forwarded"], at_once.WARM_UP_CALLS)
+        await load.answers(callers["slow"], 1)  # otherwise all would list what the downstream offers this caller
+        peak = await at_once.measure(callers["slow"])
     title = f"{at_once.CALLS} calls at once, with the caller's token: memory per running call"
     bench.check("forwarded/memory", title, figure([peak.kb_per_call]), Bounds(350, 200, at_least=False), "KB")
 

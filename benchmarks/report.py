@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import fast_paths, providers, sizing, tables
+from benchmarks import at_once, fast_paths, providers, sizing, tables
 from benchmarks.figures import figure
 from benchmarks.processes import REPOSITORY
 
@@ -144,7 +144,8 @@ unused` is `bare` with a stdio server. In `forwarded` the downstream receives th
 it; agno cannot forward one, so all its callers share a session. 16 clients, one process per server; `one client` and
 `stdio` have one, and `workers` 64 over one process and two. Answers come at once, in eight pieces. `trust store
 shared`: with nothing in it. Medians of rounds, in brackets the least and the most. CPU is that of the server's
-processes. `calibration` is the load
+processes. {at_once.CALLS} calls at once are measured in the second of two waves at a gateway of their own; their
+memory is what this gateway has more than before the first wave. `calibration` is the load
 generator on a stand-in alone{_cost_of_load(scenarios)}."""
 
 

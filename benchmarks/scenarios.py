@@ -119,10 +119,12 @@ async def _count_requests(bench: Bench, contender: str, agent: str, endpoint: En
 
 async def _at_once(servers: Servers) -> None:
     """Many slow calls at once: how long all take beside the LLM's own time, and what each holds meanwhile."""
-    bench, gateway = servers.bench, await servers.gateway()
+    bench = servers.bench
     ideal = bench.plan.slow_call_seconds
-    await load.answers(gateway["tooled"], 5)
-    peak = await at_once.measure(gateway["slow"])
+    agents = {name: servers.agents[name] for name in ("tooled", "slow")}
+    async with contenders.gateway(bench.new_folder(), agents) as gateway:  # one that has served others has their memory
+        await load.answers(gateway["tooled"], at_once.WARM_UP_CALLS)
+        peak = await at_once.measure(gateway["slow"])
     times = peak.seconds / ideal
     bench.results["at_once"] = {
         "calls": at_once.CALLS,
