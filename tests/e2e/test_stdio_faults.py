@@ -22,7 +22,6 @@ from pallas_gateway.runtime.protocols import StdioProgram
 from tests.cli.program import started
 from tests.e2e.stdio_world import holding, world
 from tests.support.gateway import Agent, until_idle, write_project
-from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import call_tools, say
 from tests.support.stdio_processes import Processes, is_running, parent_of
 from tests.support.waiting import Gate, eventually
@@ -63,24 +62,6 @@ async def test_a_child_process_of_a_program_ends_with_it(tmp_path: Path) -> None
         child = int(await it.ask("child"))
         assert child in it.processes.started
         await eventually(lambda: not is_running(child), what="the end of the child process")
-
-
-async def test_a_program_that_stops_reading_ends_with_its_call(tmp_path: Path) -> None:
-    def script(request: LlmRequest) -> Turn:
-        done = len(request.tool_results)
-        return call_tools([("p__where", {"name": "x" * 2**19})] if done else [("p__deafen", {})])
-
-    async with world(tmp_path, script=script, warm=0) as it:
-        await eventually(lambda: it.processes.started, what="the listing")
-        await until_idle(it.served)
-        before = snapshot()
-        asking = asyncio.create_task(it.ask())
-        await eventually(lambda: it.processes.notes("tools/call"), what="the tool call")
-        asking.cancel()
-        await asyncio.wait({asking})
-        await until_idle(it.served)
-        await it.processes.until_alive(0)
-        await assert_nothing_left(before)
 
 
 async def test_a_tool_call_to_a_program_that_does_not_read_has_its_time_limit(tmp_path: Path) -> None:
@@ -198,7 +179,6 @@ async def test_processes_end_with_the_worker_that_started_them(tmp_path: Path) -
         assert parent_of(first) != parent_of(second)
         os.kill(parent_of(first), signal.SIGKILL)
         await eventually(lambda: not is_running(first), what="the end of its process")
-        await eventually(lambda: len(processes.started) == 3, what="a process of the next worker")
         assert is_running(second)
         gateway.signal(signal.SIGKILL)
         await processes.until_alive(0)
