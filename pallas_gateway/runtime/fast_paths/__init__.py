@@ -146,6 +146,7 @@ OPENAI_IMPORTS = FastPath("openai_imports", f"{_HERE}.lazy_types", "openai")
 OPENAI_MESSAGES = FastPath("openai_messages", f"{_HERE}.openai_messages", "openai")
 OPENAI_REQUESTS = FastPath("openai_requests", f"{_HERE}.openai_requests", "openai")
 OPENAI_RUNS = FastPath("openai_runs", f"{_HERE}.openai_runs", "fast-agent-mcp", "openai", "pydantic")
+OPENAI_TEXTS = FastPath("openai_texts", f"{_HERE}.openai_texts", "fast-agent-mcp", "openai", "pydantic")
 OPENAI_TYPES = FastPath("openai_types", f"{_HERE}.union_types", "openai", "pydantic", requires=_types_of("openai"))
 ANTHROPIC_TYPES = FastPath(
     "anthropic_types", f"{_HERE}.union_types", "anthropic", "pydantic", requires=_types_of("anthropic")
@@ -163,7 +164,7 @@ OF_FAST_AGENT = (DEEP_COPIES, LOOKUPS, MODEL_FACTORIES, REQUEST_PARAMS)
 """Those that are installed before an agent is started."""
 PATHS = (
     *OF_FAST_AGENT,
-    *(OPENAI_CHUNKS, OPENAI_IMPORTS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TYPES),
+    *(OPENAI_CHUNKS, OPENAI_IMPORTS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TEXTS, OPENAI_TYPES),
     *(ANTHROPIC_TYPES, GOOGLE_CHUNKS),
     *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, PACED_READS, EVENT_LOOP, GARBAGE_COLLECTION, FILE_LOCKS),
 )

@@ -18,6 +18,8 @@ from openai._utils import is_given
 from openai.types.chat import ChatCompletionChunk
 from pydantic import ValidationError
 
+from pallas_gateway.runtime import fast_paths
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
@@ -47,7 +49,8 @@ _DONE = b"[DONE]"
 
 def accelerate(client_class: type[Any]) -> type[Any]:
     """A client class of the OpenAI library that does the same with less work."""
-    return type(client_class.__name__, (_Accelerated, client_class), {})  # which the library sends as its User-Agent
+    streams = {"_stream_class": fast_paths.OPENAI_TEXTS.accelerate(ChunkStream)}
+    return type(client_class.__name__, (_Accelerated, client_class), streams)  # a name that the User-Agent has
 
 
 class _Accelerated:
@@ -56,7 +59,7 @@ class _Accelerated:
     async def _process_response(self: Any, **given: Any) -> Any:
         if not _is_stream_of_chunks(**given):
             return await super()._process_response(**given)  # type: ignore[misc]
-        return ChunkStream(
+        return self._stream_class(
             cast_to=ChatCompletionChunk, response=given["response"], client=self, options=given["options"]
         )
 
@@ -97,9 +100,9 @@ class ChunkStream(AsyncStream[ChatCompletionChunk]):
     async def __stream__(self) -> AsyncIterator[ChatCompletionChunk]:
         try:
             while (piece := await self._receive()) is not None:
-                events = self._events.ended_by(piece)
+                events = self._ended_by(piece)
                 for event in events:
-                    if (chunk := _chunk(event)) is not None:
+                    if (chunk := self._chunk(event)) is not None:
                         yield chunk
                         continue
                     if isinstance(event, bytes) and event.startswith(_DONE):
@@ -113,6 +116,12 @@ class ChunkStream(AsyncStream[ChatCompletionChunk]):
         finally:
             await self._received.aclose()
             await self.response.aclose()
+
+    def _ended_by(self, piece: bytes) -> Iterator[_Event]:
+        return self._events.ended_by(piece)
+
+    def _chunk(self, event: _Event) -> ChatCompletionChunk | None:
+        return _chunk(event)
 
     async def _iter_events(self) -> AsyncIterator[ServerSentEvent]:
         """What the library goes on with."""

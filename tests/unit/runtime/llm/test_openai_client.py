@@ -89,9 +89,13 @@ class Pieces(httpx2.AsyncByteStream):
         self.is_closed = True
 
 
+def a_response(body: Pieces) -> httpx2.Response:
+    return httpx2.Response(200, stream=body, request=httpx2.Request("POST", URL))
+
+
 async def read(stream_class: Any, body: Pieces) -> tuple[list[Any], str | None]:
     """The chunks that a stream yields, and what it ends with."""
-    response = httpx2.Response(200, stream=body, request=httpx2.Request("POST", URL))
+    response = a_response(body)
     chunks: list[Any] = []
     failure = None
     stream = stream_class(cast_to=ChatCompletionChunk, response=response, client=CLIENT)
@@ -175,7 +179,7 @@ async def test_streams_of_chunks_are_read_from_their_bytes_and_all_else_by_the_l
         raw = await client.chat.completions.with_raw_response.create(model="m", messages=[], stream=True)
         complete = await create(model="m", messages=[])
 
-        assert type(stream) is ChunkStream
+        assert isinstance(stream, ChunkStream)
         assert [chunk.id async for chunk in stream] == ["chunk-1"]
         assert raw.http_response.status_code == 200
         assert type(complete) is ChatCompletion

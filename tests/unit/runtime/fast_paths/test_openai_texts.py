@@ -1,0 +1,228 @@
+"""Events joined before they are parsed: fast-agent makes of them what it makes of each by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fast_agent.llm.provider.openai.llm_openai import OpenAILLM
+from fast_agent.llm.provider_types import Provider
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import APIError
+from openai.types.chat import ChatCompletionChunk
+
+from pallas_gateway.runtime.fast_paths.openai_chunks import ChunkStream
+from pallas_gateway.runtime.fast_paths.openai_texts import accelerate
+from tests.support.model_values import taken_apart
+from tests.unit.runtime.llm.test_openai_client import CLIENT, Pieces, a_response
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+JOINING = accelerate(ChunkStream)
+CALL = {"index": 0, "id": "a", "type": "function", "function": {"name": "search", "arguments": "{"}}
+USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+
+
+def event(delta: Any, *, is_ascii: bool = False, **more: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": None, **more.pop("choice", {})}
+    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice], **more}
+    return b"data: " + json.dumps(chunk, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass") + b"\n\n"
+
+
+def text(content: str, **more: Any) -> bytes:
+    return event({"content": content}, **more)
+
+
+TEXTS = st.one_of(
+    st.integers(1, 6).map(lambda count: "a" * count),
+    st.sampled_from([" ", "", "\n", '"', "\\", '"content": "', "é", "😀", "\ud83d", "\ude00"]),
+    st.text(max_size=3),
+)
+OTHERS = st.sampled_from(
+    [
+        event({"role": "assistant", "content": ""}),
+        event({}),
+        event({"content": None}),
+        event({"reasoning_content": "hm"}),
+        event({"reasoning": "hm", "content": "x"}),
+        event({"content": "x", "refusal": "no"}),
+        event({"tool_calls": [CALL]}),
+        event({"tool_calls": [{"index": 0, "function": {"arguments": "}"}}]}),
+        event({"content": "x"}, choice={"index": 1}),
+        event({"content": "x"}, choice={"logprobs": {"content": [], "refusal": None}}),
+        event({"content": "x"}, choice={"finish_reason": "length"}),
+        event({}, choice={"finish_reason": "stop"}),
+        event({}, choice={"finish_reason": "tool_calls"}),
+        event({}, choices=[], usage=USAGE),
+        text("x", usage=USAGE),
+        text("x", id='quoted " \\ and "content"'),
+        text("x", choices=[{"index": 0, "delta": {"content": "y"}}, {"index": 1, "delta": {"content": "z"}}]),
+        text("x").replace(b'"content": "x"', b'"content": "x", "content": "y"'),
+        text("x").replace(b'"content": "x"', b'"content": "x", "c\\u006fntent": "y"'),
+        b"data: {\xff\n\n",
+        b": a comment\n\n",
+    ]
+)
+EVENTS = st.one_of(
+    *[TEXTS.map(text)] * 4,
+    *[TEXTS.map(lambda content: text(content, is_ascii=True))] * 2,
+    st.builds(lambda content, letters: text(content, obfuscation=letters), TEXTS, st.sampled_from(["", "aB", "c3x9"])),
+    TEXTS.map(lambda content: event({"role": "assistant", "content": content, "refusal": None})),
+    TEXTS.map(lambda content: event({"content": content, "reasoning": None, "details": []})),
+    TEXTS.map(lambda content: text(content, created=2)),
+    OTHERS,
+)
+
+
+class Heard(OpenAILLM):
+    """fast-agent's model of one provider; keeps what it tells its listeners."""
+
+    def __init__(self, provider: Provider) -> None:
+        super().__init__(provider=provider, model="m")
+        self.texts: list[str] = []
+        self.thoughts: list[str] = []
+        self.add_stream_listener(lambda chunk: (self.thoughts if chunk.is_reasoning else self.texts).append(chunk.text))
+
+
+async def read(stream_class: type[Any], pieces: Sequence[bytes]) -> list[ChatCompletionChunk]:
+    stream = stream_class(cast_to=ChatCompletionChunk, response=a_response(Pieces(pieces)), client=CLIENT)
+    return [chunk async for chunk in stream]
+
+
+async def outcome(stream_class: type[Any], provider: Provider, pieces: Sequence[bytes]) -> Any:
+    """The completion that fast-agent makes of a stream, or its error; and what its listeners heard."""
+    llm = Heard(provider)
+    stream = stream_class(cast_to=ChatCompletionChunk, response=a_response(Pieces(pieces)), client=CLIENT)
+    found: Any
+    try:
+        completion, reasoning = await llm._process_stream(stream, "m")
+    except (
+        APIError,
+        ValueError,
+        RuntimeError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        AssertionError,
+    ) as error:
+        found = type(error)
+    else:
+        for one in completion.choices:  # fast-agent does so later: the library joins roles, too
+            one.message.role = llm._normalize_role(one.message.role)
+        choices = [(taken_apart(one.message), one.finish_reason) for one in completion.choices]
+        found = (choices, taken_apart(completion.usage), reasoning)
+    return found, "".join(llm.texts), "".join(llm.thoughts)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(EVENTS, st.integers(1, 3)), max_size=8),
+    st.lists(st.integers(0, 2000), max_size=2),
+    st.sampled_from([Provider.GENERIC, Provider.OPENAI]),
+)
+def test_fast_agent_makes_the_same_of_joined_events(
+    repeated: list[tuple[bytes, int]], cuts: list[int], provider: Provider
+) -> None:
+    events = [one * count for one, count in repeated]
+    whole = b"".join([*events, text("end"), event({}, choice={"finish_reason": "stop"}), b"data: [DONE]\n\n"])
+    at = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
+    pieces = [whole[begin:end] for begin, end in itertools.pairwise(at)]
+
+    async def both() -> None:
+        theirs = await outcome(ChunkStream, provider, pieces)
+        assert await outcome(JOINING, provider, pieces) == theirs
+
+    asyncio.run(both())
+
+
+def texts_of(chunks: Sequence[ChatCompletionChunk]) -> list[str | None]:
+    return [chunk.choices[0].delta.content if chunk.choices else None for chunk in chunks]
+
+
+FORMS = [
+    pytest.param({}, id="as in the specification"),
+    pytest.param({"is_ascii": True}, id="with escapes"),
+    pytest.param({"obfuscation": "aB3"}, id="with random letters"),
+    pytest.param({"usage": None, "choice": {"logprobs": None, "native_finish_reason": None}}, id="with empty fields"),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_texts_that_were_read_together_are_one_chunk(form: dict[str, Any]) -> None:
+    words = ["Once ", "upon ", "\na ", '"time" ', "é ", "漢字 ", "😀 "]
+    read_first = [text("It begins. It goes on for a while, so that others are shorter. ", **form), text("x", **form)]
+    together = b"".join(text(word, **form) for word in words)
+
+    assert texts_of(await read(JOINING, [*read_first, together]))[2:] == ["".join(words)]
+
+
+async def test_texts_with_a_role_in_each_are_joined() -> None:
+    events = [event({"role": "assistant", "content": word}) for word in ("Once upon a time, ", "x", "a ", "b ")]
+
+    assert texts_of(await read(JOINING, [events[0], b"".join(events[1:])])) == ["Once upon a time, ", "xa b "]
+
+
+async def test_each_text_that_is_read_alone_is_a_chunk() -> None:
+    words = ["Once upon a time ", "there ", "was ", "one."]
+
+    assert texts_of(await read(JOINING, [text(word) for word in words])) == words
+
+
+OTHER = [
+    pytest.param(event({"tool_calls": [CALL]}), id="a tool call"),
+    pytest.param(event({"reasoning_content": "hm"}), id="reasoning"),
+    pytest.param(event({"content": "x"}, choice={"logprobs": {"content": [], "refusal": None}}), id="probabilities"),
+    pytest.param(event({}, choices=[], usage=USAGE), id="usage"),
+]
+
+
+@pytest.mark.parametrize("other", OTHER)
+async def test_what_is_more_than_text_stays_where_it_was(other: bytes) -> None:
+    pieces = [text("Once upon a time "), b"".join([text("a"), text("b"), other, text("c"), text("d")])]
+
+    chunks = await read(JOINING, pieces)
+
+    assert [chunk.model_dump() for chunk in await read(ChunkStream, [other])] == [chunks[2].model_dump()]
+    assert [texts_of(chunks)[at] for at in (0, 1, 3)] == ["Once upon a time ", "ab", "cd"]
+
+
+MORE = [
+    pytest.param(event({"content": "x", "reasoning": "hm"}), id="reasoning"),
+    pytest.param(event({"content": "x", "role": "user"}), id="another role"),
+    pytest.param(event({"content": "x"}, choice={"finish_reason": "length"}), id="an end"),
+    pytest.param(event({"content": "x"}, choice={"index": 1}), id="another choice"),
+    pytest.param(text("x").replace(b'"content": "x"', b'"content": "x", "content": "x"'), id="text twice"),
+    pytest.param(
+        text("x").replace(b'"content": "x"', b'"content": "x", "c\\u006fntent": "x"'), id="text twice, escaped"
+    ),
+    pytest.param(text("\ud83d", is_ascii=True), id="half a character"),
+]
+
+
+@pytest.mark.parametrize("more", MORE)
+async def test_equal_events_with_more_than_text_are_not_joined(more: bytes) -> None:
+    pieces = [text("Once upon a time "), more * 3]
+
+    chunks = await read(JOINING, pieces)
+
+    assert len(chunks) == 4
+    assert taken_apart(chunks) == taken_apart(await read(ChunkStream, pieces))
+
+
+async def test_a_text_that_repeats_all_before_it_is_not_joined() -> None:
+    llm = Heard(Provider.GENERIC)
+    stream = JOINING(
+        cast_to=ChatCompletionChunk,
+        response=a_response(Pieces([text("ha"), b"".join(map(text, ["haha", "hahaha"]))])),
+        client=CLIENT,
+    )
+
+    await llm._process_stream(stream, "m")
+
+    assert llm.texts == ["ha", "ha", "ha"]
