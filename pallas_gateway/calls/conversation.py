@@ -65,8 +65,8 @@ def refuse_too_many(history: object, images: object, most: int) -> None:
     """
     rows = history if isinstance(history, list) else []
     refuse_more_than(most, len(rows), "entries of history")
-    pictures = sum(_length(row.get("images")) for row in rows if isinstance(row, dict)) + _length(images)
-    refuse_more_than(most, pictures, "images")
+    pictures = [_length(row["images"]) for row in rows if isinstance(row, dict) and "images" in row]
+    refuse_more_than(most, sum(pictures) + _length(images), "images")
 
 
 def refuse_more_than(most: int, count: int, what: str) -> None:
@@ -107,9 +107,12 @@ def without_foreign_images(messages: Iterable[Message], types: Collection[str]) 
     dropped = 0
     bare: list[Message] = []
     for message in messages:
+        if not message.images:
+            bare.append(message)
+            continue
         kept = tuple(image for image in message.images if image.mime_type in types)
         dropped += len(message.images) - len(kept)
-        text = message.text or ("[image left out]" if message.images and not kept else "")
+        text = message.text or ("" if kept else "[image left out]")
         bare.append(message if kept == message.images else replace(message, text=text, images=kept))
     return tuple(bare), dropped
 

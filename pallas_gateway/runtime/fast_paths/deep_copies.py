@@ -1,9 +1,10 @@
 """Deep copies of the messages of a conversation, which fast-agent makes when it loads them and twice in each turn.
 
-The messages of a call are loaded uncopied, and a turn copies them once. `copy.deepcopy` asks of each value how it wants
-to be copied; here a few types are known. The outcome is the same, with what occurs twice in the original occurring
-twice in the copy. Tools, which fast-agent copies twice in each turn that calls one, consist of JSON: nothing occurs
-twice in them.
+The history of a call is loaded uncopied. Its plain messages are passed to the model uncopied, because no provider of
+fast-agent changes a message before the last. A turn copies all others once. `copy.deepcopy` asks of each value how it
+wants to be copied; here a few types are known. The outcome is the same, with what occurs twice in the original
+occurring twice in the copy. Tools, which fast-agent copies twice in each turn that calls one, consist of JSON:
+nothing occurs twice in them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ RELIED_ON: ReliedOn = (
     (Tool, "model_copy", ("self", "update", "deep")),
     (LlmDecorator, "load_message_history", ("self", "messages", "clear_state")),
     (LlmDecorator, "_prepare_llm_call", ("self", "messages", "request_params")),
+    (LlmDecorator, "_template_prefix_messages", ("self",)),
     (LlmDecorator, "_merge_trailing_tool_result_turn", ("messages",)),
 )
 _NEVER_CHANGING = frozenset({str, int, float, bool, bytes, type(None), datetime, LlmStopReason})
@@ -59,9 +61,10 @@ def _load_own_messages() -> None:
         if messages is not None and is_own:
             from fast_agent.history.compaction import normalize_compaction_notice  # noqa: PLC0415  no start needs it
 
-            self._message_history = list(messages)
+            self._message_history = OwnMessages(messages)
             for message in messages:
-                normalize_compaction_notice(message)
+                if message.channels:  # which have the notice
+                    normalize_compaction_notice(message)
 
     LlmDecorator.load_message_history = load  # type: ignore[method-assign]
 
@@ -76,15 +79,45 @@ def _copy_once_a_turn() -> None:
 
     @wraps(prepare)
     def prepared(self: LlmDecorator, *given: Any, **options: Any) -> _CallContext:
-        call = prepare(self, *given, **options)
+        history = self._message_history
+        self._message_history = _to_copy(history)
+        try:
+            call = prepare(self, *given, **options)
+        finally:
+            self._message_history = history
         messages = call.full_history
         if len(messages) > 1:  # a single message is not copied
             uncopied = {id(message) for message in call.sanitized_messages}  # those of the history have been copied
-            call.full_history = [one.model_copy(deep=True) if id(one) in uncopied else one for one in messages]
+            begin = len(messages) - len(call.sanitized_messages)
+            messages[begin:] = [one.model_copy(deep=True) if id(one) in uncopied else one for one in messages[begin:]]
         return call
 
     LlmDecorator._merge_trailing_tool_result_turn = staticmethod(merged)  # type: ignore[method-assign]
     LlmDecorator._prepare_llm_call = prepared  # type: ignore[method-assign]
+
+
+class _Uncopied:
+    """A message in a history that is copied: its copy is the message."""
+
+    __slots__ = ("is_template", "message")
+
+    def __init__(self, message: PromptMessageExtended) -> None:
+        self.message = message
+        self.is_template = message.is_template
+
+    def model_copy(self, **_: object) -> PromptMessageExtended:
+        return self.message
+
+
+def _to_copy(history: list[PromptMessageExtended]) -> list[Any]:
+    """Return a history for fast-agent to copy; the last message may be changed."""
+    if not isinstance(history, OwnMessages):
+        return history
+    return [*(_Uncopied(one) if _is_plain(one) else one for one in history[:-1]), *history[-1:]]
+
+
+def _is_plain(message: PromptMessageExtended) -> bool:
+    return message.tool_calls is None and message.tool_results is None and message.channels is None
 
 
 def fast_deepcopy[T: BaseModel](model: T, memo: dict[int, Any] | None = None) -> T:

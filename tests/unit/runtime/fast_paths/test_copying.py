@@ -242,3 +242,43 @@ def test_tools_are_copied_without_a_look_at_how_each_value_wants_to_be_copied(mo
 
     assert made.input_schema == tool.input_schema
     assert copied == []
+
+
+def test_a_turn_gets_the_plain_messages_of_the_agents_own_history_uncopied() -> None:
+    patches.prepare()
+    agent = Silent(AgentConfig("agent"))
+    asks = PromptMessageExtended(role="assistant", tool_calls={"1": a_call()})
+    history = [said("user", "one"), asks, RESULTS, said("assistant", "two"), said("user", "last")]
+    agent.load_message_history(OwnMessages(history))
+
+    messages = prepared(agent, [said("user", "new")])
+
+    assert messages[:-1] == history
+    assert [one is own for one, own in zip(messages, history, strict=False)] == [True, False, False, True, False]
+    assert all(one is own for one, own in zip(agent.message_history, history, strict=True))
+
+
+def test_a_turn_without_history_gets_the_templates_of_the_agents_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.prepare()
+    agent, template = Silent(AgentConfig("agent")), said("user", "one")
+    template.is_template = True
+    agent.load_message_history(OwnMessages([template, said("user", "two"), said("assistant", "three")]))
+
+    def alone(_: Any) -> Any:
+        return SimpleNamespace(get_request_params=lambda _: RequestParams(use_history=False))
+
+    monkeypatch.setattr(Silent, "_require_llm", alone)
+
+    assert [one.first_text() for one in prepared(agent, [said("user", "new")])] == ["one", "new"]
+
+
+def test_a_turn_that_cannot_be_prepared_leaves_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.prepare()
+    agent, history = Silent(AgentConfig("agent")), [said("user", "one"), said("assistant", "two")]
+    agent.load_message_history(OwnMessages(history))
+    monkeypatch.delattr(Silent, "_require_llm")
+
+    with pytest.raises(RuntimeError, match="no LLM"):
+        prepared(agent, [said("user", "new")])
+
+    assert agent.message_history == history
