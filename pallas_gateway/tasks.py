@@ -1,16 +1,46 @@
-"""Tasks with an owner: whatever is started is awaited, logged when it fails, and gone when its owner closes."""
+"""Tasks with an owner: whatever is started is awaited, logged when it fails, and gone when its owner closes.
+
+Long work on the event loop gives way to other work between its parts.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from contextlib import contextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
+_LONG_SECONDS = 0.0002
+"""A part of work that takes longer gives way: those of calls with large images or histories."""
+_IDLE_SECONDS = 0.00005
+"""An iteration of the event loop that takes no longer has no other work."""
+_MOST_TIMES = 10
+"""A part waits at most so many times its own duration, so that long work ends on a busy event loop, too."""
+_MOST_SECONDS = 0.005
 _log = logging.getLogger("pallas.tasks")
+
+
+async def give_way(began: float) -> None:
+    """After a part of long work, let the event loop do everything else that is ready.
+
+    Args:
+        began: when the part began, by `perf_counter`.
+    """
+    now = perf_counter()
+    took = now - began
+    if took < _LONG_SECONDS:
+        return
+    latest = now + min(_MOST_TIMES * took, _MOST_SECONDS)
+    while now < latest:
+        before = now
+        await asyncio.sleep(0)
+        now = perf_counter()
+        if now - before < _IDLE_SECONDS:
+            return
 
 
 class TaskOwner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from mcp import MCPError
@@ -36,6 +37,7 @@ from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,7 +124,9 @@ async def answer_message(
         if continued.waiting is not None:
             return continued.waiting.call
         continued.refuse_lost()
+        began = perf_counter()
         call = parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries)
+        await give_way(began)
         return replace(call, checkpoint=continued.checkpoint)
 
     async def answer(call: Call) -> Reply:

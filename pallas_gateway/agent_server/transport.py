@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from http import HTTPStatus
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -14,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.agent_server import stateless_call
 from pallas_gateway.agent_server.requests import LONGEST_ANSWER, key_of_answers
-from pallas_gateway.tasks import UseCount
+from pallas_gateway.tasks import UseCount, give_way
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +90,9 @@ class Transport:
 
     async def _answer_call(self, request: McpRequest, send: Send) -> bool:
         """Answer a call of the initialize era; false if the request is none."""
+        began = perf_counter()
         call = request.call if stateless_call.may_be_call(request.http) else None
+        await give_way(began)
         if call is None:
             return False
         answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one

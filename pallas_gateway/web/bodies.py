@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
+
+from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
@@ -29,4 +32,6 @@ async def read(request: Request, limit: int) -> bytes | None:
         left -= len(piece)
         if left < 0:
             return None
-    return b"".join(pieces)
+    began, body = perf_counter(), b"".join(pieces)
+    await give_way(began)
+    return body

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pallas_gateway.agent_server import message_calls, transport
 from pallas_gateway.calls.conversation import MOST_SKIPPED_SHOWN
+from pallas_gateway.runtime.fast_paths import streamed_bodies
+from pallas_gateway.serving.http_connections import connection
+from pallas_gateway.tasks import give_way
+from pallas_gateway.web import bodies
 from tests.e2e.calling import EACH_VERSION, Answer, ask
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port
@@ -35,6 +40,7 @@ from tests.support.waiting import Gate, eventually
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from types import ModuleType
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
 GIF = base64.b64encode(b"GIF89a and so on").decode()
@@ -318,6 +324,30 @@ async def test_large_images_reach_the_model_whole_and_again_where_a_request_is_r
         assert images_seen(first) == [urls[:1], urls]
         assert [request.body for request in others] == [first.body] * 2
         assert {request.headers["content-length"] for request in llm.requests} == {first.headers["content-length"]}
+
+
+async def test_a_large_image_gives_way_to_other_calls_between_its_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pallas_gateway.tasks._LONG_SECONDS", 0)
+    parts = (connection, bodies, transport, message_calls, streamed_bodies)
+    gave_way = set()
+    for module in parts:
+
+        async def noted(began: float, module: ModuleType = module) -> None:
+            gave_way.add(module)
+            await give_way(began)
+
+        monkeypatch.setattr(module, "give_way", noted)
+    large = {"data": base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(1_000_000)).decode(), "mime_type": "image/png"}
+    async with scripted_llm() as llm:
+        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
+        async with running(project) as served:
+            answer = await ask(served.url("scribe"), "look", version=EACH_VERSION[0], images=[large])
+
+        assert images_seen(llm.requests[0]) == [[f"data:image/png;base64,{large['data']}"]]
+    assert not answer.is_error
+    assert gave_way == set(parts)
 
 
 async def test_two_agents_may_declare_different_things_of_one_model(tmp_path: Path) -> None:

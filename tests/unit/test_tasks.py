@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from pallas_gateway.tasks import TaskOwner, completed
+from pallas_gateway.tasks import TaskOwner, completed, give_way
 from tests.support.waiting import Gate, tick
 
 
@@ -208,3 +208,29 @@ async def test_an_owner_whose_closing_is_cancelled_cancels_its_tasks() -> None:
     assert closing.cancelled()
     assert task.cancelled()
     assert work.cleaned_up.is_set()
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param([1.0001], id="a short part does not wait"),
+        pytest.param([1.001, 1.00101], id="an idle event loop"),
+        pytest.param([1.0004, 1.0014, 1.0024, 1.00241], id="until the event loop is idle"),
+        pytest.param([1.0003, 1.0013, 1.0023, 1.0033], id="at most ten times the duration of the part"),
+        pytest.param([3.0, 3.004, 3.008], id="at most 5 ms"),
+    ],
+)
+async def test_long_work_gives_way(times: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    read = iter(times)
+    monkeypatch.setattr("pallas_gateway.tasks.perf_counter", lambda: next(read))
+    loop, turns = asyncio.get_running_loop(), list[int]()
+
+    def other_work() -> None:
+        turns.append(1)
+        loop.call_soon(other_work)
+
+    loop.call_soon(other_work)
+    await give_way(1.0)
+
+    assert list(read) == []
+    assert len(turns) == len(times) - 1

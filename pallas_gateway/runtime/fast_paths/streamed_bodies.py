@@ -7,11 +7,13 @@ each image is sent from the text that the caller sent.
 from __future__ import annotations
 
 import secrets
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 
 from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -54,7 +56,9 @@ class StreamedBody(httpx2.AsyncByteStream):
         for piece, image in zip(self._pieces, (*self._images, ""), strict=True):
             yield piece
             for begin in range(0, len(image), _PIECE):
+                began = perf_counter()
                 yield image[begin : begin + _PIECE].encode()
+                await give_way(began)
 
 
 class _Marks:

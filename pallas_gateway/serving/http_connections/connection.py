@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 from contextlib import suppress
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import hypercorn.asyncio.run
@@ -23,6 +24,7 @@ from pallas_gateway.serving.http_connections.http2 import Http2
 from pallas_gateway.serving.http_connections.inbox import Apps, stream_of
 from pallas_gateway.serving.http_connections.limits import Faults, UnreadLimit
 from pallas_gateway.serving.http_connections.platform import require
+from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
     import h11
@@ -76,6 +78,7 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 _READ_BYTES = 256 * 1024
 """The most that one read takes; uvloop receives as much at once."""
+_LARGE_READ = 64 * 1024
 
 
 class Settings(hypercorn.config.Config):
@@ -187,7 +190,10 @@ class Connection(TCPServer):
                 data = await self.reader.read(_READ_BYTES)
             except OSError:  # those of TLS, too
                 return
+            began = perf_counter()
             await self.protocol.handle(RawData(data))
+            if len(data) >= _LARGE_READ:
+                await give_way(began)
 
     async def _close(self) -> None:
         with suppress(NotImplementedError, OSError, RuntimeError):  # TLS has no half-closed connections

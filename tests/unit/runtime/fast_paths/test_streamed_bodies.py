@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import secrets
 from dataclasses import replace
@@ -60,3 +61,12 @@ def test_a_body_that_has_the_mark_itself_is_one_piece(monkeypatch: pytest.Monkey
     monkeypatch.setattr(secrets, "token_hex", lambda _: "mark")
     body = {"a": LARGE, "b": "a mark"}
     assert encoded_with_images(body) == to_json(body)
+
+
+async def test_other_work_is_done_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pallas_gateway.tasks._LONG_SECONDS", 0)
+    done = []
+    async for piece in StreamedBody([b"[", b"]"], ["A" * 512 * 1024]):
+        done.append(piece[:1])
+        asyncio.get_running_loop().call_soon(done.append, b"other")
+    assert done == [b"[", b"A", b"other", b"other", b"A", b"other", b"]"]
