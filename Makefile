@@ -39,7 +39,7 @@ drift: $(READY) ## which names and tests fail with the newest versions (another:
 soak: $(READY) ## run the long load tests
 	@$(BIN)/pytest -m soak --timeout 1800 -o faulthandler_timeout=1790
 
-bench: $(READY) $(BENCHES) ## measure beside the alternatives, write docs/performance.md (rough, 3 minutes: make bench FLAGS=--short)
+bench: $(READY) $(BENCHES) ## measure beside the alternatives, write docs/performance.md (rough, in minutes: make bench FLAGS=--short)
 	@$(BIN)/python -m benchmarks $(FLAGS)
 
 bench-soak: $(READY) $(BENCHES) ## 20,000 calls, 30 % of whose clients hang up: what is left of them

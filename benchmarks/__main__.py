@@ -77,7 +77,7 @@ def wanted(command_line: Sequence[str]) -> argparse.Namespace:
         choices=["all", *_PARTS],
         help="all: full, and unless short growth, providers and console",
     )
-    parser.add_argument("--short", action="store_true", help="under three minutes; its figures are rough")
+    parser.add_argument("--short", action="store_true", help="minutes instead of an hour; its figures are rough")
     parser.add_argument("--only", action="append", default=[], choices=_SCENARIOS, help="this scenario; repeatable")
     parser.add_argument("--keep", action="store_true", help="keep the servers' folders and logs")
     arguments = parser.parse_args(command_line)

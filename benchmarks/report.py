@@ -297,7 +297,7 @@ _REPEAT = """## How to repeat
 
 ```
 make bench                  # everything but the soak and the profiles
-make bench FLAGS=--short    # under three minutes, rough, into benchmarks/results/short/
+make bench FLAGS=--short    # minutes, rough, into benchmarks/results/short/
 make bench FLAGS='--only workers'   # one scenario again, the others' results stay; --help names them
 make bench-soak             # 20,000 calls, 30 % of whose clients hang up
 make bench-profile          # flame graphs; py-spy must be allowed to look at processes
