@@ -47,7 +47,7 @@ def test_collector_runs_seldom_until_the_start_is_over() -> None:
     program = """
 collections = []
 gc.callbacks.append(lambda phase, info: collections.append(phase))
-loaded = [[] for _ in range(20 * interpreter.YOUNG_OBJECTS)]
+loaded = [[] for _ in range(2 * interpreter.YOUNG_OBJECTS)]
 at_start = len(collections)
 interpreter.set_aside_what_stays()
 more = [[] for _ in range(2 * interpreter.YOUNG_OBJECTS)]
