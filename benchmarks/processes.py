@@ -8,14 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
 HOST = "127.0.0.1"
 REPOSITORY = Path(__file__).parent.parent
@@ -39,17 +40,17 @@ class Process:
     @property
     def cpu_seconds(self) -> float:
         """CPU time so far, of the whole tree."""
-        return sum(_cpu_seconds(pid) for pid in tree(self.pid))
+        return sum(_of_each(self.pid, _cpu_seconds))
 
     @property
     def memory_kb(self) -> int:
         """Proportional set size of the whole tree: what would be free without it."""
-        return sum(_memory_kb(pid) for pid in tree(self.pid))
+        return sum(_of_each(self.pid, _memory_kb))
 
     @property
     def descriptors(self) -> int:
         """Open file descriptors of the whole tree."""
-        return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in tree(self.pid))
+        return sum(_of_each(self.pid, _descriptors))
 
 
 def free_port() -> int:
@@ -170,9 +171,23 @@ def tree(root: int) -> list[int]:
     """The process and all its descendants."""
     found = [root]
     for pid in found:  # grows while it is walked
-        for children in Path(f"/proc/{pid}/task").glob("*/children"):
-            found += [int(child) for child in children.read_text().split()]
+        with _unless_ended():
+            for children in Path(f"/proc/{pid}/task").glob("*/children"):
+                found += [int(child) for child in children.read_text().split()]
     return found
+
+
+def _of_each[T](root: int, read: Callable[[int], T]) -> list[T]:
+    """What `read` returns for the process and its descendants, without those that have ended since they were found."""
+    values = [read(root)]
+    for pid in tree(root)[1:]:
+        with _unless_ended():
+            values.append(read(pid))
+    return values
+
+
+def _unless_ended() -> AbstractContextManager[None]:
+    return suppress(FileNotFoundError, ProcessLookupError)
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -183,3 +198,7 @@ def _cpu_seconds(pid: int) -> float:
 def _memory_kb(pid: int) -> int:
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def _descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
