@@ -31,7 +31,6 @@ from pallas_gateway.runtime.settings.model_names import in_settings
 from pallas_gateway.runtime.settings.models import register_unknown_models
 from pallas_gateway.runtime.settings.providers import llm_providers
 from pallas_gateway.runtime.settings.review import blamed_settings, review
-from pallas_gateway.runtime.settings.valid_settings import wrong_values_left_out
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -113,6 +112,8 @@ class FastAgentRuntime:
 
         Gives a list that is empty after settings were read if only those at `known` are wrong.
         """
+        from pallas_gateway.runtime.settings.valid_settings import wrong_values_left_out  # noqa: PLC0415  for `check`
+
         return wrong_values_left_out(self._config_file, known)
 
     @asynccontextmanager

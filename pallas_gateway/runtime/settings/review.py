@@ -24,7 +24,6 @@ from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.failures import start_reason
 from pallas_gateway.runtime.settings.hosting import forget_unset_placeholders
 from pallas_gateway.runtime.settings.model_names import DEFAULT, default_model, provider_of, why_default_unusable
-from pallas_gateway.runtime.settings.valid_settings import wrong_values_left_out
 from pallas_gateway.telemetry.redaction import cleaned
 
 if TYPE_CHECKING:
@@ -53,6 +52,8 @@ _LACKS = "Missing "
 
 def review(written: Mapping[str, Any], config_file: Path | None) -> list[Place]:
     """All problems; `written` are the values of the files, `config_file` is the one that the project names."""
+    from pallas_gateway.runtime.settings.valid_settings import wrong_values_left_out  # noqa: PLC0415  for `check`
+
     found = [*_of_keys(written, Settings, "")]
     reported = {path for path, _ in found}
     with wrong_values_left_out(config_file) as errors:

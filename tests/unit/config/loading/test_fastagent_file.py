@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway.config.loading.fastagent_file import BaseUrl, FastAgentFile
+from pallas_gateway.config.loading.fastagent_file import BaseUrl, FastAgentFile, servers_at
+from pallas_gateway.config.loading.loader import read_deployment
 from pallas_gateway.config.model.agents import ModelCapabilities
 from pallas_gateway.config.model.forwarding import TokenExchangeSettings
 from pallas_gateway.config.model.processes import ProcessSettings
@@ -388,3 +389,36 @@ def test_processes_that_cannot_be_kept_are_refused(server: str, path: str, messa
 
 def test_the_reference_names_every_key_of_processes() -> None:
     assert all(f"`mcp.servers.<name>.{key}`" in markdown() for key in ProcessSettings.model_fields)
+
+
+def test_wrong_values_are_left_out_of_what_is_read_to_find_more_problems() -> None:
+    CONFIG.write_text(
+        "default_model: 5\nlogger: {level: debug}\nmcp:\n  servers:\n"
+        "    argos: {url: http://argos.example/mcp, headers: [a], args: [1, b]}\n"
+        "    neo4j: {url: http://neo4j.example/mcp, token_exchange: {client_id: x}}\n"
+        "    time: {url: http://time.example/mcp, warm: 2}\n"
+    )
+    Path("agents.yaml").write_text(AGENTS)
+    loaded = read_deployment(Path("agents.yaml"), environ={})
+    assert loaded.configuration is not None
+    file = loaded.configuration.fastagent
+    assert (file.default_model, file.logger_level) == (None, "debug")
+    assert {one.name: (one.url, dict(one.headers), one.token_exchange) for one in file.servers.values()} == {
+        name: (f"http://{name}.example/mcp", {}, None) for name in ("argos", "neo4j", "time")
+    }
+    assert [(one.line, one.path) for one in loaded.problems] == [
+        (1, "default_model"),
+        (5, "mcp.servers.argos.args.0"),
+        (5, "mcp.servers.argos.headers"),
+        (6, "mcp.servers.neo4j.token_exchange.token_endpoint"),
+        (7, "mcp.servers.time"),
+    ]
+    assert servers_at(file.wrong) == {"argos", "neo4j", "time"}
+
+
+def test_of_a_file_that_cannot_be_parsed_nothing_is_read() -> None:
+    CONFIG.write_text("logger: [")
+    Path("agents.yaml").write_text(AGENTS)
+    loaded = read_deployment(Path("agents.yaml"), environ={})
+    assert loaded.configuration is not None
+    assert loaded.configuration.fastagent == FastAgentFile(is_readable=False)
