@@ -51,10 +51,14 @@ class NotificationSender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """The notifications that the client requested: progress (with a heartbeat), and the live text."""
+    """The notifications that the client requested: progress (with a heartbeat), and the live text.
+
+    `delta_seconds` is the time between two pieces of live text.
+    """
 
     progress: bool = False
     deltas: bool = False
+    delta_seconds: float = DELTA_SECONDS
 
 
 class EventSink(Protocol):

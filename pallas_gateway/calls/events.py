@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 TURN_BREAK = "\n\n"
 """Stands between the texts of two turns, and between what was streamed and what was added to it in the end."""
+LIVE_SECONDS = 0.05
+"""Between two reads of live text."""
 _FAILED_TURNS = frozenset({"error", "timeout", "cancelled"})
 """Stop reasons of turns whose text is an error message of fast-agent's and not the agent's."""
 
@@ -131,7 +133,7 @@ class EventChannel:
     """
 
     def __init__(self, *, live: bool, given: Mapping[str, Answer] | None = None, payloads: bool = False) -> None:
-        self.options = StreamOptions(deltas=live)
+        self.options = StreamOptions(deltas=live, delta_seconds=LIVE_SECONDS)
         self._payloads = payloads
         self.checkpoint: Callable[[Set[str]], str | None] = lambda _: None
         self.asker: Asker = CANNOT_ASK if given is None else _EventAsker(self, dict(given))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pallas_gateway.agent_server import message_calls
+from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.runtime.call import observer
 from tests.e2e.calling import answer_of, ask
 from tests.e2e.provider_matrix import ANTHROPIC, GENERIC, RESPONSES
@@ -25,8 +28,8 @@ PROVIDERS = pytest.mark.parametrize("provider", [GENERIC, RESPONSES, ANTHROPIC],
 
 @pytest.fixture(autouse=True)
 def _without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PAUSE_SECONDS", "LIVE_PAUSE_SECONDS"):
-        monkeypatch.setattr(observer, name, FOR_EVER)
+    monkeypatch.setattr(observer, "PAUSE_SECONDS", FOR_EVER)
+    monkeypatch.setattr(message_calls, "StreamOptions", partial(StreamOptions, delta_seconds=FOR_EVER))
 
 
 @PROVIDERS

@@ -60,8 +60,6 @@ _guard_log = logging.getLogger("pallas.loop_guard")
 _LOGGED_RESULT = 500
 PAUSE_SECONDS = 0.25
 """Between two reads of a streamed answer that is returned as a whole."""
-LIVE_PAUSE_SECONDS = 0.05
-"""Between two reads of live text; none before the first text of a turn."""
 
 
 @dataclass(slots=True, eq=False)
@@ -125,12 +123,13 @@ class Observer:
                 self._channel.progress(progress.agent_step(loop.emitter.agent, loop.steps, "llm"))
 
     def reading_pause(self, llm: object) -> float:
-        """Return the seconds between two reads of the answer that a model streams."""
-        if not self._channel.options.deltas:
+        """Return the seconds between two reads of the answer that a model streams; 0 before its first live text."""
+        options = self._channel.options
+        if not options.deltas:
             return PAUSE_SECONDS
         loop = self._speaking.get(llm)
         has_text = loop is not None and loop.spoken_in == loop.iteration
-        return LIVE_PAUSE_SECONDS if has_text else 0.0
+        return options.delta_seconds if has_text else 0.0
 
     def abandon_tools(self) -> None:
         """Report the tool calls that the end of the call has cancelled; fast-agent does not."""
