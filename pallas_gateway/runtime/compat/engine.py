@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from copy import copy, deepcopy
+from inspect import unwrap
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 from weakref import proxy
@@ -39,7 +40,7 @@ def use_settings(config_file: Path) -> Settings:
 
 def get_settings_apart(config_path: Any, **options: Any) -> Settings:
     """Call `get_settings` on a copy of its module's globals: it clears the process-wide settings, which calls read."""
-    original = fast_agent.config.get_settings
+    original = unwrap(fast_agent.config.get_settings)
     apart = FunctionType(original.__code__, {**vars(fast_agent.config), "_settings": None})
     apart.__defaults__, apart.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
     return cast("Settings", apart(config_path, **options))

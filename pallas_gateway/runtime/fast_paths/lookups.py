@@ -6,8 +6,10 @@ skills, the variables of the environment and the files of settings save half of 
 
 from __future__ import annotations
 
+import os
 from copy import deepcopy
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fast_agent.agents
@@ -29,8 +31,10 @@ from fast_agent.ui.console_display import ConsoleDisplay
 from mcp_types import TextContent
 from pydantic import BaseModel
 
+from pallas_gateway.config.loading.fastagent_file import settings_files
+from pallas_gateway.runtime.files import stamps
+
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import ModuleType
 
     from fast_agent.config import LoggerSettings
@@ -61,6 +65,7 @@ RELIED_ON: ReliedOn = (
     (_WithoutAmbiguousHomeSource, "__call__", ("self",)),
     (fast_agent.config, "load_yaml_mapping", ("path",)),
     (fast_agent.config, "resolve_env_vars", ("config_item",)),
+    (fast_agent.config, "get_settings", ("config_path", "home", "no_home")),
     *((module, "default_skill_paths", ("settings", "cwd", "override")) for module in _WITH_DEFAULT_FOLDERS),
     *((module, protocol, ()) for module, protocol, _ in IMPLEMENTATIONS),
 )
@@ -77,6 +82,7 @@ def install() -> None:
     _know_default_folders()
     _read_variables_once()
     _read_yaml_in_c()
+    _read_shared_settings_once()
 
 
 def _know_implementations() -> None:
@@ -192,3 +198,24 @@ def _read_yaml_in_c() -> None:
         return fast_agent.config.resolve_env_vars(loaded) if isinstance(loaded, dict) else {}
 
     fast_agent.config.load_yaml_mapping = load_yaml_mapping
+
+
+def _read_shared_settings_once() -> None:
+    """Each agent's start reads the settings of the working directory, for placeholders of instructions."""
+    original, config = fast_agent.config.get_settings, fast_agent.config
+    read: dict[object, Settings] = {}
+
+    @wraps(original)
+    def get_settings(config_path: Any = None, *, home: Any = None, no_home: bool = False) -> Settings:
+        present = config._settings
+        are_present = present and config._cached_settings_match_environment_request(present, home=home, no_home=no_home)
+        if config_path or home is not None or not no_home or are_present:
+            return original(config_path, home=home, no_home=no_home)
+        now = (Path.cwd(), tuple(stamps(settings_files(None)).items()), tuple(os.environ.items()))
+        if now not in read:
+            read.clear()
+            read[now] = original(no_home=True)
+        config._settings = read[now]
+        return read[now]
+
+    config.get_settings = get_settings

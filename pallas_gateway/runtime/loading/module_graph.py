@@ -208,7 +208,8 @@ class ProjectModules:
     def _note_files(self, module_name: str, since: int) -> None:
         examined = self._examined.setdefault(module_name.rpartition(".")[0], set())
         loaded = set(sys.modules)  # a copy, because other threads import
-        unknown = loaded - examined | self._loaded.keys()  # a failed start may have replaced known ones
+        replaced = {name for name, one in self._loaded.items() if one.module() is not sys.modules.get(name)}
+        unknown = loaded - examined | replaced  # a failed start replaces its modules
         examined |= loaded
         for name, path in loaded_with(module_name, self._folder, unknown):
             module = sys.modules.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fast_agent.core.exceptions import FastAgentError, ModelConfigError
@@ -79,7 +80,12 @@ def in_settings(place: tuple[str, str]) -> str:
 
 def near_model(name: str) -> str | None:
     """A model that fast-agent knows with almost the same name."""
-    return nearest(name, ModelDatabase.list_models(), likeness=_ALIKE)
+    return _nearest_model(name, tuple(ModelDatabase.list_models()))
+
+
+@lru_cache(maxsize=64)  # the agents of a project use few models
+def _nearest_model(name: str, known: tuple[str, ...]) -> str | None:
+    return nearest(name, known, likeness=_ALIKE)
 
 
 def _default(settings: Settings) -> tuple[str | None, str | None]:

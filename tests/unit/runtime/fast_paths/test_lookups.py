@@ -132,3 +132,52 @@ async def test_an_instruction_has_the_text_that_fast_agent_makes(text: str) -> N
     ours, theirs = (InstructionBuilder(text).set("where", "here") for _ in range(2))
 
     assert await ours.build() == await inspect.unwrap(InstructionBuilder.build)(theirs)
+
+
+def test_shared_settings_are_read_when_a_file_or_a_variable_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patches.prepare()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fast_agent.config, "_settings", None)
+    read, parse = [], fast_agent.config.load_yaml_mapping
+
+    def noted(path: Path | None) -> dict[str, Any]:
+        read.append(path)
+        return parse(path)
+
+    monkeypatch.setattr(fast_agent.config, "load_yaml_mapping", noted)
+    config = tmp_path / "fastagent.config.yaml"
+
+    def default_models() -> list[str | None]:
+        """Of the starts of two agents, each with settings of its own before."""
+        read.clear()
+        found = []
+        for _ in range(2):
+            fast_agent.config.update_global_settings(Settings(default_model="another"))
+            found.append(fast_agent.config.get_settings(no_home=True).default_model)
+            assert fast_agent.config.get_settings(no_home=True) is fast_agent.config._settings
+        return found
+
+    config.write_text("default_model: one")
+    assert default_models() == ["one", "one"]
+    once = len(read)
+    assert default_models() == ["one", "one"]
+    assert read == []
+    config.write_text("default_model: ${MODEL:three}")
+    assert default_models() == ["three", "three"]
+    assert len(read) == once
+    monkeypatch.setenv("MODEL", "four")
+    assert default_models() == ["four", "four"]
+
+
+def test_present_settings_that_fit_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.prepare()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fast_agent.config, "_settings", None)
+    (own := tmp_path / "own.yaml").write_text("default_model: own")
+
+    present = fast_agent.config.get_settings(own, no_home=True)
+
+    assert fast_agent.config.get_settings(no_home=True) is present
+    assert fast_agent.config.get_settings(own, no_home=True) is not present
