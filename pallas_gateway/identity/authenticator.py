@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from pallas_gateway.identity.caller import ANONYMOUS_NAME, Caller
 from pallas_gateway.identity.errors import TokenRejectedError
 from pallas_gateway.identity.grants import Grants
-from pallas_gateway.identity.jwt_tokens import JwtVerifier
 from pallas_gateway.identity.static_keys import hash_of
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import httpx
 
     from pallas_gateway.config.model.auth import AuthSettings
+    from pallas_gateway.identity.jwt_tokens import JwtVerifier
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.tasks import TaskOwner
 
@@ -34,7 +34,11 @@ class Authenticator:
             key.sha256: Caller(key.name, grants=Grants.of(key.grants), authenticated=True, owner=f"key:{key.name}")
             for key in settings.tokens
         }
-        self._verifier = JwtVerifier(settings.jwt, client=client, tasks=tasks) if settings.jwt else None
+        self._verifier: JwtVerifier | None = None
+        if settings.jwt:
+            from pallas_gateway.identity.jwt_tokens import JwtVerifier  # noqa: PLC0415  joserfc has 50 modules
+
+            self._verifier = JwtVerifier(settings.jwt, client=client, tasks=tasks)
 
     def begin(self) -> None:
         """Fetch the authorization server's keys in the background, so that the first caller does not wait for them."""
