@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import platform
 import subprocess
 import sys
 
@@ -41,6 +42,39 @@ print(gc.get_freeze_count() > 50_000, len(gc.get_objects()) < 10_000)
 """
 
     assert prints(program) == "True True"
+
+
+ARENAS = """
+import ctypes, os, tempfile, threading
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+libc.fopen.argtypes, libc.malloc_info.argtypes = [ctypes.c_char_p] * 2, [ctypes.c_int, ctypes.c_void_p]
+libc.fclose.argtypes = [ctypes.c_void_p]
+together = threading.Barrier(4)
+
+def allocate():
+    together.wait()
+    libc.malloc(100_000)
+    together.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+with tempfile.NamedTemporaryFile() as shown:
+    file = libc.fopen(shown.name.encode(), b"w")
+    libc.malloc_info(0, file)
+    libc.fclose(file)
+    print(shown.read().count(b"<heap "))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_threads_share_one_arena_unless_the_operator_has_set_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    assert prints(ARENAS) == "1"
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "3")
+    assert prints(ARENAS) == "3"
 
 
 def test_collector_runs_seldom_until_the_start_is_over() -> None:
