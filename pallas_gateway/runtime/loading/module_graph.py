@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.runtime.files import Files, Stamp
 
-    type Record = Callable[[Mapping[str, Any], list[str]], None]
+    type Record = Callable[[Mapping[str, Any], Iterable[str]], None]
     """Called with the globals of the importing code and the absolute names of the modules that it may have imported."""
 
 _record: ContextVar[Record | None] = ContextVar("record_import", default=None)
@@ -80,12 +80,18 @@ class _ImportStatement:
     ) -> Any:
         if globals is not None and (record := _record.get()) is not None:
             with suppress(ImportError):  # the import raises it itself
-                base = resolve_name("." * level + name, _package(globals))
-                record(globals, [*and_its_packages(base), *(f"{base}.{one}" for one in fromlist or ())])
+                record(globals, _imported(globals, name, fromlist, level))
         return self._original(name, globals, locals, fromlist, level)
 
 
 _statement = _ImportStatement()
+
+
+def _imported(importer: Mapping[str, Any], name: str, fromlist: Sequence[str] | None, level: int) -> Iterator[str]:
+    """The absolute names of a statement, made when they are read: most statements are those of libraries."""
+    base = resolve_name("." * level + name, _package(importer))
+    yield from and_its_packages(base)
+    yield from (f"{base}.{one}" for one in fromlist or ())
 
 
 def _package(importer: Mapping[str, Any]) -> str:

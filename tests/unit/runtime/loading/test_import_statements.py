@@ -11,7 +11,7 @@ import pytest
 from pallas_gateway.runtime.loading.module_graph import recording
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 SCOPE = {"__name__": "importer", "__package__": "email", "__builtins__": builtins}
 
@@ -23,8 +23,8 @@ def run(statement: str, scope: Mapping[str, Any] = SCOPE) -> dict[str, Any]:
 
 
 class Recorded(list[tuple[Any, list[str]]]):
-    def record(self, importer: Mapping[str, Any], imported: list[str]) -> None:
-        self.append((importer.get("__name__"), imported))
+    def record(self, importer: Mapping[str, Any], imported: Iterable[str]) -> None:
+        self.append((importer.get("__name__"), list(imported)))
 
 
 @pytest.mark.parametrize(
