@@ -32,7 +32,7 @@ from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.downstreams.connecting import attach
 from pallas_gateway.runtime.downstreams.credentials import token_endpoint_waited_for
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-from pallas_gateway.runtime.downstreams.manager import connections_of, keep_order, tools_of
+from pallas_gateway.runtime.downstreams.manager import connections_of, install, keep_order, tools_of
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.fast_paths.deep_copies import OwnMessages
 from pallas_gateway.telemetry import traces
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.call.peers import PeerConnection
     from pallas_gateway.runtime.call_scope import Connect
     from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
-    from pallas_gateway.runtime.downstreams.manager import Listing
     from pallas_gateway.runtime.downstreams.program_listings import ProgramListings
+    from pallas_gateway.runtime.downstreams.server_listing import Listing
     from pallas_gateway.tasks import TaskOwner
 
 ATTACH_SECONDS_STDIO = 20.0
@@ -93,14 +93,14 @@ class Connections:
         unknown = []
         for name in aggregator.server_names:
             if (known := self._known(name)) is not None:
-                known.install(aggregator, name)
+                install(known, aggregator, name)
                 self._is_there(name)
             elif (server := servers.get(name)) is not None and not server.load_on_start:
                 continue
             elif name not in peers:
                 unknown.append(name)
             elif (listing := peers[name].listing) is not None:
-                listing.install(aggregator, name)
+                install(listing, aggregator, name)
         await asyncio.gather(*(self._attach(aggregator, name) for name in unknown))
         if unknown:
             keep_order(aggregator)
@@ -127,7 +127,7 @@ class Connections:
 
     async def _connect_one(self, aggregator: MCPAggregator, name: str) -> None:
         if self._programs is not None and name in self._programs.names:
-            (await self._programs.request(name)).install(aggregator, name)
+            install(await self._programs.request(name), aggregator, name)
         else:
             await attach(aggregator, name)
 

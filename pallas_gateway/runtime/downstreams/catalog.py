@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context as FastAgentContext
 
-    from pallas_gateway.runtime.downstreams.manager import ServerListing
+    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
     from pallas_gateway.runtime.protocols import Downstream
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
     from pallas_gateway.runtime.downstreams.listing_cache import Request
-    from pallas_gateway.runtime.downstreams.manager import ServerListing
+    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
 
 _log = logging.getLogger("pallas.runtime")
 

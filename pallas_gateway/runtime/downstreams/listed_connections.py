@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mcp_types import JSONRPCMessage, ServerCapabilities
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
-    from pallas_gateway.runtime.downstreams.manager import ServerListing
+    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
 
 END_SECONDS = 0.1
 """Longest wait for the end of a stream that has brought its answer."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from fast_agent.core.exceptions import ServerInitializationError, walk_exception_chain
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
 from mcp.client.session import ClientSession
-from pydantic_core import to_json
 
 from pallas_gateway.runtime.downstreams.listed_connections import (
     PrimedConnection,
@@ -24,25 +22,23 @@ from pallas_gateway.runtime.downstreams.listed_connections import (
     stateless_server,
 )
 from pallas_gateway.runtime.downstreams.program_process import ProgramError
+from pallas_gateway.runtime.downstreams.server_listing import ServerListing
 from pallas_gateway.runtime.downstreams.shutdown import BoundedShutdown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     import httpx2
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context
     from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
     from fast_agent.mcp.client_connection import MCPClientConnection
-    from fast_agent.mcp.mcp_aggregator import NamespacedTool
     from fast_agent.mcp_server_registry import ServerRegistry
-    from mcp_types import CallToolResult, DiscoverResult
+    from mcp_types import DiscoverResult
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
-    from pallas_gateway.runtime.downstreams.program_pool import ProgramPool
+    from pallas_gateway.runtime.downstreams.server_listing import Listing
 
-CONNECT_SECONDS = 5.0
-"""Longest wait of a tool call for the handshake of the initialize era."""
 TTL = "pallas_ttl_seconds"
 """Name of the attribute in which a session keeps the `ttlMs` of its latest tool listing."""
 _FILTERED = ("sse", "streamable_http", "oauth_cancel")
@@ -58,85 +54,8 @@ RELIED_ON: ReliedOn = (
     (ServerConnection, "_callback_runtime", ()),
     *((ServerConnection, name, ()) for name in ("client", "server_config", "server_instructions")),
     (ServerConnection, "cancel_lifecycle", ("self",)),
-    *((ClientSession, name, ()) for name in ("_tool_output_schemas", "_tool_output_validators", "_x_mcp_header_maps")),
     (ClientSession, "_absorb_tool_listing", ("self", "result", "complete")),
-    (ClientSession, "validate_tool_result", ("self", "name", "result")),
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Listing:
-    """The tools, instructions, skills and apps of one downstream."""
-
-    tools: Sequence[NamespacedTool]
-    instructions: str | None = None
-    skills: Any = None
-    apps: Any = None
-    connect_seconds: float = CONNECT_SECONDS
-
-    def install(self, aggregator: MCPAggregator, server: str) -> None:
-        """Store the listing in `aggregator` as if it had connected to `server` and requested it."""
-        aggregator._server_to_tool_map[server] = list(self.tools)
-        aggregator._namespaced_tool_map.update({tool.namespaced_tool_name: tool for tool in self.tools})
-        if self.apps is not None:
-            aggregator._app_integration_configs[server] = self.apps
-        if self.skills is not None:
-            aggregator._mcp_skill_registries[server] = self.skills
-        aggregator._attached_server_names.append(server)
-        connections_of(aggregator).listings[server] = self
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ServerListing(Listing):
-    """The listing of an HTTP or stdio server.
-
-    `discovered` is its `server/discover` result in the 2026-07-28 era; None in the initialize era, where each call
-    makes a session. `http_client` sends the requests of all calls and keeps no data of them; a stdio server has a
-    `program` instead. `on_outdated` is called in a call that finds that the listing is out of date. `ttl_seconds` is
-    the server's `ttlMs`, if it has set one.
-    """
-
-    http_client: httpx2.AsyncClient | None
-    program: ProgramPool | None = None
-    on_outdated: Callable[[], object]
-    discovered: DiscoverResult | None
-    schemas: Mapping[str, Any]
-    header_maps: Mapping[str, Any]
-    ttl_seconds: float | None = None
-    _validators: dict[str, Any] = field(default_factory=dict)  # each compiled once, by the first call that needs it
-
-    def valid_seconds(self, seconds: float) -> float:
-        """Return the seconds for which the listing is valid: `seconds`, or fewer if the server says so by `ttlMs`."""
-        return seconds if self.ttl_seconds is None else min(seconds, self.ttl_seconds)
-
-    def encoded(self) -> bytes:
-        """Return all that the server has sent, as JSON. Equal listings have equal bytes."""
-        received = (self.tools, self.instructions, self.skills, self.apps, self.discovered)
-        return to_json((*received, self.schemas, self.header_maps, self.ttl_seconds), fallback=repr)
-
-    def prime(self, session: ClientSession) -> None:
-        """Give `session` the tools' schemas, which it would request to check its first result."""
-        session._tool_output_schemas = dict(self.schemas)
-        session._x_mcp_header_maps = dict(self.header_maps)
-        session._tool_output_validators = dict(self._validators)
-        check = session.validate_tool_result
-
-        async def validate_tool_result(name: str, result: CallToolResult) -> None:
-            try:
-                await check(name, result)
-            except RuntimeError:  # the result does not fit its schema; the listing may be out of date
-                await session.list_tools()
-                await check(name, result)
-                self.on_outdated()
-            self._absorb(session, name)
-
-        session.validate_tool_result = validate_tool_result  # type: ignore[method-assign]
-
-    def _absorb(self, session: ClientSession, tool: str) -> None:
-        """Keep the schema that `session` has compiled for a tool, unless it received another listing."""
-        validator = session._tool_output_validators.get(tool)
-        if validator is not None and validator.schema is self.schemas.get(tool):
-            self._validators[tool] = validator
 
 
 def _once(name: str) -> Callable[[MCPConnectionManager], None]:
@@ -260,6 +179,18 @@ def connections_of(aggregator: MCPAggregator) -> LazyConnectionManager:
     if not isinstance(manager, LazyConnectionManager):  # runtime/downstreams/connecting.py installs it
         raise TypeError("the aggregator's connections are not the gateway's")
     return manager
+
+
+def install(listing: Listing, aggregator: MCPAggregator, server: str) -> None:
+    """Store `listing` in `aggregator` as if it had connected to `server` and requested it."""
+    aggregator._server_to_tool_map[server] = list(listing.tools)
+    aggregator._namespaced_tool_map.update({tool.namespaced_tool_name: tool for tool in listing.tools})
+    if listing.apps is not None:
+        aggregator._app_integration_configs[server] = listing.apps
+    if listing.skills is not None:
+        aggregator._mcp_skill_registries[server] = listing.skills
+    aggregator._attached_server_names.append(server)
+    connections_of(aggregator).listings[server] = listing
 
 
 def listing_of(

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from pallas_gateway.limits import ProgramLimits
     from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-    from pallas_gateway.runtime.downstreams.manager import ServerListing
     from pallas_gateway.runtime.downstreams.program_pool import ProgramPool
     from pallas_gateway.runtime.downstreams.programs import Programs
+    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
     from pallas_gateway.runtime.protocols import Downstream, ProgramState
 
 LISTING_SECONDS = 10.0

@@ -20,6 +20,7 @@ from pallas_gateway.limits import ListingLimits
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
+from pallas_gateway.runtime.downstreams.manager import install
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.leaks import assert_nothing_left, snapshot
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult
 
-    from pallas_gateway.runtime.downstreams.manager import ServerListing
+    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
     from pallas_gateway.runtime.protocols import Downstream
 
 LISTEN = "subscriptions/listen"
@@ -75,7 +76,7 @@ async def calling(url: str, offer: ServerListing) -> AsyncIterator[Callable[[], 
     """Uses of the tool `one` within one call that knows `offer`."""
 
     async def give(aggregator: MCPAggregator) -> None:
-        offer.install(aggregator, "tools")
+        install(offer, aggregator, "tools")
 
     with entered(CallScope(connect=give)):
         async with MCPAggregator(["tools"], context=context_of(settings_of(url)), name="agent") as aggregator:

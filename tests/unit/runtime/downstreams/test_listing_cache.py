@@ -13,7 +13,7 @@ from pallas_gateway.limits import ListingLimits
 from pallas_gateway.runtime.downstreams.listing_cache import NO_CREDENTIAL, ListingCache, ListingKey
 
 if TYPE_CHECKING:
-    from pallas_gateway.runtime.downstreams.manager import ServerListing
+    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
 
 AGENT, OTHER = object(), object()
 
