@@ -15,11 +15,10 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
 from mcp.client.session import ClientSession
 
+from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.downstreams.listed_connections import (
     PrimedConnection,
-    StatelessServer,
     break_cycles,
-    stateless_server,
 )
 from pallas_gateway.runtime.downstreams.program_process import ProgramError
 from pallas_gateway.runtime.downstreams.server_listing import ServerListing
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
     from pallas_gateway.runtime.downstreams.server_listing import Listing
+    from pallas_gateway.runtime.downstreams.stateless_servers import StatelessServer
 
 TTL = "pallas_ttl_seconds"
 """Name of the attribute in which a session keeps the `ttlMs` of its latest tool listing."""
@@ -119,7 +119,8 @@ class LazyConnectionManager(BoundedShutdown):
 
     def _is_stateless(self, server: str) -> bool:
         listing = self.listings.get(server)
-        return isinstance(listing, ServerListing) and listing.discovered is not None and listing.program is None
+        is_of_http = isinstance(listing, ServerListing) and listing.discovered is not None and listing.program is None
+        return is_of_http and fast_paths.STATELESS_SERVERS.is_on
 
     def _stateless_server(
         self,
@@ -134,6 +135,8 @@ class LazyConnectionManager(BoundedShutdown):
         config = server_config or self.server_registry.get_server_config(server)
         if config is None or not self._is_stateless(server):
             return None
+        from pallas_gateway.runtime.downstreams.stateless_servers import stateless_server  # noqa: PLC0415  a fast path
+
         listing = cast("ServerListing", self.listings[server])
         self._stateless[server] = made = stateless_server(listing, config, callback_runtime)
         return made

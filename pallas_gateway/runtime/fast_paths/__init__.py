@@ -29,6 +29,7 @@ TESTED_VERSIONS = {
     "fast-agent-mcp": "0.10.46",
     "filelock": "4.0.12",
     "google-genai": "2.28.0",
+    "mcp": "2.3.0",
     "openai": "3.24.0",
     "pydantic": "2.14.0",
 }
@@ -136,6 +137,7 @@ def _transport_of(library: str) -> ReliedOn:
 
 _HERE = "pallas_gateway.runtime.fast_paths"
 _SOCKETS = "pallas_gateway.runtime.llm.sockets"
+_STATELESS = "pallas_gateway.runtime.downstreams.stateless_servers"
 _PROCESS = "pallas_gateway.serving.process"
 DEEP_COPIES = FastPath("deep_copies", f"{_HERE}.deep_copies", "fast-agent-mcp", "pydantic")
 LOOKUPS = FastPath("lookups", f"{_HERE}.lookups", "fast-agent-mcp", "pydantic")
@@ -160,11 +162,12 @@ PACED_READS = FastPath("paced_reads", f"{_HERE}.paced_reads", "aiohttp")
 EVENT_LOOP = FastPath("event_loop", "uvloop")
 GARBAGE_COLLECTION = FastPath("garbage_collection", _PROCESS)
 FILE_LOCKS = FastPath("file_locks", f"{_HERE}.file_locks", "filelock")
+STATELESS_SERVERS = FastPath("stateless_servers", _STATELESS, "fast-agent-mcp", "mcp")
 OF_FAST_AGENT = (DEEP_COPIES, LOOKUPS, MODEL_FACTORIES, REQUEST_PARAMS)
 """Those that are installed before an agent is started."""
 PATHS = (
     *OF_FAST_AGENT,
     *(OPENAI_CHUNKS, OPENAI_IMPORTS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TEXTS, OPENAI_TYPES),
     *(ANTHROPIC_TYPES, GOOGLE_CHUNKS),
-    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, PACED_READS, EVENT_LOOP, GARBAGE_COLLECTION, FILE_LOCKS),
+    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, PACED_READS, EVENT_LOOP, GARBAGE_COLLECTION, FILE_LOCKS, STATELESS_SERVERS),
 )

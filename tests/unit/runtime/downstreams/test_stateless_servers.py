@@ -13,8 +13,8 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
-from pallas_gateway.runtime.downstreams import listed_connections
-from pallas_gateway.runtime.downstreams.listed_connections import PostDispatcher
+from pallas_gateway.runtime.downstreams import stateless_servers
+from pallas_gateway.runtime.downstreams.stateless_servers import PostDispatcher
 from tests.support.listener import serve_app
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ async def test_requests_use_the_socket_of_the_answer_before() -> None:
 
 
 async def test_the_stream_of_an_answer_that_does_not_end_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listed_connections, "END_SECONDS", 0.01)
+    monkeypatch.setattr(stateless_servers, "END_SECONDS", 0.01)
     async with streaming(ends=False) as (dispatcher, ports, left):
         for _ in range(2):
             assert await dispatcher.send_raw_request("tools/call", {}) == {"ok": True}
