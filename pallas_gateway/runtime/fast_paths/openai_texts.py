@@ -5,7 +5,7 @@ Imported once an LLM is used.
 Events that were read together differ in a few letters. Those that have the bytes of an earlier event around another
 text become one event, so that the library and fast-agent handle one chunk for all of them. The first event of each form
 is parsed by itself, which shows that it is nothing but text. fast-agent takes a text that begins with all text before
-it for a repetition, so a text that is not shorter than that is left alone.
+it for a repetition, so a text that is not shorter than that is left alone, unless its first letter is another one.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Texts:
         self._tail = b""
         self._unknown: object = None  # the latest event of another form
         self._characters = 0  # of the text so far, at least
+        self._begin: bytes | None = None  # of the text so far, its first byte; empty if that is not known
 
     def joined[T](self, events: Iterable[T]) -> Iterator[T | bytes]:
         """Yield the events, with those that follow each other and only continue the text as one."""
@@ -76,36 +77,61 @@ class Texts:
         for event in events:
             text = self._text_of(event)
             characters = _characters(text) if text is not None else None
-            if run and (characters is None or length + characters >= self._characters):
+            if run and (text is None or characters is None or not self._continues(run[0], length, text, characters)):
                 yield self._whole(run)
                 self._characters += length
                 run, length = [], 0
             if text is None or characters is None:
                 self._unknown = event
                 yield event
-            elif characters >= self._characters:
-                self._characters = characters
-                yield event
-            else:
+            elif run or characters < self._characters or self._differs(text):
                 run.append(text)
                 length += characters
+            else:
+                self._characters = characters
+                self._note_begin(text)
+                yield event
         if run:
             yield self._whole(run)
             self._characters += length
 
+    def _continues(self, first: bytes, length: int, text: bytes, characters: int) -> bool:
+        """Return True if neither `text` nor the texts since `first` with it can repeat all text before them."""
+        if length + characters < self._characters:
+            return True
+        return self._differs(first) and (characters < self._characters + length or self._differs(text))
+
+    def _differs(self, text: bytes) -> bool:
+        """Return True if a text begins with another letter than all text before it."""
+        return bool(self._begin and text) and text[:1] not in {self._begin, b"\\"}
+
+    def _note_begin(self, text: bytes) -> None:
+        if self._begin is None and text:
+            self._begin = b"" if text[:1] == b"\\" else text[:1]
+
     def learn(self, event: object, chunk: ChatCompletionChunk) -> None:
         """Take the form of an event, if it has another one, from the chunk that it is."""
-        if event is not self._unknown or not isinstance(event, bytes) or (text := _only_text(chunk)) is None:
+        if event is not self._unknown or not isinstance(event, bytes):
+            return
+        if (text := _only_text(chunk)) is None:
+            if any(choice.delta.content for choice in chunk.choices):
+                self._begin = self._begin or b""
             return
         characters = len(text)
         self._characters = characters + (self._characters if characters < self._characters else 0)
         begin = _CONTENT.search(event)
-        if begin is None or event.count(_NAME) != 1:
-            return
-        head, tail = event[: begin.end()], event[_end_of_text(event, begin.end()) :]
+        is_known = begin is not None and event.count(_NAME) == 1 and self._take_form(event, begin.end(), text)
+        if not is_known:
+            self._begin = self._begin or b""
+
+    def _take_form(self, event: bytes, begin: int, text: str) -> bool:
+        head, tail = event[:begin], event[_end_of_text(event, begin) :]
         inside = event[len(head) : len(event) - len(tail)]
-        if b"\\" not in head + tail and json.loads(b'"%b"' % inside) == text:
-            self._head, self._tail = head, _unpadded(tail)
+        if b"\\" in head + tail or json.loads(b'"%b"' % inside) != text:
+            return False
+        self._head, self._tail = head, _unpadded(tail)
+        self._note_begin(inside)
+        return True
 
     def _text_of(self, event: object) -> bytes | None:
         """The text of an event of the known form, as in JSON."""

@@ -41,6 +41,7 @@ def text(content: str, **more: Any) -> bytes:
 TEXTS = st.one_of(
     st.integers(1, 6).map(lambda count: "a" * count),
     st.sampled_from([" ", "", "\n", '"', "\\", '"content": "', "é", "😀", "\ud83d", "\ude00"]),
+    st.text("ab", min_size=1, max_size=5),
     st.text(max_size=3),
 )
 OTHERS = st.sampled_from(
@@ -166,6 +167,19 @@ async def test_texts_with_a_role_in_each_are_joined() -> None:
     events = [event({"role": "assistant", "content": word}) for word in ("Once upon a time, ", "x", "a ", "b ")]
 
     assert texts_of(await read(JOINING, [events[0], b"".join(events[1:])])) == ["Once upon a time, ", "xa b "]
+
+
+async def test_texts_of_one_length_are_joined_from_the_first_on() -> None:
+    words = ["Bees", " can", " cou", "nt t", "o fo"]
+
+    assert texts_of(await read(JOINING, [b"".join(map(text, words))])) == ["Bees", " can count to fo"]
+
+
+@pytest.mark.parametrize("first", ["a", "\\", "\n"])
+async def test_a_text_that_begins_as_the_first_may_repeat_it(first: str) -> None:
+    words = [first, first + "b", first + "bc"]
+
+    assert texts_of(await read(JOINING, [b"".join(map(text, words))])) == words
 
 
 async def test_each_text_that_is_read_alone_is_a_chunk() -> None:
