@@ -1,4 +1,4 @@
-"""The interpreter as a process that serves uses it: its event loop, garbage collector and audit hooks."""
+"""The interpreter as a process that serves uses it: its event loop, garbage collector, memory and audit hooks."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def set_aside_what_stays() -> None:
     """
     from pallas_gateway.runtime import fast_paths  # noqa: PLC0415
 
+    fast_paths.KEPT_MEMORY.install()  # the memory that the start has freed is returned to the system
     if not fast_paths.GARBAGE_COLLECTION.is_on:
         return
     if gc.get_freeze_count():
