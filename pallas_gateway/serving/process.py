@@ -6,14 +6,11 @@ import asyncio
 import gc
 import os
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-_ARENAS = "MALLOC_ARENA_MAX"
-_M_ARENA_MAX = -8
 YOUNG_OBJECTS = 40_000
 """Objects that are new before the collector looks for garbage. A call leaves about 20 in cycles. It makes more than
 Python's default of 2,000, so that running calls were searched several times, for little that was garbage."""
@@ -27,8 +24,7 @@ def expect_calls() -> None:
     from pallas_gateway.runtime import fast_paths  # noqa: PLC0415  `--help` loads this module, and serves nothing
 
     _collect_every(YOUNG_OBJECTS_AT_START)
-    if _ARENAS not in os.environ:
-        _share_one_arena()
+    fast_paths.KEPT_MEMORY.install("start")  # before there are threads
     fast_paths.FILE_LOCKS.install()
 
 
@@ -41,7 +37,7 @@ def set_aside_what_stays() -> None:
     """
     from pallas_gateway.runtime import fast_paths  # noqa: PLC0415
 
-    fast_paths.KEPT_MEMORY.install()  # the memory that the start has freed is returned to the system
+    fast_paths.KEPT_MEMORY.install("calls")  # the memory that the start has freed is returned to the system
     if not fast_paths.GARBAGE_COLLECTION.is_on:
         return
     if gc.get_freeze_count():
@@ -57,17 +53,6 @@ def _collect_every(young: int) -> None:
     if fast_paths.GARBAGE_COLLECTION.is_on:
         _, *older = gc.get_threshold()
         gc.set_threshold(young, *older)
-
-
-def _share_one_arena() -> None:
-    """Have all threads allocate from one arena of glibc.
-
-    It makes one for each of the first threads, which keep 3 to 5 MB of memory that the others cannot use.
-    """
-    import ctypes  # noqa: PLC0415  `--help` loads this module
-
-    with suppress(OSError, AttributeError, TypeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -70,11 +70,23 @@ with tempfile.NamedTemporaryFile() as shown:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_threads_share_one_arena_unless_the_operator_has_set_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
-    assert prints(ARENAS) == "1"
-    monkeypatch.setenv("MALLOC_ARENA_MAX", "3")
-    assert prints(ARENAS) == "3"
+@pytest.mark.parametrize(
+    ("variable", "value", "arenas"),
+    [
+        ("PALLAS_FAST_PATHS", "", 1),
+        ("PALLAS_FAST_PATHS", "kept_memory", 5),
+        ("MALLOC_ARENA_MAX", "3", 3),
+        ("GLIBC_TUNABLES", "glibc.malloc.arena_max=3", 3),
+    ],
+)
+def test_threads_share_one_arena_unless_the_operator_has_decided_otherwise(
+    variable: str, value: str, arenas: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PALLAS_FAST_PATHS", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, value)
+
+    assert int(prints(ARENAS)) == arenas
 
 
 def test_collector_runs_seldom_until_the_start_is_over() -> None:

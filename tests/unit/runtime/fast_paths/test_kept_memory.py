@@ -22,7 +22,7 @@ def pages_mapped():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 if "install" in sys.argv:
-    kept_memory.install()
+    kept_memory.install("calls")
 for _ in range(3):
     mapped = pages_mapped()
 print(mapped)
@@ -31,7 +31,7 @@ PAGES = 5 * 6_000_000 // os.sysconf("SC_PAGE_SIZE")
 
 
 def pages_mapped(*arguments: str, **environment: str) -> int:
-    without = {name: value for name, value in os.environ.items() if name not in kept_memory._VARIABLES}
+    without = {name: value for name, value in os.environ.items() if name not in kept_memory._VARIABLES["calls"]}
     command = [sys.executable, "-c", PROGRAM, *arguments]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env={**without, **environment})
     return int(shown.stdout)
@@ -51,4 +51,4 @@ def test_limits_of_the_environment_stay(variable: str) -> None:
 
 def test_a_c_library_without_such_limits_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    kept_memory.install()
+    kept_memory.install("calls")
