@@ -128,7 +128,7 @@ def _series(metric: Any) -> dict[tuple[str, ...], Any]:
 
 
 def _values(series: Any) -> Any:
-    """What the lines of a series depend on; a histogram's samples take 25 µs to make."""
+    """The values that the lines of a series depend on; a histogram's samples take 25 µs to make."""
     buckets = getattr(series, "_buckets", None)
     if buckets is None:
         return [sample.value for sample in series._samples()]

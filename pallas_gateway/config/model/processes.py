@@ -28,8 +28,11 @@ class ProcessSettings(Section):
 
 
 def why_without_processes(written: ProcessSettings, transport: str) -> str | None:
-    """Return the reason why the declared keys have no effect; None if they have one, or none is declared."""
+    """Return the reason why declared keys have no effect; None if all have one, or none is declared."""
     keys = sorted(ProcessSettings.model_fields.keys() & written.model_fields_set)
-    if transport == "stdio" or not keys:
-        return None
-    return f"{', '.join(keys)}: only for stdio servers; the gateway starts no process of this one"
+    if transport != "stdio" and keys:
+        return f"{', '.join(keys)}: only for stdio servers; the gateway starts no process of this one"
+    if written.warm > written.max_processes and not written.shared:
+        limit = written.max_processes
+        return f"warm: {written.warm} is more than max_processes ({limit}); lower it or raise max_processes"
+    return None

@@ -374,6 +374,8 @@ def test_a_key_that_stands_twice_there_is_fast_agents_business() -> None:
         ),
         ("command: uvx, warm: -1", ".warm", "must be at least 0"),
         ("command: uvx, max_processes: 0", ".max_processes", "must be at least 1"),
+        ("command: uvx, warm: 20", "", "warm: 20 is more than max_processes (16); lower it or raise max_processes"),
+        ("command: uvx, warm: 2, max_processes: 1", "", "warm: 2 is more than max_processes (1); lower it or raise"),
         ("command: uvx, idle_seconds: 0", ".idle_seconds", "must be more than 0"),
         ("command: uvx, shared: 1", ".shared", "must be true or false"),
     ],
