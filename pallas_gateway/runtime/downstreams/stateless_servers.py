@@ -6,6 +6,7 @@ call ends: with fast-agent's, 70 KB. Here the task that needs an answer sends th
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -170,7 +171,9 @@ class _Posts(StreamableHTTPTransport):
         self, sse: httpx2.ServerSentEvent, read_stream_writer: Any, *more: Any, **options: Any
     ) -> bool:
         is_complete = await super()._handle_sse_event(sse, read_stream_writer, *more, **options)
-        if not is_complete or sse.id:  # with an id, the SDK would connect again after the end
-            return is_complete
-        read_stream_writer.reading.deadline = anyio.current_time() + END_SECONDS
+        reading = read_stream_writer.reading
+        if sse.id:  # after the end of a stream with an id, the SDK would connect again
+            return is_complete or reading.deadline < math.inf
+        if is_complete:
+            reading.deadline = min(reading.deadline, anyio.current_time() + END_SECONDS)
         return False

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 URL = "http://server.test/mcp"
+EVENTS = {"content-type": "text/event-stream"}
 
 
 class Session:
@@ -52,7 +53,7 @@ def result(request: httpx2.Request, **fields: Any) -> dict[str, Any]:
 
 def stream(*messages: dict[str, Any]) -> httpx2.Response:
     text = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in messages)
-    return httpx2.Response(200, text=text, headers={"content-type": "text/event-stream"})
+    return httpx2.Response(200, text=text, headers=EVENTS)
 
 
 async def test_notifications_within_an_answer_are_handled_before_it_by_the_task_that_asked() -> None:
@@ -118,6 +119,20 @@ async def test_a_request_without_an_answer_fails(answer: Callable[[httpx2.Reques
             await dispatcher.send_raw_request("tools/call", {})
 
     assert (failed.value.error.code, failed.value.error.message) == (CONNECTION_CLOSED, message)
+
+
+async def test_an_event_with_an_id_after_the_answer_makes_no_further_request() -> None:
+    requests: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        requests.append(request)
+        late = "id: 7\nretry: 0\ndata:\n\n"
+        return httpx2.Response(200, text=stream(result(request)).text + late, headers=EVENTS)
+
+    async with posting(answer) as (dispatcher, _):
+        assert await dispatcher.send_raw_request("tools/call", {}) == {"ok": True}
+
+    assert [request.method for request in requests] == ["POST"]
 
 
 async def test_the_time_limit_ends_a_request_and_its_post_and_sends_nothing_else() -> None:
