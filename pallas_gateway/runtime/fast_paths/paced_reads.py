@@ -2,7 +2,8 @@
 
 A piece of an answer is about a token. Read by itself it wakes the turn's task, and passes ten generators and timers on
 its way. What arrives during a pause is read at once. The end of an answer ends the pause, and `Observer.reading_pause`
-allows none before the first live text of a turn.
+allows none before the first live text of a turn. A large body is read without pauses: while nothing is read, no more
+than 128 KB of it arrives.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class PacedReader:
     def __init__(self, reader: Any) -> None:
         self._reader = reader
         self._may_pause = False
+        self._is_text = True  # until a read is full: a body that arrives so fast has images, or no pieces
 
     def __getattr__(self, name: str) -> Any:
         """Forward to the reader."""
@@ -67,7 +69,8 @@ class PacedReader:
         data: bytes = b"" if reader.exception() is None else reader._read_nowait(size)
         if not data:
             data = await reader.read(size)
-        self._may_pause = len(data) < size
+        self._is_text = self._is_text and len(data) < size
+        self._may_pause = self._is_text
         return data
 
     async def _rest(self, seconds: float) -> None:

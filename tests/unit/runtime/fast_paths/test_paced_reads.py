@@ -122,6 +122,15 @@ async def test_more_than_one_read_holds_is_read_without_a_pause() -> None:
         assert [len(await anext(reads)) for _ in range(3)] == [SIZE, SIZE, 1]
 
 
+async def test_after_a_full_read_the_rest_of_the_body_is_read_without_pauses() -> None:
+    body = a_body()
+    with in_a_call(FOR_EVER):
+        reads = PacedReader(body).iter_chunked(SIZE)
+        for piece in (b"x" * SIZE, b"y", b"z"):
+            body.feed_data(piece)
+            assert await asyncio.wait_for(anext(reads), 30) == piece
+
+
 async def test_a_connection_that_breaks_ends_a_pause_and_what_arrived_is_read_before_the_error() -> None:
     body = a_body()
     with in_a_call(FOR_EVER):
