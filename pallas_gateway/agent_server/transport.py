@@ -90,14 +90,14 @@ class Transport:
 
     async def _answer_call(self, request: McpRequest, send: Send) -> bool:
         """Answer a call of the initialize era; false if the request is none."""
-        began = perf_counter()
-        call = request.call if stateless_call.may_be_call(request.http) else None
-        await give_way(began)
-        if call is None:
-            return False
         answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
         self._answering.add(answering)
         try:
+            began = perf_counter()
+            call = request.call if stateless_call.may_be_call(request.http) else None
+            await give_way(began)
+            if call is None:
+                return False
             app, ping_seconds = self._manager.app, self.ping_seconds
             await stateless_call.answer(app, call, request.http, send, self._expect, ping_seconds=ping_seconds)
         finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.requests import Request
 
-from pallas_gateway.agent_server import stateless_call
+from pallas_gateway.agent_server import stateless_call, transport
 from pallas_gateway.agent_server.requests import McpRequest
 from pallas_gateway.agent_server.server import AgentServer, ServerInfo
 from pallas_gateway.agents.hosted_agent import HostedAgent
@@ -133,6 +133,20 @@ async def test_server_that_closes_cuts_off_what_it_answers() -> None:
         server.transport.close()
         await asyncio.wait({answering})
         await server.transport.wait_until_idle()
+
+    assert answering.cancelled()
+
+
+async def test_server_that_closes_cuts_off_a_request_that_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = Gate()
+    monkeypatch.setattr(transport, "give_way", lambda _: parsed.enter())
+    async with serving(MemoryAgent()) as server:
+        answering = asyncio.create_task(Http({**CALL, "params": HELLO}, {}).answered_by(server))
+        await parsed.wait_for_entered()
+        server.transport.close()
+        await eventually(lambda: server.transport._manager._task_group is None, what="a closed server")
+        parsed.open()
+        await asyncio.wait({answering})
 
     assert answering.cancelled()
 
