@@ -69,6 +69,8 @@ OTHERS = st.sampled_from(
         b": a comment\n\n",
     ]
 )
+END = event({}, choice={"finish_reason": "stop"})
+"""Required where a test that ran before has started an agent, which replaces fast-agent's reader of streams."""
 EVENTS = st.one_of(
     *[TEXTS.map(text)] * 4,
     *[TEXTS.map(lambda content: text(content, is_ascii=True))] * 2,
@@ -233,7 +235,7 @@ async def test_a_text_that_repeats_all_before_it_is_not_joined() -> None:
     llm = Heard(Provider.GENERIC)
     stream = JOINING(
         cast_to=ChatCompletionChunk,
-        response=a_response(Pieces([text("ha"), b"".join(map(text, ["haha", "hahaha"]))])),
+        response=a_response(Pieces([text("ha"), b"".join(map(text, ["haha", "hahaha"])), END])),
         client=CLIENT,
     )
 
