@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
 _LONG_SECONDS = 0.0002
-"""A part of work that takes longer gives way: those of calls with large images or histories."""
+"""After a longer part of work, the event loop runs everything else that is ready. Large images and histories have such
+parts."""
 _IDLE_SECONDS = 0.00005
 """An iteration of the event loop that takes no longer has no other work."""
 _MOST_TIMES = 10
-"""A part waits at most so many times its own duration, so that long work ends on a busy event loop, too."""
+"""Longest wait after a part, in durations of the part, so that long work also ends on a busy event loop."""
 _MOST_SECONDS = 0.005
 _log = logging.getLogger("pallas.tasks")
 

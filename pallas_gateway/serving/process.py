@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 YOUNG_OBJECTS = 40_000
-"""Objects that are new before the collector looks for garbage. A call leaves about 20 in cycles. It makes more than
-Python's default of 2,000, so that running calls were searched several times, for little that was garbage."""
+"""Objects that are new before the collector looks for garbage. A call leaves about 20 in cycles. With
+Python's default of 2,000, the collector ran several times during a call and found little garbage."""
 YOUNG_OBJECTS_AT_START = 1_000_000
 """This number until the agents are ready. A start makes some 300,000 objects, of which 4,000 are garbage; to look for
 them took a tenth of its CPU."""
