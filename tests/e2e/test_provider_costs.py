@@ -29,8 +29,10 @@ COUNTED = (
 )
 """The way of a piece from the socket to the observer; the scripted provider runs in this process, too."""
 PIECES = 100
-MOST = 2.3
+MOST = 1.3
 """Times the functions of the generic provider's model, which fast-agent does not know."""
+MOST_OF_GEMINI = 4
+"""Its events are not joined: each holds counts of tokens, and a sentence rather than a word."""
 
 
 @contextmanager
@@ -71,4 +73,6 @@ async def test_a_piece_costs_about_as_much_with_every_provider(tmp_path: Path) -
     providers = (GENERIC, OPENAI, RESPONSES, ANTHROPIC, GEMINI)
     costs = {one.name: await functions_per_piece(tmp_path / one.name, one) for one in providers}
 
-    assert all(cost <= MOST * costs["generic"] for cost in costs.values()), costs
+    gemini, generic = costs.pop(GEMINI.name), costs.pop(GENERIC.name)
+    assert gemini <= MOST_OF_GEMINI * generic
+    assert all(cost <= MOST * generic for cost in costs.values()), (generic, costs)

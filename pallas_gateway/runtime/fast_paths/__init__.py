@@ -159,6 +159,7 @@ KEPT_ANTHROPIC_CLIENTS = FastPath(
     "kept_anthropic_clients", _SOCKETS, "aiohttp", "anthropic", requires=_transport_of("anthropic")
 )
 PACED_READS = FastPath("paced_reads", f"{_HERE}.paced_reads", "aiohttp")
+DELTA_EVENTS = FastPath("delta_events", f"{_HERE}.delta_events", "aiohttp", "anthropic", "fast-agent-mcp", "openai")
 EVENT_LOOP = FastPath("event_loop", "uvloop")
 GARBAGE_COLLECTION = FastPath("garbage_collection", _PROCESS)
 FILE_LOCKS = FastPath("file_locks", f"{_HERE}.file_locks", "filelock")
@@ -170,6 +171,7 @@ PATHS = (
     *OF_FAST_AGENT,
     *(OPENAI_CHUNKS, OPENAI_IMPORTS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TEXTS, OPENAI_TYPES),
     *(ANTHROPIC_TYPES, GOOGLE_CHUNKS),
-    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, PACED_READS, EVENT_LOOP, GARBAGE_COLLECTION, FILE_LOCKS, KEPT_MEMORY),
+    *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, PACED_READS, DELTA_EVENTS),
+    *(EVENT_LOOP, GARBAGE_COLLECTION, FILE_LOCKS, KEPT_MEMORY),
     STATELESS_SERVERS,
 )

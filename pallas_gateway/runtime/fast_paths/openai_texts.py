@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from fast_agent.llm.provider.openai.llm_openai import OpenAILLM
 from openai.types.chat import ChatCompletionChunk
 
+from pallas_gateway.runtime.fast_paths.delta_events import INSIDE_OF_STRING
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -25,11 +27,7 @@ if TYPE_CHECKING:
 RELIED_ON: ReliedOn = ((OpenAILLM, "_extract_incremental_delta", ("delta", "cumulative")),)
 _CONTENT = re.compile(rb'"content"\s*:\s*"')
 _NAME = b'"content"'
-_TEXT = re.compile(
-    rb'[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})'
-    rb'|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})[^"\\\x00-\x1f]*)*'
-)
-"""The inside of a JSON string, without half a pair of surrogates."""
+_TEXT = re.compile(INSIDE_OF_STRING)
 _PADDING = re.compile(rb'("obfuscation"\s*:\s*")[^"\\]*')
 """OpenAI's random letters, which hide the lengths of texts on the network."""
 _PADDED = b'"obfuscation"'

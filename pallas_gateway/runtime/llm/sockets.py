@@ -31,7 +31,9 @@ RELIED_ON: ReliedOn = (
 def session(ssl_context: ssl.SSLContext, keep_alive_seconds: float) -> aiohttp.ClientSession:
     """Make the session of one client: it keeps no cookies and does not limit the number of sockets."""
     connector = _Connector(limit=0, keepalive_timeout=keep_alive_seconds, ssl=ssl_context)
-    response_class = fast_paths.PACED_READS.accelerate(aiohttp.ClientResponse)
+    response_class: type[aiohttp.ClientResponse] = aiohttp.ClientResponse
+    for path in (fast_paths.PACED_READS, fast_paths.DELTA_EVENTS):
+        response_class = path.accelerate(response_class)
     return aiohttp.ClientSession(
         connector=connector, cookie_jar=aiohttp.DummyCookieJar(), response_class=response_class
     )

@@ -195,7 +195,14 @@ def _stop(index: int) -> bytes:
 
 
 def _event(event: Any) -> bytes:
-    return f"event: {event.type}\ndata: {json.dumps(_dumped(event))}\n\n".encode()
+    return f"event: {event.type}\ndata: {json.dumps(_as_sent(_dumped(event)))}\n\n".encode()
+
+
+def _as_sent(value: Any) -> Any:
+    """An object in the order in which the API writes it, not in that of the library's fields."""
+    if not isinstance(value, dict):
+        return value
+    return {name: _as_sent(value[name]) for name in sorted(value, key=lambda name: (name != "type", name != "index"))}
 
 
 def _dumped(value: BaseModel) -> Json:

@@ -1,0 +1,127 @@
+"""Events of Anthropic's API and of OpenAI's Responses API that continue a text, joined before they are parsed.
+
+Imported when an LLM is used. Both libraries pass an event through four generators and make several objects of it. Of
+events that were read together, those that follow each other and differ in their text only become one event. So do
+those of the Responses API that differ in their number or in random letters besides.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp.streams import AsyncStreamIterator
+
+if TYPE_CHECKING:
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+    type _Event = re.Match[bytes] | bytes
+
+RELIED_ON: ReliedOn = (
+    (aiohttp.ClientResponse, "start", ("self", "connection")),
+    (aiohttp.StreamReader, "iter_chunked", ("self", "n")),
+)
+_TYPE = "text/event-stream"
+_END = b"\n\n"
+INSIDE_OF_STRING = (
+    rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})'
+    rb'|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})[^"\\\x00-\x1f]*+)*+'
+)
+"""A pattern of what is between the quotes of a string in JSON, without half a pair of surrogates."""
+_ANTHROPIC = re.compile(
+    rb'((?:event: content_block_delta\n)?data: \{ *"type": *"content_block_delta", *"index": *\d+, *"delta": *'
+    rb'\{ *"type": *"(?:text_delta", *"text|thinking_delta", *"thinking)": *")(%b)(" *\}) *\}' % INSIDE_OF_STRING
+)
+_MEMBER = (
+    rb'"(?:(?:sequence_number|output_index|content_index)": *\d+|item_id": *"[\w-]*"|obfuscation": *"\w*"'
+    rb'|type": *"response\.output_text\.delta"|logprobs": *(?:\[\]|null))'
+)
+_RESPONSES = re.compile(
+    rb'((?:event: response\.output_text\.delta\n)?data: \{ *(?:%b, *)*+"delta": *")(%b)("(?:, *%b)*+ *\})'
+    % (_MEMBER, INSIDE_OF_STRING, _MEMBER)
+)
+"""https://developers.openai.com/api/reference/resources/responses/streaming-events"""
+_EVENTS = {b'_delta"': _ANTHROPIC, b'_text.delta"': _RESPONSES}
+"""Both kinds of events, by a name that they have."""
+_VARYING = re.compile(rb'(?<="sequence_number":) *\d+|(?<="obfuscation":) *"\w*"')
+
+
+def accelerate(response_class: type[aiohttp.ClientResponse]) -> type[aiohttp.ClientResponse]:
+    """A class of responses that joins such events."""
+    return type(response_class.__name__, (_JoiningResponse, response_class), {})
+
+
+class _JoiningResponse:
+    """Goes before the class of a response."""
+
+    async def start(self: Any, connection: Any) -> Any:
+        started = await super().start(connection)  # type: ignore[misc]
+        if self.headers.get("Content-Type", "").lower().startswith(_TYPE):
+            self.content = _JoiningReader(self.content)
+        return started
+
+
+class _JoiningReader:
+    """The reader of a body, with such events joined in `iter_chunked`."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._events = DeltaEvents()
+
+    def __getattr__(self, name: str) -> Any:
+        """Forward to the reader."""
+        return getattr(self._reader, name)
+
+    def iter_chunked(self, size: int) -> AsyncStreamIterator[bytes]:
+        """Yield what has arrived, at most `size` bytes of it at once."""
+        chunks = self._reader.iter_chunked(size)
+        return AsyncStreamIterator(partial(self._read, chunks))
+
+    async def _read(self, chunks: Any) -> bytes:
+        return self._events.joined(await anext(chunks, b""))
+
+
+class DeltaEvents:
+    """The events of one stream, as it is read."""
+
+    def __init__(self) -> None:
+        self._is_at_begin = True  # of an event
+
+    def joined(self, data: bytes) -> bytes:
+        """Return the bytes of one read with fewer events. Those of which a part is read before or later stay."""
+        is_at_begin, self._is_at_begin = self._is_at_begin, data.endswith(_END)
+        pattern = next((pattern for name, pattern in _EVENTS.items() if name in data), None)
+        if pattern is None:
+            return data
+        *blocks, rest = data.split(_END)
+        events: list[_Event] = [pattern.fullmatch(block) or block for block in blocks]
+        if not is_at_begin:
+            events[:1] = blocks[:1]
+        runs = (_as_one(list(run)) for _, run in groupby(events, _form))
+        return _END.join((*runs, rest))
+
+
+def _form(event: _Event) -> tuple[bytes, bytes] | None:
+    """What the events of one text have in common; None for any other event."""
+    return None if isinstance(event, bytes) else (_VARYING.sub(b"", event[1]), _VARYING.sub(b"", event[3]))
+
+
+def _as_one(run: list[_Event]) -> bytes:
+    """One event for all of a run; what is not a run of texts stays as it is."""
+    texts = [event for event in run if not isinstance(event, bytes)]
+    text = b"".join([event[2] for event in texts])
+    if len(texts) <= 1 or not _is_unicode(text):  # the libraries refuse other bytes
+        return _END.join([event if isinstance(event, bytes) else event[0] for event in run])
+    first = texts[0]
+    return first[0][: first.start(2)] + text + first[0][first.end(2) :]
+
+
+def _is_unicode(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
