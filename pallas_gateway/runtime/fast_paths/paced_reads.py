@@ -2,8 +2,8 @@
 
 A piece of an answer is about a token. Read by itself it wakes the turn's task, and passes ten generators and timers on
 its way. What arrives during a pause is read at once. The end of an answer ends the pause, and `Observer.reading_pause`
-allows none before the first live text of a turn. A large body is read without pauses: while nothing is read, no more
-than 128 KB of it arrives.
+allows none before the first live text of a turn. A body that brings `LARGE_BYTES` in one pause has images or no pieces.
+The rest of it is read without pauses: while nothing is read, no more than 128 KB of it arrives.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ RELIED_ON: ReliedOn = (
     (aiohttp.StreamReader, "_read_nowait", ("self", "n")),
     (aiohttp.StreamReader, "_eof_waiter", ()),
 )
+LARGE_BYTES = 65_536
 _EVENTS = "text/event-stream"
 
 
@@ -50,7 +51,8 @@ class PacedReader:
     def __init__(self, reader: Any) -> None:
         self._reader = reader
         self._may_pause = False
-        self._is_text = True  # until a read is full: a body that arrives so fast has images, or no pieces
+        self._bytes_at_once = 0  # read since the last pause, or since nothing was left
+        self._is_large = False
 
     def __getattr__(self, name: str) -> Any:
         """Forward to the reader."""
@@ -69,8 +71,12 @@ class PacedReader:
         data: bytes = b"" if reader.exception() is None else reader._read_nowait(size)
         if not data:
             data = await reader.read(size)
-        self._is_text = self._is_text and len(data) < size
-        self._may_pause = self._is_text
+        is_more_left = len(data) >= size
+        self._bytes_at_once += len(data)
+        self._is_large = self._is_large or self._bytes_at_once >= LARGE_BYTES
+        if not is_more_left:
+            self._bytes_at_once = 0
+        self._may_pause = not is_more_left and not self._is_large
         return data
 
     async def _rest(self, seconds: float) -> None:

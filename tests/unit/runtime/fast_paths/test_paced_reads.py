@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_gateway.runtime.call_scope import CallScope, entered
-from pallas_gateway.runtime.fast_paths.paced_reads import PacedReader
+from pallas_gateway.runtime.fast_paths.paced_reads import LARGE_BYTES, PacedReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,11 +122,30 @@ async def test_more_than_one_read_holds_is_read_without_a_pause() -> None:
         assert [len(await anext(reads)) for _ in range(3)] == [SIZE, SIZE, 1]
 
 
-async def test_after_a_full_read_the_rest_of_the_body_is_read_without_pauses() -> None:
+async def test_pieces_after_a_full_read_are_read_together() -> None:
     body = a_body()
     with in_a_call(FOR_EVER):
         reads = PacedReader(body).iter_chunked(SIZE)
-        for piece in (b"x" * SIZE, b"y", b"z"):
+        body.feed_data(b"x" * (SIZE + 1))
+        assert [len(await anext(reads)) for _ in range(2)] == [SIZE, 1]
+        following = asyncio.ensure_future(anext(reads))
+        await turned()
+        for piece in (b"a", b"b"):
+            body.feed_data(piece)
+            await turned()
+        body.feed_eof()
+
+        assert await following == b"ab"
+
+
+async def test_after_so_much_at_once_that_it_is_no_text_the_rest_of_the_body_is_read_without_pauses() -> None:
+    body = a_body()
+    with in_a_call(FOR_EVER):
+        reads = PacedReader(body).iter_chunked(LARGE_BYTES // 4)
+        body.feed_data(b"x" * LARGE_BYTES)
+        for _ in range(4):
+            await anext(reads)
+        for piece in (b"y", b"z"):
             body.feed_data(piece)
             assert await asyncio.wait_for(anext(reads), 30) == piece
 
