@@ -30,7 +30,7 @@ class Response:
 
 
 class Connection(asyncio.Protocol):
-    """One connection to a server: one request at a time. `is_last`: the server takes no more on it."""
+    """One connection to a server: one request at a time. `is_last`: the server closes or has closed it."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -43,6 +43,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_last = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(exc or ConnectionResetError("the server closed the connection"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +18,7 @@ import openai
 import pytest
 from google import genai
 
-from benchmarks import contenders, load, mixed
+from benchmarks import contenders, load, mixed, wire
 from benchmarks.contenders import Endpoint
 from benchmarks.fakes import downstream, llm
 from benchmarks.fakes.http import Connection, Request
@@ -149,6 +150,13 @@ async def test_client_takes_another_connection_when_the_server_wants_no_more_on_
     assert len(accepted) == 3
 
 
+async def test_a_connection_that_its_server_closed_meanwhile_is_not_used_again() -> None:
+    connection = wire.Connection()
+    connection.connection_lost(None)
+
+    assert connection.is_last
+
+
 async def test_measuring_counts_calls_and_cpu() -> None:
     async with serving(downstream.answer) as process:
         sample = await load.measure(fact_of(process), Load(clients=2, seconds=0.1, warm_up_seconds=0.01))
@@ -173,7 +181,11 @@ async def test_a_mix_of_calls_counts_answers_and_errors_by_kind() -> None:
     assert calls.errors
 
 
-async def test_capacity_counts_answers_within_its_time() -> None:
+async def test_capacity_counts_answers_within_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    for module in (mixed, load):
+        monkeypatch.setattr(module, "perf_counter", lambda: next(ticks) / 10_000)
+
     async with serving(downstream.answer) as process, AsyncExitStack() as stack:
         calls = mixed.Calls({kind: fact_of(process) for kind in mixed.SHARES}, stack)
         per_second = await calls.closed(0.05, 0.1)
