@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from http import HTTPStatus
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 AGENTS = 100
 ROUNDS = (10, 30, 50)
+CLIENTS = 16
 _CALLS_PER_SECOND = 40
 """Small calls of one client in a round, roughly; the number of calls is fixed, so that their tail is comparable."""
 _SENT_AT = re.compile(rb"sent at (\d+\.\d+);")
@@ -68,28 +71,37 @@ async def rounds(servers: Servers) -> None:
 
 
 async def images(servers: Servers) -> None:
-    """Small calls during large images."""
+    """Small calls during large images: of 16 clients, and of one, which has the process for itself otherwise."""
     bench = servers.bench
     sees = {"model_capabilities": {"vision": True}}
     agents = {"bare": Agent(contenders.llm_url(bench.llm), settings=sees)}
+    size = f"{_IMAGE_KB // 1024} MB"
     async with contenders.gateway(bench.new_folder(), agents) as gateway:
-        small = gateway["bare"]
-        large = small.saying(images=[growth.image(_IMAGE_KB)])
-        alone, beside = [], []
-        async with load.client(small) as calling, load.client(large) as sending:
+        alone, beside = await _beside_images(bench, gateway["bare"], CLIENTS)
+        title = f"p99 of small calls of {CLIENTS} clients while another sends images of {size} / alone"
+        bench.check("images/beside", title, ratio(beside, alone), Bounds(1.5, 1.2, at_least=False))
+        alone, beside = await _beside_images(bench, gateway["bare"], 1)
+        title = f"p99 of small calls of one client while another sends images of {size}, over that alone"
+        bench.check("images/beside-one", title, difference(beside, alone), Bounds(30, 10, at_least=False), "ms")
 
-            async def call() -> float:
-                return 1000 * (await calling.call()).seconds
 
-            async def send() -> None:
-                await sending.call()
+async def _beside_images(bench: Bench, small: Endpoint, clients: int) -> tuple[list[float], list[float]]:
+    """The p99 of small calls in each round, in milliseconds: alone, and while another client sends images."""
+    large = small.saying(images=[growth.image(_IMAGE_KB)])
+    alone, beside = [], []
+    async with AsyncExitStack() as stack:
+        calling = [await stack.enter_async_context(load.client(small)) for _ in range(clients)]
+        sending = await stack.enter_async_context(load.client(large))
+        takes = [partial(_milliseconds, client) for client in calling]
+        for _ in range(bench.plan.rounds):
+            alone.append(await _p99(bench, *takes))
+            async with _again_and_again(sending.call):
+                beside.append(await _p99(bench, *takes))
+    return alone, beside
 
-            for _ in range(bench.plan.rounds):
-                alone.append(await _p99(bench, call))
-                async with _again_and_again(send):
-                    beside.append(await _p99(bench, call))
-    title = f"p99 of small calls while a client sends images of {_IMAGE_KB // 1024} MB / alone"
-    bench.check("images/beside", title, ratio(beside, alone), Bounds(1.5, 1.2, at_least=False))
+
+async def _milliseconds(client: load.Client) -> float:
+    return 1000 * (await client.call()).seconds
 
 
 async def first_text(servers: Servers) -> None:
@@ -147,8 +159,13 @@ def _calls(bench: Bench) -> int:
     return max(50, int(_CALLS_PER_SECOND * bench.plan.seconds))
 
 
-async def _p99(bench: Bench, take: Callable[[], Awaitable[float]]) -> float:
-    taken = sorted([await take() for _ in range(_calls(bench))])
+async def _p99(bench: Bench, *takes: Callable[[], Awaitable[float]]) -> float:
+    """The p99 of what each of these takes at the same time, again and again."""
+
+    async def series(take: Callable[[], Awaitable[float]]) -> list[float]:
+        return [await take() for _ in range(_calls(bench))]
+
+    taken = sorted(chain.from_iterable(await asyncio.gather(*map(series, takes))))
     return taken[int(len(taken) * 0.99)]
 
 

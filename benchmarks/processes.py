@@ -192,7 +192,7 @@ def _unless_ended() -> AbstractContextManager[None]:
 
 def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return sum(map(int, fields[11:15])) / _TICKS  # of itself, and of its children that have ended
 
 
 def _memory_kb(pid: int) -> int:
