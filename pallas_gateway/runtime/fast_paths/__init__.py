@@ -11,7 +11,7 @@ import os
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
 from pallas_gateway.runtime.compat.requirements import misfit
@@ -78,9 +78,9 @@ class FastPath:
         _states[self.name] = False
         _log.log(level, "fast path off", extra={"fast_path": self.name, "reason": reason})
 
-    def accelerate(self, client_class: type[Any]) -> type[Any]:
-        """The class that its module's `accelerate` makes of a client's, if the fast path is on; else the same class."""
-        accelerated: type[Any] = import_module(self.module).accelerate(client_class) if self.is_on else client_class
+    def accelerate[T](self, plain: T) -> T:
+        """What its module's `accelerate` makes of a class or a reader; the same if the fast path is off."""
+        accelerated: T = import_module(self.module).accelerate(plain) if self.is_on else plain
         return accelerated
 
     def _misfit(self) -> str | None:

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
     type _Event = re.Match[bytes] | bytes
 
-RELIED_ON: ReliedOn = (
-    (aiohttp.ClientResponse, "start", ("self", "connection")),
-    (aiohttp.StreamReader, "iter_chunked", ("self", "n")),
-)
-_TYPE = "text/event-stream"
+RELIED_ON: ReliedOn = ((aiohttp.StreamReader, "iter_chunked", ("self", "n")),)
 _END = b"\n\n"
 INSIDE_OF_STRING = (
     rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})'
@@ -49,22 +45,12 @@ _EVENTS = {b'_delta"': _ANTHROPIC, b'_text.delta"': _RESPONSES}
 _VARYING = re.compile(rb'(?<="sequence_number":) *\d+|(?<="obfuscation":) *"\w*"')
 
 
-def accelerate(response_class: type[aiohttp.ClientResponse]) -> type[aiohttp.ClientResponse]:
-    """A class of responses that joins such events."""
-    return type(response_class.__name__, (_JoiningResponse, response_class), {})
+def accelerate(reader: Any) -> JoiningReader:
+    """A reader of a stream of events that joins such events."""
+    return JoiningReader(reader)
 
 
-class _JoiningResponse:
-    """Goes before the class of a response."""
-
-    async def start(self: Any, connection: Any) -> Any:
-        started = await super().start(connection)  # type: ignore[misc]
-        if self.headers.get("Content-Type", "").lower().startswith(_TYPE):
-            self.content = _JoiningReader(self.content)
-        return started
-
-
-class _JoiningReader:
+class JoiningReader:
     """The reader of a body, with such events joined in `iter_chunked`."""
 
     def __init__(self, reader: Any) -> None:

@@ -21,28 +21,16 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 RELIED_ON: ReliedOn = (
-    (aiohttp.ClientResponse, "start", ("self", "connection")),
     (aiohttp.StreamReader, "iter_chunked", ("self", "n")),
     (aiohttp.StreamReader, "_read_nowait", ("self", "n")),
     (aiohttp.StreamReader, "_eof_waiter", ()),
 )
 LARGE_BYTES = 65_536
-_EVENTS = "text/event-stream"
 
 
-def accelerate(response_class: type[aiohttp.ClientResponse]) -> type[aiohttp.ClientResponse]:
-    """A class of responses whose streams of events are read with pauses."""
-    return type(response_class.__name__, (_PacedResponse, response_class), {})
-
-
-class _PacedResponse:
-    """Goes before the class of a response."""
-
-    async def start(self: Any, connection: Any) -> Any:
-        started = await super().start(connection)  # type: ignore[misc]
-        if self.headers.get("Content-Type", "").lower().startswith(_EVENTS):
-            self.content = PacedReader(self.content)
-        return started
+def accelerate(reader: Any) -> PacedReader:
+    """A reader of a stream of events that pauses."""
+    return PacedReader(reader)
 
 
 class PacedReader:
