@@ -46,8 +46,14 @@ def renewed(earlier: Results, again: Results) -> dict[str, Any]:
     checks = [measured.pop(check["id"], check) for check in earlier["checks"]]
     more = {key: value for key, value in again.items() if key not in {"plan", "at", "only", "machine"}}
     by_name = {key: {**earlier.get(key, {}), **more[key]} for key in ("scenarios", "growth")}
-    noted = [*earlier.get("again", []), {key: again[key] for key in ("at", "only", "plan")}]
+    noted = [*_still_kept(earlier.get("again", []), again["only"]), {key: again[key] for key in ("at", "only", "plan")}]
     return {**earlier, **more, **by_name, "checks": [*checks, *measured.values()], "again": noted}
+
+
+def _still_kept(again: Sequence[Results], measured: Sequence[str]) -> list[Results]:
+    """Earlier runs without the scenarios that were measured since."""
+    left = [{**one, "only": [name for name in one["only"] if name not in measured]} for one in again]
+    return [one for one in left if one["only"]]
 
 
 def load(folder: Path) -> dict[str, Any]:

@@ -259,6 +259,14 @@ def test_what_is_measured_again_takes_the_place_of_what_was() -> None:
     )
 
 
+def test_a_run_of_which_everything_was_measured_since_is_not_named() -> None:
+    renewed: Any = RESULTS["full"]
+    for at, only in (("1", ["bare", "even"]), ("2", ["stdio"]), ("3", ["even", "stdio"])):
+        renewed = report.renewed(renewed, {**PART, "scenarios": {}, "growth": {}, "at": at, "only": only})
+
+    assert [(one["at"], one["only"]) for one in renewed["again"]] == [("1", ["bare"]), ("3", ["even", "stdio"])]
+
+
 @pytest.mark.parametrize("kept", [("calibration",), ("bare",), ("tooled", "bare")])
 def test_document_can_be_made_of_a_part_of_a_run(kept: tuple[str, ...]) -> None:
     scenarios = {name: RESULTS["full"]["scenarios"][name] for name in kept}
