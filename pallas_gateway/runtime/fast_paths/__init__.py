@@ -79,7 +79,7 @@ class FastPath:
         _log.log(level, "fast path off", extra={"fast_path": self.name, "reason": reason})
 
     def accelerate[T](self, plain: T) -> T:
-        """What its module's `accelerate` makes of a class or a reader; the same if the fast path is off."""
+        """What its module's `accelerate` makes of a class, a reader or a function; the same if the fast path is off."""
         accelerated: T = import_module(self.module).accelerate(plain) if self.is_on else plain
         return accelerated
 
@@ -159,7 +159,7 @@ KEPT_ANTHROPIC_CLIENTS = FastPath(
     "kept_anthropic_clients", _SOCKETS, "aiohttp", "anthropic", requires=_transport_of("anthropic")
 )
 PACED_READS = FastPath("paced_reads", f"{_HERE}.paced_reads", "aiohttp")
-DELTA_EVENTS = FastPath("delta_events", f"{_HERE}.delta_events", "aiohttp", "anthropic", "fast-agent-mcp", "openai")
+DELTA_EVENTS = FastPath("delta_events", f"{_HERE}.delta_events", "anthropic", "fast-agent-mcp", "openai")
 EVENT_LOOP = FastPath("event_loop", "uvloop")
 GARBAGE_COLLECTION = FastPath("garbage_collection", _PROCESS)
 FILE_LOCKS = FastPath("file_locks", f"{_HERE}.file_locks", "filelock")

@@ -8,19 +8,14 @@ those of the Responses API that differ in their number or in random letters besi
 from __future__ import annotations
 
 import re
-from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
-
-import aiohttp
-from aiohttp.streams import AsyncStreamIterator
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
+    from collections.abc import Callable
 
     type _Event = re.Match[bytes] | bytes
 
-RELIED_ON: ReliedOn = ((aiohttp.StreamReader, "iter_chunked", ("self", "n")),)
 _END = b"\n\n"
 INSIDE_OF_STRING = (
     rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})'
@@ -32,8 +27,8 @@ _ANTHROPIC = re.compile(
     rb'\{ *"type": *"(?:text_delta", *"text|thinking_delta", *"thinking)": *")(%b)(" *\}) *\}' % INSIDE_OF_STRING
 )
 _MEMBER = (
-    rb'"(?:(?:sequence_number|output_index|content_index)": *\d+|item_id": *"[\w-]*"|obfuscation": *"\w*"'
-    rb'|type": *"response\.output_text\.delta"|logprobs": *(?:\[\]|null))'
+    rb'"(?:(?:sequence_number|output_index|content_index)": *(?:0|[1-9]\d{0,17}+)(?!\d)'
+    rb'|item_id": *"[\w-]*"|obfuscation": *"\w*"|type": *"response\.output_text\.delta"|logprobs": *(?:\[\]|null))'
 )
 _RESPONSES = re.compile(
     rb'((?:event: response\.output_text\.delta\n)?data: \{ *(?:%b, *)*+"delta": *")(%b)("(?:, *%b)*+ *\})'
@@ -45,33 +40,13 @@ _EVENTS = {b'_delta"': _ANTHROPIC, b'_text.delta"': _RESPONSES}
 _VARYING = re.compile(rb'(?<="sequence_number":) *\d+|(?<="obfuscation":) *"\w*"')
 
 
-def accelerate(reader: Any) -> JoiningReader:
-    """A reader of a stream of events that joins such events."""
-    return JoiningReader(reader)
-
-
-class JoiningReader:
-    """The reader of a body, with such events joined in `iter_chunked`."""
-
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
-        self._events = DeltaEvents()
-
-    def __getattr__(self, name: str) -> Any:
-        """Forward to the reader."""
-        return getattr(self._reader, name)
-
-    def iter_chunked(self, size: int) -> AsyncStreamIterator[bytes]:
-        """Yield what has arrived, at most `size` bytes of it at once."""
-        chunks = self._reader.iter_chunked(size)
-        return AsyncStreamIterator(partial(self._read, chunks))
-
-    async def _read(self, chunks: Any) -> bytes:
-        return self._events.joined(await anext(chunks, b""))
+def accelerate(_: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """Return what joins the events in the pieces of one stream; it takes the place of what leaves each as it is."""
+    return DeltaEvents().joined
 
 
 class DeltaEvents:
-    """The events of one stream, as it is read."""
+    """The events of one stream, after decompression."""
 
     def __init__(self) -> None:
         self._is_at_begin = True  # of an event
@@ -98,11 +73,10 @@ def _form(event: _Event) -> tuple[bytes, bytes] | None:
 def _as_one(run: list[_Event]) -> bytes:
     """One event for all of a run; what is not a run of texts stays as it is."""
     texts = [event for event in run if not isinstance(event, bytes)]
-    text = b"".join([event[2] for event in texts])
-    if len(texts) <= 1 or not _is_unicode(text):  # the libraries refuse other bytes
+    if len(texts) <= 1 or not all(_is_unicode(event[2]) for event in texts):  # the libraries refuse other bytes
         return _END.join([event if isinstance(event, bytes) else event[0] for event in run])
     first = texts[0]
-    return first[0][: first.start(2)] + text + first[0][first.end(2) :]
+    return first[0][: first.start(2)] + b"".join([event[2] for event in texts]) + first[0][first.end(2) :]
 
 
 def _is_unicode(text: bytes) -> bool:

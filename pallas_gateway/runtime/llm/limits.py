@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.llm.endings import BUSY_SECONDS, incomplete
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ LARGEST_ANSWER_BYTES = 2**27
 LARGEST_ERROR_BYTES = 2**18
 """The rest of an error is not read; 200 characters are shown."""
 _PIECE_BYTES = 2**16
+_EVENTS = "text/event-stream"
 _COMPRESSED = frozenset({"gzip", "x-gzip"})
 
 
@@ -46,10 +48,10 @@ async def limit(response: httpx2.Response, *, busy_seconds: float = BUSY_SECONDS
     stream: Any = response.stream
     response.stream = _Limited(
         stream,
-        most=LARGEST_ERROR_BYTES if response.status_code >= HTTPStatus.MULTIPLE_CHOICES else LARGEST_ANSWER_BYTES,
         is_error=response.status_code >= HTTPStatus.MULTIPLE_CHOICES,
         is_compressed=encoding in _COMPRESSED,
         busy_seconds=busy_seconds,
+        is_events=response.headers.get("Content-Type", "").lower().startswith(_EVENTS),
     )
 
 
@@ -58,6 +60,10 @@ def too_long() -> CallFailedError:
     return CallFailedError(
         f"its provider sent more than {LARGEST_ANSWER_BYTES // 2**20} MB in one answer", reason="llm_error"
     )
+
+
+def _as_it_is(piece: bytes) -> bytes:
+    return piece
 
 
 def _stays(response: httpx2.Response) -> bool:
@@ -73,12 +79,15 @@ def _stays(response: httpx2.Response) -> bool:
 class _Limited(httpx2.AsyncByteStream):
     """The decompressed pieces of a body. Over its limit, an error is cut off and an answer is refused."""
 
-    def __init__(self, stream: Any, *, most: int, is_error: bool, is_compressed: bool, busy_seconds: float) -> None:
+    def __init__(
+        self, stream: Any, *, is_error: bool, is_compressed: bool, busy_seconds: float, is_events: bool
+    ) -> None:
         self._busy_seconds = busy_seconds
         self._stream = stream
-        self._left = most
+        self._left = LARGEST_ERROR_BYTES if is_error else LARGEST_ANSWER_BYTES
         self._is_error = is_error
         self._gzip = zlib.decompressobj(zlib.MAX_WBITS | 16) if is_compressed else None
+        self._joined = fast_paths.DELTA_EVENTS.accelerate(_as_it_is) if is_events else _as_it_is
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         busy = 0.0
@@ -91,7 +100,7 @@ class _Limited(httpx2.AsyncByteStream):
                             return
                         raise too_long()
                     began = monotonic()
-                    yield piece
+                    yield self._joined(piece)
                     busy += monotonic() - began
                     if busy > self._busy_seconds:
                         busy = 0.0

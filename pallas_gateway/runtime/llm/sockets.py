@@ -42,8 +42,7 @@ class _Response(aiohttp.ClientResponse):
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
         started = await super().start(connection)
         if self.headers.get("Content-Type", "").lower().startswith(_EVENTS):
-            for path in (fast_paths.PACED_READS, fast_paths.DELTA_EVENTS):
-                self.content = path.accelerate(self.content)
+            self.content = fast_paths.PACED_READS.accelerate(self.content)
         return started
 
 

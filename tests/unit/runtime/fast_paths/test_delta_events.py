@@ -149,6 +149,19 @@ def test_a_text_that_is_not_unicode_stays_for_the_library_to_refuse(bad: bytes) 
     assert joined(data) == data
 
 
+def test_a_letter_that_is_cut_in_two_stays_for_the_library_to_refuse() -> None:
+    data = delta("x").replace(b'"x"', b'"\xc3"') + delta("x").replace(b'"x"', b'"\xa9"')
+
+    assert joined(data) == data
+
+
+@pytest.mark.parametrize("number", [b"01", b"9" * 4301])
+def test_a_number_that_json_or_python_refuses_stays(number: bytes) -> None:
+    data = piece("a") + piece("b").replace(b'"sequence_number": 1', b'"sequence_number": ' + number)
+
+    assert joined(data) == data
+
+
 def test_half_pairs_of_surrogates_stay() -> None:
     data = delta("\ud83d") + delta("\ude00")
 

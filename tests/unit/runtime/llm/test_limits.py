@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime.llm import limits
 from pallas_gateway.runtime.llm.limits import LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES, limited
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 URL = "http://provider.test/v1/chat"
 PIECE = b"x" * 16_384
+DELTA = b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%b"}}\n\n'
 
 
 class Body(httpx2.AsyncByteStream):
@@ -78,6 +80,21 @@ async def test_a_compressed_answer_is_decompressed(encoding: str) -> None:
     body = Body(compressed[:7], compressed[7:])
 
     assert await answered(200, body, **{"Content-Encoding": encoding}) == b"Hello. " * 100_000
+
+
+async def test_events_are_joined_after_they_are_decompressed() -> None:
+    body = Body(gzip.compress(DELTA % b"Bees" + DELTA % b" hum" + DELTA % b".", 0))  # stored, so as they are
+
+    answer = await answered(200, body, **{"Content-Encoding": "gzip", "Content-Type": "text/event-stream"})
+
+    assert answer == DELTA % b"Bees hum."
+
+
+async def test_the_limit_counts_what_arrives_before_events_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LARGEST_ANSWER_BYTES", len(100 * DELTA))
+
+    with pytest.raises(CallFailedError, match="in one answer"):
+        await answered(200, Body(101 * (DELTA % b"..")), **{"Content-Type": "text/event-stream; charset=utf-8"})
 
 
 async def test_a_compressed_error_is_decompressed_up_to_its_limit() -> None:
