@@ -79,7 +79,7 @@ class FastPath:
         _log.log(level, "fast path off", extra={"fast_path": self.name, "reason": reason})
 
     def accelerate[T](self, plain: T) -> T:
-        """What its module's `accelerate` makes of a class, a reader or a function; the same if the fast path is off."""
+        """Return what `accelerate` of its module makes of a class or a reader; `plain` if the fast path is off."""
         accelerated: T = import_module(self.module).accelerate(plain) if self.is_on else plain
         return accelerated
 

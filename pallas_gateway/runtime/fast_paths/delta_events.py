@@ -1,8 +1,8 @@
 """Events of Anthropic's API and of OpenAI's Responses API that continue a text, joined before they are parsed.
 
-Imported when an LLM is used. Both libraries pass an event through four generators and make several objects of it. Of
-events that were read together, those that follow each other and differ in their text only become one event. So do
-those of the Responses API that differ in their number or in random letters besides.
+Both libraries pass an event through four generators and make several objects of it. Of
+events that were read together, those that follow each other and differ only in their text become one event. So do
+those of the Responses API that also differ in their number or in random letters.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     type _Event = re.Match[bytes] | bytes
 
 _END = b"\n\n"
@@ -40,11 +38,6 @@ _EVENTS = {b'_delta"': _ANTHROPIC, b'_text.delta"': _RESPONSES}
 _VARYING = re.compile(rb'(?<="sequence_number":) *\d+|(?<="obfuscation":) *"\w*"')
 
 
-def accelerate(_: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """Return what joins the events in the pieces of one stream; it takes the place of what leaves each as it is."""
-    return DeltaEvents().joined
-
-
 class DeltaEvents:
     """The events of one stream, after decompression."""
 
@@ -66,7 +59,7 @@ class DeltaEvents:
 
 
 def _form(event: _Event) -> tuple[bytes, bytes] | None:
-    """What the events of one text have in common; None for any other event."""
+    """What is the same in all events of a text; None for other events."""
     return None if isinstance(event, bytes) else (_VARYING.sub(b"", event[1]), _VARYING.sub(b"", event[3]))
 
 

@@ -2,8 +2,8 @@
 
 A piece of an answer is about a token. Read by itself it wakes the turn's task, and passes ten generators and timers on
 its way. What arrives during a pause is read at once. The end of an answer ends the pause, and `Observer.reading_pause`
-allows none before the first live text of a turn. A body that brings `LARGE_BYTES` in one pause has images or no pieces.
-The rest of it is read without pauses: while nothing is read, no more than 128 KB of it arrives.
+allows none before the first live text of a turn. A body that brings `LARGE_BYTES` in one pause holds images, or
+arrives at once. The rest of it is read without pauses: while nothing is read, no more than 128 KB of it arrives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LARGE_BYTES = 65_536
 
 
 def accelerate(reader: Any) -> PacedReader:
-    """A reader of a stream of events that pauses."""
+    """The reader of a stream of events, with pauses."""
     return PacedReader(reader)
 
 

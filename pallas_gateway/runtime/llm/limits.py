@@ -19,6 +19,7 @@ import httpx2
 
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.runtime import fast_paths
+from pallas_gateway.runtime.fast_paths.delta_events import DeltaEvents
 from pallas_gateway.runtime.llm.endings import BUSY_SECONDS, incomplete
 
 if TYPE_CHECKING:
@@ -62,10 +63,6 @@ def too_long() -> CallFailedError:
     )
 
 
-def _as_it_is(piece: bytes) -> bytes:
-    return piece
-
-
 def _stays(response: httpx2.Response) -> bool:
     """Return True if a redirect leads to the server that sent it."""
     asked = response.request.url
@@ -77,7 +74,10 @@ def _stays(response: httpx2.Response) -> bool:
 
 
 class _Limited(httpx2.AsyncByteStream):
-    """The decompressed pieces of a body. Over its limit, an error is cut off and an answer is refused."""
+    """The decompressed pieces of a body, with events joined where a fast path does that.
+
+    Over its limit, an error is cut off and an answer is refused.
+    """
 
     def __init__(
         self, stream: Any, *, is_error: bool, is_compressed: bool, busy_seconds: float, is_events: bool
@@ -87,7 +87,7 @@ class _Limited(httpx2.AsyncByteStream):
         self._left = LARGEST_ERROR_BYTES if is_error else LARGEST_ANSWER_BYTES
         self._is_error = is_error
         self._gzip = zlib.decompressobj(zlib.MAX_WBITS | 16) if is_compressed else None
-        self._joined = fast_paths.DELTA_EVENTS.accelerate(_as_it_is) if is_events else _as_it_is
+        self._events = DeltaEvents() if is_events and fast_paths.DELTA_EVENTS.is_on else None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         busy = 0.0
@@ -100,7 +100,7 @@ class _Limited(httpx2.AsyncByteStream):
                             return
                         raise too_long()
                     began = monotonic()
-                    yield self._joined(piece)
+                    yield piece if self._events is None else self._events.joined(piece)
                     busy += monotonic() - began
                     if busy > self._busy_seconds:
                         busy = 0.0
