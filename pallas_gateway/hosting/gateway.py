@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
@@ -30,6 +30,7 @@ from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.telemetry.redaction import cleaned
 from pallas_gateway.telemetry.refusals import Refusals
+from pallas_gateway.threads.live_turns import LiveTurns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -74,6 +75,7 @@ class Gateway:
         self._providers: tuple[LlmProvider, ...] = ()
         self._calls = TaskOwner()
         self.answers = TaskOwner()  # separate, because calls end first and their answers are sent afterwards
+        self.live_turns: LiveTurns[Any] = LiveTurns(self.answers)
         self._background = TaskOwner(close_seconds=3.5)
         self._http = http_client()
         self._preflight = Preflight(

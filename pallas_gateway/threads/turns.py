@@ -101,7 +101,7 @@ class OpenTurn:
     async def _forget(self) -> None:
         self.is_ended = True
         if not await self._store.forget(self.lease):
-            raise _lost()
+            raise await _lost(self._store, self.lease)
 
     async def _written(self, outcome: Outcome) -> None:
         for seconds in _WRITE_AGAIN_SECONDS:
@@ -113,7 +113,7 @@ class OpenTurn:
 
     async def _end(self, outcome: Outcome) -> None:
         if not await self._store.end_turn(self.lease, outcome):
-            raise _lost()
+            raise await _lost(self._store, self.lease)
 
 
 class Turns:
@@ -249,17 +249,17 @@ class Turns:
             turn.look.clear()
             try:
                 is_held = await self._store.renew(turn.lease)
-                is_cancelled = not is_held and await self._store.was_cancelled(turn.lease)
+                lost = None if is_held else await _lost(self._store, turn.lease)
             except ThreadsUnavailableError:
                 continue  # a later renewal notices if another call has taken the thread
-            if not is_held and turn.is_ended:
+            if lost is None:
+                continue
+            if turn.is_ended:
                 return  # `end` has returned the lease, or reports its loss
-            if is_cancelled:
-                raise TurnCancelledError("The call was cancelled.")
-            if not is_held:
+            if not isinstance(lost, TurnCancelledError):
                 extra = {"thread_id": turn.lease.thread_id, "turn": turn.lease.turn}
                 _log.warning("thread taken over", extra=extra)
-                raise _lost()
+            raise lost
 
 
 class _Queue:
@@ -290,5 +290,7 @@ def _busy() -> ThreadBusyError:
     return ThreadBusyError("Another message of this thread is still being answered; try again in a moment.")
 
 
-def _lost() -> LeaseLostError:
+async def _lost(store: Store, lease: Lease) -> LeaseLostError:
+    if await store.was_cancelled(lease):
+        return TurnCancelledError("The call was cancelled.")
     return LeaseLostError("The thread was taken over by another call; read its messages, then send yours again.")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.web.registry import PUBLISHER
 from tests.e2e.test_questions import chain_of_agents
-from tests.e2e.test_threads_questions import ACCEPT, Api, http_of, serving
+from tests.e2e.test_threads_questions import ACCEPT, Api, http_of, serving, stream_of
 from tests.support.asking import asking_downstream
-from tests.support.gateway import until_idle
-from tests.support.scripted_llm import say, stream
+from tests.support.gateway import Agent, until_idle, write_project
+from tests.support.gateway import running as served_project
+from tests.support.scripted_llm import say, scripted_llm, stream
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -77,6 +78,42 @@ async def test_a_cancelled_call_ends_and_its_thread_is_free(tmp_path: Path) -> N
     assert [one.status_code for one in cancelled] == [204, 204]
     assert error["reason"] == ended["error"]["reason"] == "cancelled"
     assert again["content"] == "fine"
+
+
+async def test_a_reload_keeps_the_live_events_of_a_running_call_and_its_cancellation(tmp_path: Path) -> None:
+    gate = Gate()
+    async with serving(tmp_path, script=lambda _: stream(["one ", "two"], gate)) as api:
+        async with api.stream("/agents/user/chat", {"message": "go", **BOTH}) as running:
+            thread_id = (await running.event("thread"))["threadId"]
+            await running.event("assistant")
+        await api.served.reload()
+        async with api.stream(f"/threads/{thread_id}/answers", {"answers": {}}) as attached:
+            await attached.event("assistant")
+            cancelled = await api.http.post(f"/threads/{thread_id}/cancel")
+            error = await attached.event("error")
+        await until_idle(api.served)
+    assert (cancelled.status_code, error["reason"]) == (204, "cancelled")
+
+
+async def test_a_call_whose_agent_a_reload_removed_is_cancelled_by_its_owner(tmp_path: Path) -> None:
+    gate = Gate()
+    threads = {"threads": "sqlite:///threads.db"}
+    async with scripted_llm(lambda _: stream(["one ", "two"], gate)) as llm:
+        agents = {"user": Agent(), "other": Agent()}
+        async with (
+            served_project(write_project(tmp_path, agents, llm_url=llm.base_url, gateway=threads)) as served,
+            http_of(served) as http,
+            stream_of(http, "/agents/user/chat", {"message": "go", **BOTH}) as running,
+        ):
+            thread_id = (await running.event("thread"))["threadId"]
+            await running.event("assistant")
+            served.project.edit(lambda document: document["agents"].pop("user"))
+            await served.reload()
+            cancelled = await http.post(f"/threads/{thread_id}/cancel")
+            error = await running.event("error")
+            deleted = await http.delete(f"/threads/{thread_id}")
+            await until_idle(served)
+    assert (cancelled.status_code, error["reason"], deleted.status_code) == (204, "cancelled", 204)
 
 
 async def test_another_gateway_cancels_a_call_as_soon_as_its_client_has_left(tmp_path: Path) -> None:

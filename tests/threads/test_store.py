@@ -286,6 +286,22 @@ async def test_a_turn_that_another_process_cancels_is_cancelled_for_its_client_a
     assert "thread taken over" not in caplog.text
 
 
+async def test_an_answer_that_comes_after_another_process_cancelled_its_turn_is_cancelled_and_not_taken_over(
+    database_url: str,
+) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+
+        async def run() -> None:
+            async with threads.turns.turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
+                await threads.changes.cancel(thread.id)
+                await turn.end(Outcome(Message("assistant", "too late")))
+
+        with pytest.raises(LeaseLostError) as lost:
+            await run()
+    assert (lost.value.reason, str(lost.value)) == ("cancelled", "The call was cancelled.")
+
+
 async def test_what_a_vanished_writer_left_is_an_error_and_the_thread_goes_on(database_url: str) -> None:
     async with opened(database_url, SHORT) as gone, opened(database_url, SHORT) as threads:
         thread = await threads.store.create("me", "solo")

@@ -22,7 +22,6 @@ from pallas_gateway.web.threads import answers, openapi, requests
 from pallas_gateway.web.threads.chat import Chat, owner_of
 from pallas_gateway.web.threads.errors import ApiError, response_to
 from pallas_gateway.web.threads.given_answers import GivenAnswers
-from pallas_gateway.web.threads.live_turn import LiveTurns
 from pallas_gateway.web.threads.responses import TurnResponse
 from pallas_gateway.web.threads.turn_run import Services
 
@@ -49,7 +48,6 @@ class ThreadsApi:
     def __init__(self, gateway: Gateway, threads: Threads) -> None:
         self._gateway = gateway
         self._threads = threads
-        self._live = LiveTurns(gateway.answers)
         self._routes: tuple[tuple[re.Pattern[str], dict[str, Endpoint]], ...] = (
             (re.compile(r"openapi\.json"), {"GET": self._openapi}),
             (re.compile(r"agents"), {"GET": self._agents}),
@@ -139,16 +137,17 @@ class ThreadsApi:
     async def _cancel(self, request: Request, thread_id: str) -> Response:
         thread = await self._changing(request, thread_id)
         await self._body(request)  # a page of another site can send an empty one only with a preflight
-        if (live := self._live.find(thread.id, thread.turns)) is not None:
+        if (live := self._gateway.live_turns.find(thread.id, thread.turns)) is not None:
             await live.cancel()
         await self._threads.changes.cancel(thread.id)
         return Response(status_code=204)
 
     async def _changing(self, request: Request, thread_id: str) -> Thread:
-        """The caller's own thread of that id, whose agent it may run."""
+        """The caller's own thread of that id, whose agent it may run; a reload may have removed the agent."""
         requests.no_parameters(request)
         caller, thread = await self._owned(request, thread_id)
-        self._agent_for(request, caller, thread.agent, Action.RUN)
+        if thread.agent in self._gateway.agents or not caller.grants.may_run(thread.agent):
+            self._agent_for(request, caller, thread.agent, Action.RUN)
         return thread
 
     async def _messages(self, request: Request, thread_id: str) -> Response:
@@ -187,7 +186,7 @@ class ThreadsApi:
     def _services(self) -> Services:
         settings = self._gateway.configuration.deployment.gateway
         limits = settings.queue_seconds, settings.ask_seconds
-        return Services(self._threads, self._gateway.running, self._live, *limits)
+        return Services(self._threads, self._gateway.running, self._gateway.live_turns, *limits)
 
     async def _owned(self, request: Request, thread_id: str) -> tuple[Caller, Thread]:
         """The caller, and its own thread of that id, whose agent it may view."""

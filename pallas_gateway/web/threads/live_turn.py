@@ -1,6 +1,6 @@
-"""Turns whose calls run in this process, and the clients that wait for them.
+"""A turn whose call runs in this process, and the clients that wait for it.
 
-A turn may have several clients: the one that sent the message, and those that answered a question of it. When the last
+It may have several clients: the one that sent the message, and those that answered a question of it. When the last
 one disconnects, the call ends, unless a question is open: then it waits for the answer, which another request brings.
 A call in the background goes on without clients, and each new client receives its events from the beginning.
 """
@@ -18,11 +18,9 @@ from pallas_gateway.web.threads import answers
 from pallas_gateway.web.threads.outbox import Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-    from typing import Any
+    from collections.abc import AsyncIterator, Callable, Collection
 
     from pallas_gateway.calls.questions import Action, Question
-    from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.web.connection import ServerSentEvents
 
 INPUT_NEEDED = Reply((), "input_needed")
@@ -178,27 +176,3 @@ class LiveTurn(ShownTurn):
             raise
         finally:
             self._clients -= 1
-
-
-class LiveTurns:
-    """The turns whose calls run in this process, as far as they are stored."""
-
-    def __init__(self, tasks: TaskOwner) -> None:
-        """`tasks` owns the calls."""
-        self._tasks = tasks
-        self._turns: dict[tuple[str | None, int | None], LiveTurn] = {}
-
-    def begin(self, turn: LiveTurn, call: Coroutine[Any, Any, Reply]) -> None:
-        """Begin the call of a turn."""
-        work = self._tasks.spawn(call, name=f"answer in thread {turn.thread_id}")
-        turn.begin(work)
-        work.add_done_callback(lambda _: self._turns.pop((turn.thread_id, turn.number), None))
-
-    def stored(self, turn: LiveTurn, number: int) -> None:
-        """Note the number of a turn: from here on it can be found, and its clients can find its answer."""
-        self._turns[turn.thread_id, number] = turn
-        turn.stored(number)
-
-    def find(self, thread_id: str, number: int) -> LiveTurn | None:
-        """Return a turn of this process."""
-        return self._turns.get((thread_id, number))

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.calls.questions import Answer
+    from pallas_gateway.threads.live_turns import LiveTurns
     from pallas_gateway.threads.service import Threads
     from pallas_gateway.threads.turns import OpenTurn
-    from pallas_gateway.web.threads.live_turn import LiveTurn, LiveTurns
+    from pallas_gateway.web.threads.live_turn import LiveTurn
 
 
 _LEFT = "The gateway is stopping. The question stays open: answer it again in a moment."
@@ -46,7 +47,7 @@ class Services:
 
     threads: Threads
     running: RunningCalls
-    live: LiveTurns
+    live: LiveTurns[LiveTurn]
     queue_seconds: float
     ask_seconds: float
 
