@@ -45,7 +45,7 @@ MESSAGE_SCHEMA: dict[str, Any] = {
     "properties": {
         "message": {"type": "string", "description": "The new user turn."},
         "images": {
-            "type": ["array", "null"],
+            "type": "array",
             "items": {
                 "type": "object",
                 "properties": {"data": {"type": "string"}, "mime_type": {"type": "string"}},
@@ -54,24 +54,27 @@ MESSAGE_SCHEMA: dict[str, Any] = {
             "description": "[{data: base64, mime_type}]",
         },
         "history": {
-            "type": ["array", "null"],
+            "type": "array",
             "items": {
                 "type": "object",
                 "properties": {
                     "role": {"type": "string", "enum": ["user", "assistant"]},
                     "content": {"type": "string"},
-                    "images": {"type": ["array", "null"], "items": _ANY_OBJECT},
+                    "images": {"type": "array", "items": _ANY_OBJECT},
                 },
                 "required": ["role", "content"],
             },
             "description": "Earlier turns, oldest first, [{role, content, images?}]: the agent remembers none.",
         },
-        "conversation_id": {"type": ["string", "null"], "description": "Logged and returned."},
+        "conversation_id": {"type": "string", "description": "Logged and returned."},
     },
     "required": ["message"],
     "additionalProperties": False,
 }
-"""The arguments of a call, as clients read them; `parse_call` checks them."""
+"""The arguments of a call, as clients read them; `parse_call` checks them, and takes null for each that is optional.
+
+A type is one word: autogen-ext and dspy fail on `["array", "null"]`.
+"""
 HEALTH_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 

@@ -149,14 +149,17 @@ def listed_schema(settings: AgentSettings) -> JsonObject | None:
     if not settings.caller_params.allowed:
         return None
     return {
-        "type": ["object", "null"],
+        "type": "object",
         "propertyNames": {"enum": list(settings.caller_params.allowed)},
         "description": "How the model answers this call: {temperature, …}, as in OpenAI's API.",
     }
 
 
 def params_schema(settings: AgentSettings) -> JsonObject | None:
-    """The JSON Schema of `params` for this agent: exactly what its callers may set; None if that is nothing."""
+    """The JSON Schema of `params` for this agent: exactly what its callers may set; None if that is nothing.
+
+    A call may also have null there.
+    """
     allowed = settings.caller_params.allowed
     if not allowed:
         return None
@@ -166,7 +169,7 @@ def params_schema(settings: AgentSettings) -> JsonObject | None:
     if "model" in shown:
         shown["model"]["anyOf"] = [{"type": "string", "enum": list(settings.models)}, {"type": "null"}]
     return {
-        "type": ["object", "null"],
+        "type": "object",
         "properties": shown,
         "additionalProperties": False,
         "description": "How the model is to answer this one call. null clears a default of the agent.",

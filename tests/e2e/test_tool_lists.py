@@ -13,6 +13,8 @@ from pallas_gateway.calls.parameters import params_schema
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.config.model.parameters import PARAMETERS
 from tests.e2e.calling import EACH_VERSION, ask
+from tests.e2e.test_questions import DECLINE, Person, client_of, gateway_of, told
+from tests.support.asking import asking_downstream
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
@@ -37,12 +39,13 @@ EVERYTHING = {
 PNG = {"data": "iVBORw0KGgo=", "mime_type": "image/png"}
 GOOD: list[dict[str, Any]] = [
     {"message": "hi"},
-    {"message": "hi", "images": None, "history": None, "conversation_id": None, "params": None},
     {"message": "hi", "conversation_id": "c-1", "params": {"temperature": 0.5, "stop": ["a"], "seed": None}},
     {"message": "hi", "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
     {"message": "hi", "params": {"tool_choice": "auto", "extra": {"min_p": 0.1, "enable_search": True}}},
 ]
 IMAGES: dict[str, Any] = {"message": "", "images": [PNG], "history": [{"role": "user", "content": "", "images": [PNG]}]}
+NULLS = {"message": "hi", "images": None, "history": None, "conversation_id": None, "params": None}
+"""What clients send that fill in each argument which they were not given."""
 BAD: list[dict[str, Any]] = [{}, {"message": 3}, {"message": "hi", "color": "red"}, {"message": "hi", "params": "hot"}]
 
 
@@ -88,6 +91,7 @@ async def test_arguments_that_a_listed_schema_takes_are_taken(version: str, tmp_
             jsonschema.validate(IMAGES, schema)
             for arguments in GOOD:
                 jsonschema.validate(arguments, schema)
+            for arguments in [*GOOD, NULLS]:
                 answer = await ask(url, tool=name, version=version, **arguments)
                 assert (answer.text, answer.is_error) == ("hi", False)
             for arguments in BAD:
@@ -100,9 +104,36 @@ async def test_every_list_in_a_schema_says_what_it_is_of(tmp_path: Path) -> None
     async with running(write_project(tmp_path, {NAME: Agent(settings=EVERYTHING)})) as served:
         schemas = [schema for schema, *_ in await endpoints(served, MODERN_VERSION)]
 
-    found = [one for schema in schemas for one in _parts(schema) if "array" in one.get("type", ())]
+    found = [one for schema in schemas for one in _parts(schema) if one.get("type") == "array"]
     assert len(found) > len(schemas)
     assert all("items" in one for one in found)
+
+
+async def test_no_schema_that_clients_read_has_a_list_of_types(tmp_path: Path) -> None:
+    """Clients that cannot read one fail while they list the tools, so no agent is left to them."""
+    person = Person(DECLINE, DECLINE)
+    asks = Agent(["asking"], decorator="human_input=True", settings={**EVERYTHING, "approve": ["asking/wipe"]})
+    gateway = {"threads": "sqlite:///threads.db"}
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, agents={NAME: asks}, gateway=gateway) as served,
+        httpx.AsyncClient(base_url=served.base_url) as http,
+        client_of(served.url(NAME), person) as client,
+    ):
+        pages = ["/api/v1/openapi.json", f"/api/v1/agents/{NAME}", "/v0.1/servers", "/.well-known/mcp/server.json"]
+        documents: dict[str, Any] = {path: (await http.get(path)).raise_for_status().json() for path in pages}
+        for version in EACH_VERSION:
+            for url in (served.url(NAME), f"{served.base_url}/mcp"):
+                documents[f"{url} {version}"], _ = await listed(url, version)
+        await told(client, "wipe human")
+    documents |= {params.message: params.model_dump(by_alias=True) for params in person.asked}
+
+    assert len(person.asked) == 2
+    assert [name for name, document in documents.items() if _has_list_of_types(document)] == []
+
+
+def _has_list_of_types(document: Any) -> bool:
+    return any(isinstance(one.get("type"), list) for one in _parts(document))
 
 
 def _parts(schema: Any) -> list[dict[str, Any]]:

@@ -158,7 +158,7 @@ _RESPONSE_FORMAT_SCHEMA: JsonObject = {
                 "name": {"type": "string", "pattern": f"^{_SCHEMA_NAME}$"},
                 "description": {"type": "string"},
                 "schema": {"type": "object"},
-                "strict": {"type": ["boolean", "null"]},
+                "strict": {"anyOf": [{"type": "boolean"}, {"type": "null"}]},
             },
             "required": ["schema"],
             "additionalProperties": False,
@@ -201,10 +201,12 @@ def _is_short_text(value: object) -> bool:
 
 _SHORT_TEXT: JsonObject = {"type": "string", "maxLength": LONGEST_SAMPLING_TEXT}
 SAMPLING_VALUE_SCHEMA: JsonObject = {
-    "type": ["number", "boolean", "string", "null"],
-    "minimum": -LARGEST_SEED,
-    "maximum": LARGEST_SEED,
-    "maxLength": LONGEST_SAMPLING_TEXT,
+    "anyOf": [
+        {"type": "number", "minimum": -LARGEST_SEED, "maximum": LARGEST_SEED},
+        {"type": "boolean"},
+        _SHORT_TEXT,
+        {"type": "null"},
+    ]
 }
 SEQUENCE_BREAKERS_SCHEMA: JsonObject = {
     "anyOf": [SAMPLING_VALUE_SCHEMA, {"type": "array", "items": _SHORT_TEXT, "maxItems": MOST_SEQUENCE_BREAKERS}]

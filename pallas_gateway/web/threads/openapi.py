@@ -61,7 +61,7 @@ def _params(agents: Sequence[HostedAgent]) -> Json:
     schemas = [schema for agent in agents if (schema := params_schema(agent.settings)) is not None]
     properties = {name: schema for one in schemas for name, schema in one["properties"].items()}
     return {
-        "type": ["object", "null"],
+        "type": "object",
         "description": "Parameters of this one call. Which of them an agent takes, its own `params` says.",
         "properties": properties,
         "additionalProperties": False,
