@@ -182,6 +182,9 @@ class ProgramLimits:
 
     Attributes:
         start_seconds: A process must be initialised within this time, and a connection waits so long for one.
+        rehearse_seconds: A process that was initialised lists its tools before it is used; it is used after this time
+            without an answer.
+        list_seconds: Longest time for the lists of a process that has been initialised.
         replace_seconds: A process that a call has taken is replaced after this time, or when the call ends.
         leave_seconds: A process may take so long to end by itself, and again after a signal.
         first_pause_seconds: After a failure no process of the program is started for so long, doubled after the next.
@@ -190,6 +193,8 @@ class ProgramLimits:
     """
 
     start_seconds: float = 20.0
+    rehearse_seconds: float = 5.0
+    list_seconds: float = 10.0
     replace_seconds: float = 1.0
     leave_seconds: float = 2.0
     first_pause_seconds: float = 1.0

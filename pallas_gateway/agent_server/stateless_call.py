@@ -206,6 +206,6 @@ class _Context:
 
 
 def _event(message: JSONRPCResponse | JSONRPCError | JSONRPCNotification | JSONRPCRequest) -> bytes:
-    return (
-        b"event: message\r\ndata: " + message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\r\n\r\n"
-    )
+    # Without absent members: the TypeScript SDK refuses a message with `null` as params.
+    encoded = message.model_dump_json(by_alias=True, exclude_none=True).encode()
+    return b"event: message\r\ndata: " + encoded + b"\r\n\r\n"

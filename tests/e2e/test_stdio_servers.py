@@ -82,6 +82,30 @@ async def test_a_process_is_replaced_after_the_call_that_uses_it(tmp_path: Path,
         await it.processes.until_latest_waits(3)
 
 
+async def test_a_process_is_used_although_it_did_not_list_its_tools_in_advance(tmp_path: Path, limits: Limits) -> None:
+    limits.runtime.programs.rehearse_seconds = 0.05
+    async with world(tmp_path) as it:
+        await it.ask()
+        (it.processes.folder / "unlisted").touch()
+        for started in (1, 2, 3):
+            assert (await it.ask("where count")).endswith(" | 2")
+            await it.processes.until_latest_waits(started + 1)
+        assert await it.problem() is None
+
+
+async def test_tools_that_a_program_has_not_listed_are_listed_with_the_next_call(
+    tmp_path: Path, limits: Limits
+) -> None:
+    limits.runtime.programs.rehearse_seconds = limits.runtime.programs.list_seconds = 0.05
+    (tmp_path / "processes").mkdir()
+    (unlisted := tmp_path / "processes" / "unlisted").touch()
+    async with world(tmp_path) as it:
+        assert await it.ask() == "has "
+        unlisted.unlink()
+        limits.runtime.programs.list_seconds = 10
+        assert await it.ask() == "has p"
+
+
 @EACH_ERA
 async def test_calls_at_once_have_processes_of_their_own(era: str, tmp_path: Path) -> None:
     async with world(tmp_path, era=era, warm=2) as it:

@@ -64,7 +64,7 @@ def is_running(pid: int) -> bool:
     """Return True unless the process has ended; an orphan that has ended is its new parent's to reap."""
     try:
         return _state_of(pid)[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter: it was reaped while the file was read
         return False
 
 

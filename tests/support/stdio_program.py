@@ -48,6 +48,8 @@ class Program:
             if self.has("garbage"):
                 print("Welcome!\n{\n[1]\n" + json.dumps({"jsonrpc": "2.0", "method": "x"}))
             message = json.loads(line)
+            if message.get("params", {}) is None:
+                continue  # as servers on release 1 of the TypeScript SDK do
             if "method" in message and "id" in message:
                 self.answer(message)
         self.note(event="input closed")
@@ -75,7 +77,7 @@ class Program:
         if method == "server/discover":
             return {"supportedVersions": [MODERN], "capabilities": capabilities, **cached}
         if method == "tools/list":
-            if self.has_changed:
+            if self.has_changed or self.has("unlisted"):
                 return None
             return {"tools": [{"name": name, "inputSchema": SCHEMA} for name in TOOLS], **cached}
         if method == "tools/call":

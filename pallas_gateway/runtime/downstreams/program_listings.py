@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.downstreams.server_listing import ServerListing
     from pallas_gateway.runtime.protocols import Downstream, ProgramState
 
-LISTING_SECONDS = 10.0
-"""Longest time for the lists of a process that has been initialised."""
-
 
 class ProgramListings:
     """The listings of one hosted agent's stdio servers; closed with the agent."""
@@ -151,7 +148,7 @@ class _Listed:
             async with pool.listing, self._connected(pool) as aggregator:
                 found = listing_of(aggregator, self._server, None, self.begin)
                 self._listing = replace(
-                    found, program=pool, connect_seconds=self._limits.start_seconds + LISTING_SECONDS
+                    found, program=pool, connect_seconds=self._limits.start_seconds + self._limits.list_seconds
                 )
                 self._of.log.is_up(self._server)
                 self._of.log.listed(self._server, tools_of(aggregator, self._server))
@@ -164,7 +161,9 @@ class _Listed:
 
     def _failed(self, error: Exception) -> ConnectionError:
         """Log why there is no listing. A program whose processes are all in use keeps its listing."""
-        why = f"no answer within {LISTING_SECONDS:g} s" if isinstance(error, TimeoutError) else one_line(error)
+        why = (
+            f"no answer within {self._limits.list_seconds:g} s" if isinstance(error, TimeoutError) else one_line(error)
+        )
         if not any(isinstance(one, ProgramBusyError) for one in walk_exception_chain(error)):
             self._listing = None
             self._of.log.went_down(self._server, why)
@@ -176,7 +175,7 @@ class _Listed:
         with entered(CallScope(connect=_later)):
             async with aggregator:
                 connections_of(aggregator).factories[self._server] = partial(_connection, pool)
-                seconds = self._limits.start_seconds + LISTING_SECONDS
+                seconds = self._limits.start_seconds + self._limits.list_seconds
                 cutting = asyncio.get_running_loop().call_later(seconds, cut_off, aggregator)
                 try:
                     async with asyncio.timeout(seconds):

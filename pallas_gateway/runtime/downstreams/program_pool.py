@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 from time import monotonic
@@ -249,7 +250,9 @@ class ProgramPool:
         try:
             async with asyncio.timeout(self._limits.start_seconds):
                 await process.greet(greeting)
-                await process.rehearse()
+            with suppress(TimeoutError):  # a process that was greeted can be used
+                async with asyncio.timeout(self._limits.rehearse_seconds):
+                    await process.rehearse()
         except (ProgramError, TimeoutError) as error:
             late = isinstance(error, TimeoutError)
             if self._starting.pop(process, None) is not None:  # else it was ended here

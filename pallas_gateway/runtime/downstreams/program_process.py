@@ -200,7 +200,8 @@ class ProgramProcess:
         # A program that ends closes its input before its end is noted; uvloop then refuses to write.
         if stdin is None or stdin.is_closing() or not self.is_usable:
             return  # the connection sees the end of the stream
-        stdin.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+        # Without absent members: release 1 of the TypeScript SDK does not answer a message with `null` as params.
+        stdin.write(message.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n")
         if stdin.transport.get_write_buffer_size() > MOST_UNSENT:
             self._close("its process does not read its input")
             self.end()

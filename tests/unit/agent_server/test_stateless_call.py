@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from mcp_types import JSONRPCRequest
 from starlette.requests import Request
 
 from pallas_gateway.agent_server import stateless_call, transport
@@ -106,6 +107,19 @@ async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
     failures = [record for record in caplog.records if record.exc_info]
     assert [(record.name, record.message) for record in failures] == [("pallas.agent_server", text) for text in said]
     assert [record.exc_info[1] for record in failures if record.exc_info] == [trouble for _ in said]
+
+
+async def test_a_notification_without_parameters_is_sent_without_the_member() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    request = Request({"type": "http", "headers": []})
+    context = stateless_call._Context(JSONRPCRequest(**CALL), request, send, expect=lambda _: nullcontext())  # type: ignore[arg-type,return-value]
+    await context.notify("notifications/tools/list_changed", None)
+    data = sent[0]["body"].decode().partition("data: ")[2]
+    assert json.loads(data) == {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 
 async def test_silent_stream_is_kept_alive_with_comments() -> None:

@@ -1,0 +1,71 @@
+"""A server of others that most `npx` servers resemble: npm's server-everything, on release 1 of the TypeScript SDK.
+
+It runs as a stdio server, in the Node of `make programs`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pallas_gateway.config.loading.loader import Overrides
+from tests.e2e.calling import ask, health
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support_programs import require_program
+
+from .conformance import PROGRAMS, find_node
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+SERVER = PROGRAMS / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
+MISSING = "needs Node >= 22 and @modelcontextprotocol/server-everything: run `make programs`"
+
+
+def everything() -> dict[str, object]:
+    """The settings of the server; skips the test without it."""
+    node = require_program(find_node() if SERVER.exists() else None, MISSING)
+    return {"transport": "stdio", "command": str(node), "args": [str(SERVER), "stdio"]}
+
+
+def echoes(request: LlmRequest) -> Turn:
+    if request.tool_results:
+        return say(" | ".join(request.tool_results.values()))
+    return call_tools([("everything__echo", {"message": request.last_user_text})])
+
+
+@asynccontextmanager
+async def served_in(path: Path, *, per_port: bool) -> AsyncIterator[str]:
+    """Serve an agent with the server; yields the agent's URL."""
+    async with scripted_llm(echoes) as llm:
+        with ExitStack() as reserved:
+            registry, own = (reserved.enter_context(reserved_port()) for _ in range(2))
+            project = write_project(
+                path,
+                {"user": Agent(["everything"], settings={"port": own})},
+                llm_url=llm.base_url,
+                servers={"everything": everything()},
+                gateway={"host": "127.0.0.1"},
+                deployment={"host": "127.0.0.1", "registry_port": registry},
+            )
+            async with running(project, overrides=Overrides(per_port=per_port)) as served:
+                yield f"http://127.0.0.1:{own}/mcp" if per_port else served.url("user")
+                await until_idle(served)
+
+
+@pytest.mark.parametrize("per_port", [False, True])
+async def test_calls_in_a_row_and_at_once_are_answered(per_port: bool, tmp_path: Path) -> None:
+    async with served_in(tmp_path, per_port=per_port) as url:
+        for number in range(3):
+            assert (await ask(url, f"call {number}")).text == f"Echo: call {number}"
+        answers = await asyncio.gather(*(ask(url, f"call {number}") for number in range(20)))
+        assert [one.text for one in answers] == [f"Echo: call {number}" for number in range(20)]
+        assert (await health(url))["status"] == "ok"
